@@ -1,0 +1,29 @@
+"""The ComfyUI face of the pack: one file for each node, listed here in the order of the menu."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+
+from comfy_api.latest import ComfyExtension, io
+
+NODES = (
+    ("apply_tome", "PacelineApplyToMe"),
+    ("set_attention_processor", "PacelineSetAttentionProcessor"),
+    ("optimization_report", "PacelineOptimizationReport"),
+    ("remove_optimizations", "PacelineRemoveOptimizations"),
+)
+
+
+class PacelineExtension(ComfyExtension):
+    """Hands ComfyUI our nodes."""
+
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        """Return the node classes; one that cannot be imported is reported and costs only itself."""
+        classes = []
+        for module, name in NODES:
+            try:
+                classes.append(getattr(import_module(f".{module}", __package__), name))
+            except Exception:  # ComfyUI would swallow the traceback and drop the whole pack
+                logging.exception("Paceline: the node %s cannot be loaded", name)
+        return classes

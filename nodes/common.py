@@ -1,0 +1,27 @@
+"""What the nodes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..optimizers.activity import Summary
+from ..optimizers.hosts.comfyui.attach import attach
+from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.hosts.comfyui.stack import Technique, stack_of
+
+CATEGORY = "Paceline"
+
+
+def node_id(node: Any) -> str | None:
+    """Return the id of the node that is being run; None when it is called from Python, outside of a workflow."""
+    return getattr(node.hidden, "unique_id", None)
+
+
+def attach_and_announce(model: Any, technique: Technique) -> Any:
+    """Return a clone of ``model`` with ``technique``, and show at the node what it will reach."""
+    replaced = stack_of(model).find(technique.kind)
+    text = technique.describe()
+    if replaced is not None:
+        text += f"; replaces an earlier {replaced.title} ({replaced.describe()})"
+    announce(technique.node_id, Summary("waiting", text))
+    return attach(model, technique)

@@ -1,0 +1,49 @@
+"""The node Set Attention Processor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..optimizers.attention import names
+from ..optimizers.hosts.comfyui.attention import AttentionProcessor
+from ..optimizers.hosts.comfyui.compat import require_host
+from .common import CATEGORY, attach_and_announce, node_id
+
+
+class PacelineSetAttentionProcessor(io.ComfyNode):
+    """Choose the attention backend of one model."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs; backends are only listed here, not probed."""
+        return io.Schema(
+            node_id="PacelineSetAttentionProcessor",
+            display_name="Set Attention Processor",
+            category=CATEGORY,
+            description=(
+                "Computes this model's attention with the backend you choose. Calls that the backend cannot take "
+                "fall back to ComfyUI's own, counted and shown. Does not reach VAE, text encoders and ControlNets."
+            ),
+            search_aliases=["attention", "sdpa", "xformers", "flash attention", "sage attention", "sageattn", "speed"],
+            inputs=[
+                io.Model.Input("model"),
+                io.Combo.Input(
+                    "backend",
+                    options=["auto", *names()],
+                    default="auto",
+                    tooltip="auto: the fastest exact backend known for this device. vanilla: plain softmax, slow and "
+                    "hungry, for reproducibility. sage: approximate (int8), faster for long sequences. A backend "
+                    "that cannot run here gives an error that says why and what to install.",
+                ),
+            ],
+            outputs=[io.Model.Output()],
+            hidden=[io.Hidden.unique_id],
+        )
+
+    @classmethod
+    def execute(cls, model: Any, backend: str) -> io.NodeOutput:
+        """Return a clone of ``model`` whose attention runs on ``backend``."""
+        require_host()
+        return io.NodeOutput(attach_and_announce(model, AttentionProcessor(model, backend, node_id(cls))))

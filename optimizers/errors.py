@@ -1,0 +1,70 @@
+"""Errors that say what was asked, why it cannot be done here, and what to do instead.
+
+Every message is one readable paragraph, because ComfyUI shows it verbatim in its error dialog.
+"""
+
+from __future__ import annotations
+
+
+class PacelineError(Exception):
+    """Base class of every error this package raises on purpose.
+
+    Args:
+        problem: what was asked and why it cannot be done, with the value that was found.
+        remedy: what is allowed, or what to change or install.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{problem} {remedy}".strip())
+
+
+class InvalidSetting(PacelineError, ValueError):
+    """A setting is outside of what is allowed, whatever the model."""
+
+
+class UnsupportedModel(PacelineError):
+    """The technique cannot help this model: no matching layers, or a class it does not know."""
+
+
+class BackendUnavailable(PacelineError):
+    """A kernel or package that was asked for by name cannot run on this machine."""
+
+
+class HostTooOld(PacelineError):
+    """The host (ComfyUI or diffusers) lacks an interface that is needed."""
+
+
+def require_number(name: str, value: float, minimum: float, maximum: float) -> float:
+    """Return ``value`` if it is a real number in ``[minimum, maximum]``.
+
+    Raises:
+        InvalidSetting: for anything else, NaN included.
+    """
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not minimum <= value <= maximum:
+        raise InvalidSetting(f"{name} is {value!r}.", f"It must be a number from {minimum:g} to {maximum:g}.")
+    return value
+
+
+def require_integer(name: str, value: int, minimum: int, maximum: int) -> int:
+    """Return ``value`` if it is an integer in ``[minimum, maximum]``.
+
+    Raises:
+        InvalidSetting: for anything else.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+        raise InvalidSetting(f"{name} is {value!r}.", f"It must be a whole number from {minimum} to {maximum}.")
+    return value
+
+
+def require_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``allowed``.
+
+    Raises:
+        InvalidSetting: for anything else, with the allowed values.
+    """
+    if value not in allowed:
+        raise InvalidSetting(f"{name} is {value!r}.", f"It must be one of: {', '.join(allowed)}.")
+    return value

@@ -1,0 +1,178 @@
+"""Run a MODEL's attention with a chosen backend, through ComfyUI's ``optimized_attention_override``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...activity import Activity, Summary
+from ...attention import AttentionCall, choose, get, require
+from ...errors import UnsupportedModel
+from .stack import KEY, ModelCall, Technique
+from .unet import attention_blocks, describe_model, is_unet, require_model
+
+_SLOT = "optimized_attention_override"
+_FOREIGN = "paceline_foreign_attention_override"
+_FOREIGN_TOOK_IT = "an attention override of another node computed the call itself"
+
+# Families whose attention does not hand transformer_options on, so no override can reach it (ComfyUI 0.30).
+_WITHOUT_HOOK = ("comfy.ldm.hydit", "comfy.ldm.pixart", "comfy.ldm.ernie")
+
+NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
+
+
+def inference_dtype(patcher: Any) -> torch.dtype:
+    """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
+    model = patcher.model
+    manual = getattr(model, "manual_cast_dtype", None)
+    return manual if manual is not None else model.get_dtype()
+
+
+class AttentionProcessor(Technique):
+    """Set Attention Processor on one MODEL.
+
+    Args:
+        patcher: the MODEL, read for its device, dtype and head sizes only.
+        name: a backend's name, or ``auto``.
+        node_id: the node to report to.
+
+    Raises:
+        InvalidSetting: if there is no backend of that name.
+        BackendUnavailable: if the backend cannot run here, or takes none of this model's head sizes.
+        UnsupportedModel: if nothing in this family can be reached.
+    """
+
+    kind = "attention"
+    order = 10
+    title = "Set Attention Processor"
+
+    def __init__(self, patcher: Any, name: str, node_id: str | None = None) -> None:
+        super().__init__(node_id)
+        require_model(patcher)
+        network = patcher.model.diffusion_model
+        if type(network).__module__.startswith(_WITHOUT_HOOK):
+            raise UnsupportedModel(
+                f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
+                "can choose its attention backend.",
+                "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
+                "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
+            )
+        device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
+        head_dims = sorted({block.head_dim for block in attention_blocks(patcher)}) if is_unet(patcher) else [64, 128]
+        self.reason = ""
+        if name == "auto":
+            name, self.reason = choose(device, dtype, head_dims)
+        self.backend = get(name)
+        # Any head size that the limits allow will do for the probe; if there is none, it says so.
+        fitting = [size for size in head_dims if self.backend.refusal(_smallest_call(device, dtype, size)) is None]
+        self.function = require(name, device, dtype, (fitting or head_dims)[0])
+        self._broken: dict[tuple[object, ...], str] = {}
+        # One object each for the life of the technique: compiled graphs are guarded on the override's identity.
+        self._direct: Callable[..., Any] = self._attend
+        self._inside: Callable[..., Any] = self._attend_inside_foreign
+
+    def describe(self) -> str:
+        """Return the backend, why it was chosen, and what it does not reach."""
+        chosen = f"auto: {self.backend.name} ({self.reason})" if self.reason else self.backend.name
+        return f"{chosen}; {NOT_REACHED}"
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Take the override slot for this call.
+
+        An override of another pack stays outermost and gets this backend as the function it wraps: it may change
+        what attention means (masks, regions), which must not be lost; we only choose how it is computed.
+        """
+        options = call.transformer_options
+        foreign = options.get(_SLOT)
+        if foreign is not None:
+            options[_FOREIGN] = foreign
+        options[_SLOT] = self._direct if foreign is None else self._inside
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``sdpa in 640 attention calls; 0 fallbacks``."""
+        details = activity.fallback_lines()
+        count = activity.fallback_count
+        if not activity.use_count:
+            why = "every call fell back" if count else "no attention call of this model reached ComfyUI's hook"
+            return Summary("inactive", f"{self.backend.name} not active: {why}", details)
+        text = f"{self.backend.name} in {activity.use_count} attention calls; {count} fallbacks"
+        return Summary("partly" if count else "active", text, details)
+
+    def _attend_inside_foreign(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run the other pack's override around our backend."""
+        options = kwargs["transformer_options"]
+        reached = False
+
+        def innermost(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            nonlocal reached
+            reached = True
+            inner_kwargs.setdefault("transformer_options", options)
+            return self._attend(func, *inner_args, **inner_kwargs)
+
+        result = options[_FOREIGN](innermost, *args, **kwargs)
+        if not reached:
+            options[KEY].activities[self.kind].fall_back(_FOREIGN_TOOK_IT)
+        return result
+
+    def _attend(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
+        activity = kwargs["transformer_options"][KEY].activities[self.kind]
+        q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)
+        description = AttentionCall.of(q, k, v, mask)
+        reason = self.backend.refusal(description)
+        if reason is None and not self.backend.exact and kwargs.get("low_precision_attention", True) is False:
+            reason = "the model asks for full precision here"
+        signature = (description.head_dim, description.dtype, description.has_mask)
+        reason = reason or self._broken.get(signature)
+        if reason is not None:
+            activity.fall_back(reason)
+            return func(*args, **kwargs)
+        try:
+            output = self.function(
+                q, k, v, mask=mask, scale=kwargs.get("scale"), enable_gqa=bool(kwargs.get("enable_gqa", False))
+            )
+        except torch.OutOfMemoryError:
+            raise  # ComfyUI frees memory and tries again: that is not for us to hide
+        except (RuntimeError, ValueError, NotImplementedError) as error:
+            # A limit that we do not know of. Remember it, so that it is tried once and not at every call.
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+            self._broken[signature] = reason
+            activity.fall_back(reason)
+            return func(*args, **kwargs)
+        activity.use("self-attention" if description.query_tokens == description.key_tokens else "cross-attention")
+        if heads_first_out:
+            return output
+        batch, heads, tokens, width = output.shape
+        return output.transpose(1, 2).reshape(batch, tokens, heads * width)  # [B, H, N, D] -> [B, N, H*D]
+
+
+def _smallest_call(device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionCall:
+    return AttentionCall(device.type, dtype, head_dim, query_tokens=64, key_tokens=64)
+
+
+def _to_heads(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    heads: int,
+    mask: torch.Tensor | None = None,
+    attn_precision: torch.dtype | None = None,
+    skip_reshape: bool = False,
+    skip_output_reshape: bool = False,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None, bool]:
+    """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes.
+
+    ``attn_precision`` is not needed: every backend sums its scores in float32.
+    """
+    if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
+        width = q.shape[-1] // heads
+        q, k, v = (x.reshape(x.shape[0], x.shape[1], -1, width).transpose(1, 2) for x in (q, k, v))
+    if mask is not None:
+        if mask.ndim == 2:
+            mask = mask.unsqueeze(0)
+        if mask.ndim == 3:
+            mask = mask.unsqueeze(1)
+    return q, k, v, mask, skip_output_reshape

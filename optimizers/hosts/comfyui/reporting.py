@@ -1,0 +1,35 @@
+"""Tell the user what happened: one log line for each sampling run, and a message to the node."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from ...activity import Summary
+
+EVENT = "paceline.activity"
+"""Websocket event with ``{"node", "state", "text", "details"}``, for front ends."""
+
+
+def _server() -> Any | None:
+    """Return ComfyUI's running server, or None (tests and scripts sample without one)."""
+    # Looked up, never imported: outside of ComfyUI's main.py an import of `server` would start to build one.
+    return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
+
+
+def log_run(lines: Iterable[str]) -> None:
+    """Write one line with everything that was active in a sampling run."""
+    logging.info("Paceline: %s", " | ".join(lines))
+
+
+def announce(node_id: str | None, summary: Summary) -> None:
+    """Show ``summary`` at the node and send it as an event; does nothing without a server or a node."""
+    server = _server()
+    if server is None or node_id is None:
+        return
+    payload = {"node": node_id, "state": summary.state, "text": summary.text, "details": list(summary.details)}
+    server.send_sync(EVENT, payload, server.client_id)
+    if hasattr(server, "send_progress_text"):
+        server.send_progress_text("\n".join((summary.text, *summary.details)), node_id)

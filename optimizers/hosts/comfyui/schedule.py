@@ -1,0 +1,34 @@
+"""Where in the sampling schedule a model call stands."""
+
+from __future__ import annotations
+
+import torch
+
+from .stack import ModelCall
+
+
+def step_index(call: ModelCall) -> torch.Tensor:
+    """Return the number of the sampling step as an int64 scalar tensor on the sampling device.
+
+    It is found from the noise level, not counted, so that the positive and the negative pass of a step get the same
+    number however ComfyUI batches them. Solvers that evaluate between two steps get the nearer one. Zero if the
+    model is called outside of a sampler. A tensor, so that nothing waits for the GPU and nothing recompiles.
+    """
+    schedule = call.transformer_options.get("sample_sigmas")
+    if schedule is None:
+        return torch.zeros((), dtype=torch.int64, device=call.sigmas.device)
+    sigma = call.sigmas.flatten()[0].to(schedule)
+    return (schedule - sigma).abs().argmin()
+
+
+def in_window(call: ModelCall, start_percent: float, end_percent: float) -> bool:
+    """Return whether the call lies between two points of the schedule (0 is the start, 1 the end of denoising).
+
+    Percentages become noise levels by the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
+    Reading the noise level waits for the GPU, so it is only done when there is something to decide.
+    """
+    if start_percent <= 0.0 and end_percent >= 1.0:
+        return True
+    sampling = call.model.model_sampling
+    sigma = float(call.sigmas.flatten()[0])
+    return float(sampling.percent_to_sigma(end_percent)) < sigma <= float(sampling.percent_to_sigma(start_percent))

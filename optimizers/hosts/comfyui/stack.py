@@ -1,0 +1,162 @@
+"""The stack: everything this pack has attached to one MODEL, and how it takes effect around each model call.
+
+Nothing is patched when a node runs. A node clones the model and attaches a new, immutable :class:`Stack` to the
+clone. While sampling, ComfyUI hands every model call to the stack's APPLY_MODEL wrapper, which gives the techniques
+a private copy of that call's ``transformer_options`` to put their hooks in. That is why
+
+* removing a node gives back the untouched model: nothing was changed that could stay behind;
+* clones of one model never see each other's settings, also when both are loaded at once: settings travel with the
+  call, not with the shared network;
+* the order of nodes does not matter: techniques install in their own canonical order, inside the hooks that other
+  packs have set, wherever in the graph those were added.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...activity import Activity, Summary
+from .reporting import announce, log_run
+from .runs import RunLog
+
+KEY = "paceline"
+"""Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
+
+ACTIVE_STACK = "paceline_active_stack"
+"""Transformer option that names another stack than the wrapper's own: see ``guiders``."""
+
+
+class ModelCall:
+    """One call of the network, as the techniques see it.
+
+    Attributes:
+        model: the live ``BaseModel``; never one remembered from when a node ran, as clones can move to another.
+        sigmas: noise levels of the batch, ``[batch]``.
+        transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
+        activities: counts of this call, by the technique's kind.
+    """
+
+    def __init__(self, model: Any, sigmas: Any, transformer_options: dict[str, Any]) -> None:
+        self.model = model
+        self.sigmas = sigmas
+        self.transformer_options = dict(transformer_options)
+        self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
+        self.transformer_options[KEY] = self
+        self.activities: dict[str, Activity] = {}
+        self.cleanup = ExitStack()
+
+    def add_innermost_pair(self, name: str, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+        """Add a patch before and one after attention ``name`` (attn1, attn2), inside all pairs set by others.
+
+        ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in,
+        first out is only right when ours comes last on the way in and first on the way out.
+        """
+        patches = self.transformer_options["patches"]
+        patches[f"{name}_patch"] = [*patches.get(f"{name}_patch", ()), before]
+        patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
+
+
+class Technique(ABC):
+    """One optimisation attached to a model.
+
+    Attributes:
+        kind: at most one technique of a kind is on a model; a second one replaces the first.
+        order: place in the canonical order; higher installs later, i.e. further outside.
+        title: the node's display name.
+        node_id: the node that attached it, told about each run.
+        runs: what it did; shared by all clones that carry this technique.
+    """
+
+    kind: ClassVar[str]
+    order: ClassVar[int]
+    title: ClassVar[str]
+
+    def __init__(self, node_id: str | None = None) -> None:
+        self.node_id = node_id
+        self.runs = RunLog()
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the settings and where the technique is eligible, in one line."""
+
+    @abstractmethod
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Put the technique's hooks into one model call."""
+
+    @abstractmethod
+    def summarize(self, activity: Activity) -> Summary:
+        """Return in words what ``activity`` says."""
+
+    def last_summary(self) -> Summary:
+        """Return what the last run did, or that there was none yet."""
+        run = self.runs.latest
+        if run is None:
+            return Summary("waiting", "not sampled yet")
+        return self.summarize(run.activity)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The techniques attached to one model, in canonical order. Immutable, so clones can share it."""
+
+    techniques: tuple[Technique, ...] = ()
+
+    def find(self, kind: str) -> Technique | None:
+        """Return the technique of ``kind``, or None."""
+        return next((technique for technique in self.techniques if technique.kind == kind), None)
+
+    def with_technique(self, technique: Technique) -> Stack:
+        """Return a stack with ``technique`` in the place of any other of its kind."""
+        others = [other for other in self.techniques if other.kind != technique.kind]
+        return Stack(tuple(sorted([*others, technique], key=lambda item: item.order)))
+
+    def apply_model(self, executor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper).
+
+        ``args`` are those of ``BaseModel.apply_model``: x, sigmas, c_concat, c_crossattn, control,
+        transformer_options.
+        """
+        arguments = list(args)
+        options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
+        if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
+            return executor(*args, **kwargs)
+        techniques = options.get(ACTIVE_STACK, self).techniques
+        call = ModelCall(executor.class_obj, arguments[1], options)
+        with call.cleanup:
+            for technique in techniques:
+                activity = call.activities.setdefault(technique.kind, Activity(model_calls=1))
+                technique.install(call, activity)
+            if len(arguments) > 5:
+                arguments[5] = call.transformer_options
+            else:
+                kwargs = {**kwargs, "transformer_options": call.transformer_options}
+            result = executor(*arguments, **kwargs)
+        for technique in techniques:
+            technique.runs.add(call.activities[technique.kind])
+        return result
+
+    def begin(self, patcher: Any) -> None:
+        """Start counting a sampling run (ComfyUI's ON_PRE_RUN callback)."""
+        for technique in self.techniques:
+            technique.runs.begin(id(patcher))
+
+    def finish(self, patcher: Any) -> None:
+        """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
+        finished = []
+        for technique in self.techniques:
+            run = technique.runs.finish(id(patcher))
+            if run is not None:
+                finished.append((technique, technique.summarize(run.activity)))
+        if finished:
+            log_run([f"{technique.title}: {summary.text}" for technique, summary in finished])
+        for technique, summary in finished:
+            announce(technique.node_id, summary)
+
+
+def stack_of(patcher: Any) -> Stack:
+    """Return what this pack has attached to a MODEL; an empty stack if nothing."""
+    return patcher.get_attachment(KEY) or Stack()

@@ -1,0 +1,111 @@
+"""Read the structure of a ComfyUI diffusion model: which attention blocks it has, and at what resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import UnsupportedModel
+
+BlockKey = tuple[str, int, int]
+"""ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
+
+
+@dataclass(frozen=True)
+class AttentionBlock:
+    """One transformer block of a UNet.
+
+    Attributes:
+        key: ComfyUI's name of the block, as patches see it.
+        downsample: how many times smaller than the latent the activations are on each side (1, 2, 4, 8).
+        channels: width of the tokens.
+        heads: attention heads.
+        head_dim: channels per head.
+        self_attention: False where the first attention looks at the text (``disable_self_attn``).
+    """
+
+    key: BlockKey
+    downsample: int
+    channels: int
+    heads: int
+    head_dim: int
+    self_attention: bool
+
+
+def block_name(key: BlockKey) -> str:
+    """Return the name a person reads, e.g. ``input 4.1``."""
+    return f"{key[0]} {key[1]}.{key[2]}"
+
+
+def describe_model(patcher: Any) -> str:
+    """Return the class a person would name the model by, e.g. ``SDXL (UNetModel)``."""
+    model = getattr(patcher, "model", None)
+    network = getattr(model, "diffusion_model", None)
+    if model is None or network is None:
+        return type(patcher).__name__
+    return f"{type(model).__name__} ({type(network).__name__})"
+
+
+def require_model(patcher: Any) -> None:
+    """Check that ``patcher`` is a MODEL with a diffusion network inside.
+
+    Raises:
+        UnsupportedModel: if it comes from a loader that hands out something else.
+    """
+    needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
+    missing = [name for name in needed if not hasattr(patcher, name)]
+    if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
+        raise UnsupportedModel(
+            f"This MODEL is a {describe_model(patcher)}, not one of ComfyUI's own model patchers"
+            + (f" (it has no {', '.join(missing)})." if missing else "."),
+            "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
+        )
+
+
+def is_unet(patcher: Any) -> bool:
+    """Return whether the model is of ComfyUI's UNet class (SD 1.x, SD 2.x, SDXL, SVD, ...)."""
+    from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
+
+    return isinstance(patcher.model.diffusion_model, UNetModel)
+
+
+def transformer_blocks(network: torch.nn.Module) -> Iterator[tuple[AttentionBlock, torch.nn.Module]]:
+    """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
+
+    Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.
+    """
+    from comfy.ldm.modules.attention import SpatialTransformer
+    from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
+
+    scale = 1
+    parts = (("input", network.input_blocks), ("middle", [network.middle_block]), ("output", network.output_blocks))
+    for part, sequences in parts:
+        for number, sequence in enumerate(sequences):
+            layers = list(sequence)
+            for layer in layers:
+                # resblock_updown: the change of resolution sits inside of the residual block
+                resampler = layer.h_upd if isinstance(layer, ResBlock) and layer.updown else layer
+                if isinstance(resampler, Downsample):
+                    scale *= 2
+                elif isinstance(resampler, Upsample):
+                    scale //= 2
+                if not isinstance(layer, SpatialTransformer):
+                    continue
+                for index, block in enumerate(layer.transformer_blocks):
+                    description = AttentionBlock(
+                        key=(part, number, index),
+                        downsample=scale,
+                        channels=block.n_heads * block.d_head,
+                        heads=block.n_heads,
+                        head_dim=block.d_head,
+                        self_attention=not block.disable_self_attn,
+                    )
+                    yield description, block
+
+
+def attention_blocks(patcher: Any) -> tuple[AttentionBlock, ...]:
+    """Return the description of every spatial transformer block of a UNet model."""
+    return tuple(description for description, _ in transformer_blocks(patcher.model.diffusion_model))

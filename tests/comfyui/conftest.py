@@ -1,0 +1,90 @@
+"""A real ComfyUI in this process: its own models with random weights, its own samplers and nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process, pack
+
+TOME = {
+    "ratio": 0.5,
+    "max_downsample": "auto",
+    "sx": 2,
+    "sy": 2,
+    "use_rand": True,
+    "seed": 0,
+    "merge_attn": True,
+    "merge_crossattn": False,
+    "merge_mlp": False,
+    "start_percent": 0.0,
+    "end_percent": 1.0,
+}
+
+
+class Studio:
+    """Shorthand for what a workflow does: load, apply nodes, sample."""
+
+    def __init__(self) -> None:
+        in_process.bootstrap()
+        self.nodes = pack.load_nodes()
+        # Odd sizes and widths that are not multiples of each other, so that mixed up axes cannot go unnoticed.
+        self.model = checkpoints.tiny_sd15(width=32, context=48)
+        self.positive = in_process.random_conditioning(self.model, seed=1)
+        self.negative = in_process.random_conditioning(self.model, seed=2)
+
+    def run(self, node: str, **inputs: Any) -> Any:
+        """Execute one of our nodes with these inputs and return its first output."""
+        return self.nodes[node].execute(**inputs).result[0]
+
+    def tome(self, model: Any, **settings: Any) -> Any:
+        return self.run("PacelineApplyToMe", model=model, **{**TOME, **settings})
+
+    def attention(self, model: Any, backend: str) -> Any:
+        return self.run("PacelineSetAttentionProcessor", model=model, backend=backend)
+
+    def report(self, model: Any) -> str:
+        return self.run("PacelineOptimizationReport", model=model)
+
+    def sample(
+        self, model: Any, size: tuple[int, int] = (24, 16), batch: int = 1, steps: int = 2, **options: Any
+    ) -> torch.Tensor:
+        """Sample latents ``[batch, 4, *size]``."""
+        latent = options.pop("latent", torch.zeros(batch, 4, *size))
+        positive = options.pop("positive", self.positive)
+        negative = options.pop("negative", self.negative)
+        return in_process.sample(model, positive, negative, latent, steps=steps, **{"seed": 7, **options})
+
+
+@pytest.fixture(scope="session")
+def studio() -> Studio:
+    return Studio()
+
+
+@pytest.fixture(scope="session")
+def sdxl(studio: Studio) -> Any:
+    """A MODEL with SDXL's blocks, narrow."""
+    return checkpoints.sdxl_layout(width=32, head_channels=32, context=64)
+
+
+@pytest.fixture(scope="session")
+def baseline(studio: Studio) -> torch.Tensor:
+    """Latents of the untouched model, with the defaults of ``Studio.sample``."""
+    return studio.sample(studio.model)
+
+
+@pytest.fixture
+def core_node() -> Callable[..., Any]:
+    """Run a node of ComfyUI itself: ``core_node("module", "Class", **inputs)`` gives its first output."""
+    from importlib import import_module
+
+    def run(module: str, name: str, **inputs: Any) -> Any:
+        node = getattr(import_module(module), name)
+        if hasattr(node, "define_schema"):
+            result = node.execute(**inputs)
+            return result.result[0] if hasattr(result, "result") else result[0]
+        return getattr(node(), node.FUNCTION)(**inputs)[0]
+
+    return run

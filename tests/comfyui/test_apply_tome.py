@@ -1,0 +1,237 @@
+"""Apply ToMe on ComfyUI's own UNets and samplers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+def test_ratio_zero_is_the_baseline_bit_for_bit(studio, baseline):
+    assert torch.equal(studio.sample(studio.tome(studio.model, ratio=0.0)), baseline)
+
+
+def test_it_changes_the_image_and_disconnecting_gives_the_baseline_back(studio, baseline):
+    merged = studio.sample(studio.tome(studio.model))
+    assert merged.isfinite().all()
+    assert not torch.equal(merged, baseline)
+    assert torch.equal(studio.sample(studio.model), baseline)
+
+
+def test_half_of_the_tokens_are_merged_in_every_eligible_block(studio):
+    model = studio.tome(studio.model, max_downsample="2")
+    studio.sample(model)
+    report = studio.report(model)
+    assert "active in 7 of 7 self-attention blocks; 384 -> 192, 96 -> 48 tokens; 0 fallbacks" in report
+
+
+def test_queries_keys_and_values_are_all_merged(studio):
+    seen = []
+
+    def spy(func, q, k, v, *args, **kwargs):
+        seen.append((q.shape[1], k.shape[1], v.shape[1]))
+        return func(q, k, v, *args, **kwargs)
+
+    model = studio.tome(studio.model)
+    model.model_options["transformer_options"]["optimized_attention_override"] = spy
+    studio.sample(model, steps=1)
+    assert (192, 192, 192) in seen
+    assert (384, 384, 384) not in seen
+
+
+def test_two_clones_alternate_without_touching_each_other(studio, baseline):
+    models = [studio.tome(studio.model, ratio=0.25), studio.tome(studio.model, ratio=0.7, max_downsample="2")]
+    first = [studio.sample(model) for model in models]
+    assert not torch.equal(*first)
+    for _ in range(2):
+        for model, expected in zip(models, first, strict=True):
+            assert torch.equal(studio.sample(model), expected)
+        assert torch.equal(studio.sample(studio.model), baseline)
+
+
+def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_node):
+    """A guider with two models: the positive pass merges by one clone's settings, the negative by the other's."""
+    a, b = studio.tome(studio.model, ratio=0.25), studio.tome(studio.model, ratio=0.7)
+
+    def sample(first, second):
+        import comfy.sample
+        import comfy.samplers
+
+        guider = core_node(
+            "comfy_extras.nodes_custom_sampler",
+            "DualModelGuider",
+            model=first,
+            model_negative=second,
+            positive=studio.positive,
+            negative=studio.negative,
+            cfg=5.0,
+        )
+        sampler = comfy.samplers.sampler_object("euler")
+        sigmas = comfy.samplers.calculate_sigmas(first.get_model_object("model_sampling"), "normal", 2)
+        latent = torch.zeros(1, 4, 24, 16)
+        with torch.inference_mode():
+            noise = comfy.sample.prepare_noise(latent, 7)
+            return guider.sample(noise, latent, sampler, sigmas, disable_pbar=True, seed=7)
+
+    both_a, mixed, mixed_other_way, both_b = sample(a, a), sample(a, b), sample(b, a), sample(b, b)
+    plain_negative = sample(a, studio.model)
+    results = [both_a, mixed, mixed_other_way, both_b, plain_negative]
+    for index, one in enumerate(results):
+        for other in results[index + 1 :]:
+            assert not torch.equal(one, other)
+    sample(a, b)
+    assert "384 -> 288 tokens" in studio.report(a) and "in 2 of" not in studio.report(a)
+    assert "384 -> 116 tokens" in studio.report(b)
+
+
+@pytest.mark.parametrize("size", [(24, 16), (17, 23), (33, 9)])
+def test_odd_and_non_square_sizes(studio, size):
+    model = studio.tome(studio.model, max_downsample="2", sx=3, sy=2)
+    assert studio.sample(model, size=size, steps=1).isfinite().all()
+    assert "0 fallbacks" in studio.report(model)
+
+
+def test_same_seed_same_image_whatever_the_batch(studio):
+    """Images 0 and 1 of a batch of two are the images made one at a time."""
+    model = studio.tome(studio.model)
+    together = studio.sample(model, batch=2)
+    for index in range(2):
+        import comfy.sample
+
+        noise = comfy.sample.prepare_noise(torch.zeros(2, 4, 24, 16), 7)[index : index + 1]
+        with torch.inference_mode():
+            alone = comfy.sample.sample(
+                model,
+                noise,
+                2,
+                7.0,
+                "euler",
+                "normal",
+                studio.positive,
+                studio.negative,
+                torch.zeros(1, 4, 24, 16),
+                disable_pbar=True,
+                seed=7,
+            )
+        assert relative(alone, together[index : index + 1]) < 1e-5
+
+
+def test_positive_and_negative_apart_give_the_same_image_as_batched(studio):
+    """ComfyUI runs both passes in one batch or one by one, as memory allows; that must not change the tokens kept."""
+    import comfy.samplers
+
+    together = studio.tome(studio.model)
+    apart = studio.tome(studio.model)
+
+    def one_by_one(args):
+        run = comfy.samplers.calc_cond_batch
+        options = {k: v for k, v in args["model_options"].items() if k != "sampler_calc_cond_batch_function"}
+        return [run(args["model"], [cond], args["input"], args["sigma"], options)[0] for cond in args["conds"]]
+
+    apart.set_model_sampler_calc_cond_batch_function(one_by_one)
+    assert relative(studio.sample(apart), studio.sample(together)) < 1e-5
+
+
+def test_the_noise_stream_of_the_user_is_not_touched(studio):
+    model = studio.tome(studio.model)
+    torch.manual_seed(123)
+    studio.sample(studio.model, sampler="euler_ancestral")
+    expected = torch.rand(4)
+    torch.manual_seed(123)
+    studio.sample(model, sampler="euler_ancestral")
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_seed_chooses_other_tokens_and_repeats(studio):
+    one = studio.sample(studio.tome(studio.model, seed=1))
+    assert torch.equal(studio.sample(studio.tome(studio.model, seed=1)), one)
+    assert not torch.equal(studio.sample(studio.tome(studio.model, seed=2)), one)
+
+
+def test_only_between_start_and_end_percent(studio, baseline):
+    late = studio.tome(studio.model, start_percent=0.5)
+    studio.sample(late, steps=4)
+    assert "in 2 of 4 model calls" in studio.report(late)
+    never = studio.tome(studio.model, start_percent=0.3, end_percent=0.3)
+    assert torch.equal(studio.sample(never), baseline)
+    assert "no step was between start and end percent (0.3 to 0.3)" in studio.report(never)
+
+
+@pytest.mark.parametrize("layer", ["merge_crossattn", "merge_mlp"])
+def test_other_layers_merge_too_and_are_left_as_they_were(studio, baseline, layer):
+    blocks = [m for m in studio.model.model.diffusion_model.modules() if type(m).__name__ == "BasicTransformerBlock"]
+    model = studio.tome(studio.model, merge_attn=False, **{layer: True})
+    changed = studio.sample(model)
+    assert not torch.equal(changed, baseline)
+    assert "active in 3 of 7" in studio.report(model)
+    assert not any("forward" in block.ff.__dict__ for block in blocks)
+    assert torch.equal(studio.sample(studio.model), baseline)
+
+
+def test_a_failed_run_leaves_the_model_as_it_was(studio, baseline):
+    model = studio.tome(studio.model, merge_mlp=True, sx=32)
+    with pytest.raises(Exception, match="sx is 32 and sy is 2, but block input 1.0 has only 16 x 24 tokens"):
+        studio.sample(model)
+    assert torch.equal(studio.sample(studio.model), baseline)
+
+
+def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
+    model = studio.tome(sdxl)
+    conditioning = [[torch.zeros(1, 77, 64), {"pooled_output": torch.zeros(1, 1280)}]]
+    studio.sample(model, size=(16, 16), steps=1, positive=conditioning, negative=conditioning)
+    assert "active in 10 of 70 self-attention blocks; 64 -> 32 tokens; 0 fallbacks" in studio.report(model)
+
+
+def test_a_level_without_attention_is_an_error_that_names_the_others(studio, sdxl):
+    with pytest.raises(Exception, match="first self-attention at downsample 2.*auto or to one of: 2, 4"):
+        studio.tome(sdxl, max_downsample="1")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("ratio", 1.5, "ratio is 1.5. It must be a number from 0 to 1"),
+        ("ratio", float("nan"), "ratio is nan"),
+        ("ratio", "0.5", "ratio is '0.5'"),
+        ("sx", 0, "sx is 0"),
+        ("max_downsample", "3", "max_downsample is 3. It must be one of: auto, 1, 2, 4, 8"),
+        ("start_percent", 0.9, "start_percent is 0.9, after end_percent"),
+    ],
+)
+def test_values_that_no_widget_would_allow(studio, setting, value, message):
+    settings = {setting: value, "end_percent": 0.5}
+    before = dict(studio.model.attachments)
+    with pytest.raises(Exception) as error:
+        studio.tome(studio.model, **settings)
+    assert message in str(error.value)
+    assert studio.model.attachments == before
+
+
+def test_a_transformer_model_is_refused_by_name(studio):
+    """A real SD3 network of ComfyUI: token merging has no place to attach to."""
+    import comfy.model_base
+    import comfy.model_patcher
+    import comfy.supported_models
+
+    config = comfy.supported_models.SD3({"in_channels": 16, "patch_size": 2, "depth": 1, "input_size": None})
+    config.set_inference_dtype(torch.float32, None)
+    model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
+    with pytest.raises(Exception, match="cannot merge tokens in SD3 .* UNet models"):
+        studio.tome(model)
+
+
+def test_a_loader_that_hands_out_something_else_is_named(studio):
+    class Foreign:
+        model = None
+
+    with pytest.raises(Exception, match="This MODEL is a Foreign, not one of ComfyUI's own model patchers"):
+        studio.tome(Foreign())
+
+
+def test_a_second_node_replaces_the_first(studio):
+    twice = studio.tome(studio.tome(studio.model, ratio=0.7), ratio=0.3)
+    assert torch.equal(studio.sample(twice), studio.sample(studio.tome(studio.model, ratio=0.3)))
+    assert studio.report(twice).count("Apply ToMe") == 1

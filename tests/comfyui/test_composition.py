@@ -1,0 +1,215 @@
+"""Our nodes beside ComfyUI's own patches, LoRA, ControlNet, inpainting, and beside each other in any order."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+import torch
+from comfy_host import checkpoints
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+def test_the_order_of_nodes_does_not_matter(studio):
+    apply = {
+        "tome": lambda model: studio.tome(model),
+        "attention": lambda model: studio.attention(model, "sdpa_math"),
+        "lora": lambda model: _with_lora(studio, model),
+    }
+    images = []
+    for order in permutations(apply):
+        model = studio.model
+        for name in order:
+            model = apply[name](model)
+        images.append(studio.sample(model))
+    assert all(torch.equal(image, images[0]) for image in images)
+    assert not torch.equal(images[0], studio.sample(studio.model))
+
+
+def _with_lora(studio, model, strength=1.0):
+    clone = model.clone()
+    key = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight"
+    # Not scaled by the weight itself: a loaded model's weights have the LoRAs of the last run in them.
+    shape = studio.model.model.state_dict()[key].shape
+    difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) * 0.1
+    assert clone.add_patches({key: ("diff", (difference,))}, strength) == [key]
+    return clone
+
+
+def test_removing_gives_the_baseline_and_keeps_the_lora(studio, baseline):
+    model = studio.attention(studio.tome(_with_lora(studio, studio.model)), "vanilla")
+    removed = studio.run("PacelineRemoveOptimizations", model=model)
+    assert torch.equal(studio.sample(removed), studio.sample(_with_lora(studio, studio.model)))
+    assert not torch.equal(studio.sample(removed), baseline)
+    assert "No Paceline optimizations are attached" in studio.report(removed)
+    assert "Apply ToMe" in studio.report(model)
+    leftovers = [key for part in (removed.wrappers, removed.callbacks) for keys in part.values() for key in keys]
+    assert not any(str(key).startswith("paceline") for key in leftovers)
+
+
+def test_clones_downstream_keep_the_optimizations_and_report_together(studio):
+    model = studio.tome(studio.model)
+    downstream = _with_lora(studio, model)
+    studio.sample(downstream)
+    assert "active in 3 of 7" in studio.report(downstream)
+    assert "active in 3 of 7" in studio.report(model)
+
+
+def test_hypertile_keeps_its_blocks_and_we_say_that_we_stepped_aside(studio, core_node):
+    """HyperTile rearranges the tokens of whole blocks; merging those by place would mix up the image."""
+    options = {"tile_size": 64, "swap_size": 1, "max_depth": 0, "scale_depth": False}
+    tiled = core_node("comfy_extras.nodes_hypertile", "HyperTile", model=studio.model, **options)
+    ours_first = core_node("comfy_extras.nodes_hypertile", "HyperTile", model=studio.tome(studio.model), **options)
+    for model in (studio.tome(tiled), ours_first):
+        assert torch.equal(studio.sample(model), studio.sample(tiled))
+        report = studio.report(model)
+        assert "not active in any of 7" in report
+        assert "another node had already rearranged the tokens" in report
+
+
+def test_core_tome_beside_ours_merges_once(studio, core_node):
+    core = core_node("comfy_extras.nodes_tomesd", "TomePatchModel", model=studio.model, ratio=0.5)
+    torch.manual_seed(0)
+    expected = studio.sample(core)
+    torch.manual_seed(0)
+    both = studio.tome(core)
+    assert torch.equal(studio.sample(both), expected)
+    assert "another node had already rearranged the tokens" in studio.report(both)
+
+
+def test_deep_shrink_merges_by_the_size_the_block_really_has(studio, core_node):
+    shrunk = core_node(
+        "comfy_extras.nodes_model_downscale",
+        "PatchModelAddDownscale",
+        model=studio.model,
+        block_number=1,
+        downscale_factor=2.0,
+        start_percent=0.0,
+        end_percent=1.0,
+        downscale_after_skip=True,
+        downscale_method="bicubic",
+        upscale_method="bicubic",
+    )
+    model = studio.tome(shrunk, max_downsample="2")
+    assert studio.sample(model).isfinite().all()
+    report = studio.report(model)
+    assert "0 fallbacks" in report
+    assert "active in 7 of 7" in report
+
+
+def test_perturbed_attention_guidance_composes(studio, core_node):
+    """PAG replaces attention in the middle block by its values; merged values must come back unmerged."""
+    options = {"scale": 3.0}
+    pag = core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=studio.model, **options)
+    model = studio.tome(pag, max_downsample="2")
+    image = studio.sample(model)
+    assert image.isfinite().all()
+    assert "0 fallbacks" in studio.report(model)
+    assert not torch.equal(image, studio.sample(studio.tome(studio.model, max_downsample="2")))
+    # At a ratio of nearly nothing the result is PAG's own.
+    assert torch.equal(studio.sample(studio.tome(pag, ratio=0.0)), studio.sample(pag))
+
+
+def test_other_attention_patches_run_outside_of_ours(studio):
+    """A pair of patches that doubles and halves sees all tokens, whichever node comes first."""
+    sizes = []
+
+    def before(q, k, v, extra_options):
+        sizes.append(("in", q.shape[1]))
+        return q * 2, k * 2, v * 2
+
+    def after(output, extra_options):
+        sizes.append(("out", output.shape[1]))
+        return output / 2
+
+    def patched(model):
+        clone = model.clone()
+        clone.set_model_attn1_patch(before)
+        clone.set_model_attn1_output_patch(after)
+        return clone
+
+    first, second = studio.sample(studio.tome(patched(studio.model))), studio.sample(patched(studio.tome(studio.model)))
+    assert torch.equal(first, second)
+    assert set(sizes) == {("in", 384), ("out", 384), ("in", 96), ("out", 96)}
+
+
+def test_context_extended_by_another_patch_stays_whole(studio):
+    """Reference-style nodes append tokens to keys and values only."""
+
+    def extend(q, k, v, extra_options):
+        return q, torch.cat([k, k[:, :8]], dim=1), torch.cat([v, v[:, :8]], dim=1)
+
+    seen = set()
+
+    def spy(func, q, k, v, *args, **kwargs):
+        seen.add((q.shape[1], k.shape[1]))
+        return func(q, k, v, *args, **kwargs)
+
+    clone = studio.model.clone()
+    clone.set_model_attn1_patch(extend)
+    model = studio.tome(clone)
+    model.model_options["transformer_options"]["optimized_attention_override"] = spy
+    assert studio.sample(model).isfinite().all()
+    assert (192, 392) in seen
+
+
+def test_img2img_and_inpaint_keep_what_is_masked(studio):
+    image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
+    model = studio.tome(studio.model)
+    result = studio.sample(model, latent=image, denoise=0.5, steps=4)
+    assert result.isfinite().all()
+    assert "active in 3 of 7" in studio.report(model)
+
+    import comfy.sample
+
+    mask = torch.zeros(1, 1, 24, 16)
+    mask[..., 12:, :] = 1.0
+    with torch.inference_mode():
+        noise = comfy.sample.prepare_noise(image, 7)
+        inpainted = comfy.sample.sample(
+            model, noise, 3, 5.0, "euler", "normal", studio.positive, studio.negative, image,
+            noise_mask=mask, disable_pbar=True, seed=7,
+        )  # fmt: skip
+    torch.testing.assert_close(inpainted[..., :12, :], image[..., :12, :])
+    assert not torch.allclose(inpainted[..., 12:, :], image[..., 12:, :])
+
+
+def test_one_hundred_switches_leave_no_trace(studio, baseline):
+    """Load, sample one step, drop: nothing grows on the shared model and nothing drifts."""
+    network = studio.model.model.diffusion_model
+    weights = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    instance_attributes = {name: sorted(module.__dict__) for name, module in network.named_modules()}
+    for index in range(100):
+        model = studio.tome(studio.model, ratio=(index % 5) / 10, merge_mlp=index % 7 == 0)
+        if index % 2:
+            model = studio.attention(model, "sdpa")
+        studio.sample(model, size=(8, 8), steps=1)
+    assert {name: sorted(module.__dict__) for name, module in network.named_modules()} == instance_attributes
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in network.state_dict().items())
+    assert torch.equal(studio.sample(studio.model), baseline)
+
+
+@pytest.mark.slow
+def test_controlnet_is_applied_and_left_alone(studio, tmp_path):
+    """ControlNet has its own attention, which no model patch reaches; its residuals must fit the merged model."""
+    import comfy.controlnet
+    import comfy.sd
+
+    checkpoint = checkpoints.sd15(tmp_path / "model.safetensors")
+    control_file = checkpoints.controlnet(tmp_path / "control.safetensors")
+    with torch.inference_mode():
+        loaded = comfy.sd.load_checkpoint_guess_config(str(checkpoint), output_vae=False, output_clip=False)[0]
+        control = comfy.controlnet.load_controlnet(str(control_file))
+    hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(1))
+    conditioning = [[torch.randn(1, 77, 768, generator=torch.Generator().manual_seed(2)), {}]]
+    controlled = [[conditioning[0][0], {"control": control.copy().set_cond_hint(hint, 1.0, (0.0, 1.0)),
+                                        "control_apply_to_uncond": False}]]  # fmt: skip
+    model = studio.tome(loaded)
+    plain = studio.sample(model, positive=conditioning, negative=conditioning, steps=1)
+    with_control = studio.sample(model, positive=controlled, negative=conditioning, steps=1)
+    assert with_control.isfinite().all()
+    assert not torch.equal(with_control, plain)
+    assert "0 fallbacks" in studio.report(model)

@@ -1,0 +1,151 @@
+"""Set Attention Processor on ComfyUI's own models."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"]
+
+
+def relative(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+@pytest.mark.parametrize("backend", RUNS_ON_CPU)
+def test_every_backend_draws_the_same_image(studio, baseline, backend):
+    model = studio.attention(studio.model, backend)
+    assert relative(studio.sample(model), baseline) < 1e-4
+    report = studio.report(model)
+    # 7 blocks with self- and cross-attention, 2 steps; positive and negative in one batch
+    assert "in 28 attention calls; 0 fallbacks" in report
+    assert "VAE, text encoders and ControlNets choose their own attention" in report
+
+
+def test_vanilla_repeats_bit_for_bit_and_differs_from_sdpa_in_rounding_only(studio, baseline):
+    model = studio.attention(studio.model, "vanilla")
+    first = studio.sample(model)
+    assert torch.equal(studio.sample(model), first)
+    assert torch.equal(studio.sample(studio.model), baseline)
+
+
+@pytest.mark.parametrize("backend", ["xformers", "sage", "flash", "sdpa_cudnn", "sdpa_efficient"])
+def test_a_backend_that_cannot_run_here_says_why_and_what_to_do(studio, backend):
+    if torch.cuda.is_available():
+        pytest.skip("may well run here")
+    with pytest.raises(Exception) as error:
+        studio.attention(studio.model, backend)
+    message = str(error.value)
+    assert type(error.value).__name__ == "BackendUnavailable"
+    assert any(word in message for word in ("install", "cpu", "CPU"))
+    assert len(message) > 60
+
+
+def test_an_unknown_name_lists_the_known_ones(studio):
+    with pytest.raises(Exception, match="flash9.*vanilla"):
+        studio.attention(studio.model, "flash9")
+
+
+def test_calls_that_a_backend_cannot_take_fall_back_and_are_counted(studio):
+    """CPU flash attention takes no masks of every kind; whatever is refused must still be computed right."""
+    from paceline.optimizers.attention import get
+
+    model = studio.attention(studio.model, "sdpa_flash")
+    technique = model.get_attachment("paceline").find("attention")
+    object.__setattr__(technique, "backend", _without_cross_attention(get("sdpa_flash")))
+    expected = studio.sample(studio.model)
+    assert relative(studio.sample(model), expected) < 1e-4
+    report = studio.report(model)
+    assert "in 14 attention calls; 14 fallbacks" in report
+    assert "14 x fallback: 77 key tokens (needs 96 or more)" in report
+
+
+def _without_cross_attention(backend):
+    """The same backend with a declared limit that the text's 77 tokens do not meet."""
+    import dataclasses
+
+    limits = tuple(dataclasses.replace(limit, min_key_tokens=96) for limit in backend.limits)
+    return dataclasses.replace(backend, limits=limits)
+
+
+def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left(studio, baseline):
+    model = studio.attention(studio.model, "sdpa")
+    technique = model.get_attachment("paceline").find("attention")
+    calls = []
+
+    def broken(q, k, v, **kwargs):
+        calls.append(q.shape)
+        raise RuntimeError("no kernel image is available")
+
+    technique.function = broken
+    assert torch.equal(studio.sample(model), baseline)
+    assert [shape[-1] for shape in calls] == [8, 16]
+    assert "28 x fallback: RuntimeError: no kernel image is available" in studio.report(model)
+
+
+def test_an_override_of_another_pack_stays_in_force_whichever_comes_first(studio, baseline):
+    calls = []
+
+    def doubled_values(func, q, k, v, *args, **kwargs):
+        calls.append(q.shape)
+        return func(q, k, v * 2, *args, **kwargs)
+
+    def with_override(model):
+        clone = model.clone()
+        clone.model_options["transformer_options"]["optimized_attention_override"] = doubled_values
+        return clone
+
+    expected = studio.sample(with_override(studio.model))
+    assert relative(expected, baseline) > 1e-3
+    for model in (
+        studio.attention(with_override(studio.model), "vanilla"),
+        with_override(studio.attention(studio.model, "vanilla")),
+    ):
+        calls.clear()
+        assert relative(studio.sample(model), expected) < 1e-4
+        assert len(calls) == 28
+        assert "vanilla in 28 attention calls; 0 fallbacks" in studio.report(model)
+
+
+def test_an_override_that_computes_by_itself_is_reported(studio):
+    def selfish(func, q, k, v, heads, **kwargs):
+        return torch.zeros_like(q)
+
+    clone = studio.model.clone()
+    clone.model_options["transformer_options"]["optimized_attention_override"] = selfish
+    model = studio.attention(clone, "sdpa")
+    studio.sample(model)
+    assert "28 x fallback: an attention override of another node computed the call itself" in studio.report(model)
+
+
+def test_a_family_without_the_hook_is_refused_by_name(studio):
+    import comfy.model_patcher
+    import comfy.supported_models
+
+    config = comfy.supported_models.HunyuanDiT({"depth": 2, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2.0})
+    config.set_inference_dtype(torch.float32, None)
+    model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
+    with pytest.raises(Exception, match="HunyuanDiT .* does not pass its attention through ComfyUI's override hook"):
+        studio.attention(model, "sdpa")
+
+
+def test_listing_nodes_imports_no_optional_package():
+    """Schemas are asked for at every page load, and a broken optional package must not cost the nodes."""
+    script = (
+        "import sys\n"
+        f"sys.path[:0] = {[p for p in sys.path if p.endswith('tools')]!r}\n"
+        "from comfy_host import in_process, pack\n"
+        "in_process.bootstrap()\n"
+        "import comfy.ldm.modules.attention\n"
+        "before = set(sys.modules)\n"
+        "nodes = pack.load_nodes()\n"
+        "[node.GET_NODE_INFO_V1() for node in nodes.values()]\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "bad = new & {'xformers', 'flash_attn', 'sageattention', 'torchao', 'tomesd', 'diffusers', 'triton'}\n"
+        "assert not bad, bad\n"
+        "assert len(nodes) >= 4, nodes\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
