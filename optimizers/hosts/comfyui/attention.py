@@ -26,8 +26,9 @@ NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 def inference_dtype(patcher: Any) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
     model = patcher.model
-    manual = getattr(model, "manual_cast_dtype", None)
-    return manual if manual is not None else model.get_dtype()
+    manual: torch.dtype | None = getattr(model, "manual_cast_dtype", None)
+    stored: torch.dtype = model.get_dtype()
+    return stored if manual is None else manual
 
 
 class AttentionProcessor(Technique):
@@ -68,6 +69,8 @@ class AttentionProcessor(Technique):
         # Any head size that the limits allow will do for the probe; if there is none, it says so.
         fitting = [size for size in head_dims if self.backend.refusal(_smallest_call(device, dtype, size)) is None]
         self.function = require(name, device, dtype, (fitting or head_dims)[0])
+        if name == "sdpa":
+            self.function = _host_sdpa
         self._broken: dict[tuple[object, ...], str] = {}
         # One object each for the life of the technique: compiled graphs are guarded on the override's identity.
         self._direct: Callable[..., Any] = self._attend
@@ -146,6 +149,27 @@ class AttentionProcessor(Technique):
             return output
         batch, heads, tokens, width = output.shape
         return output.transpose(1, 2).reshape(batch, tokens, heads * width)  # [B, H, N, D] -> [B, N, H*D]
+
+
+def _host_sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """torch's SDPA with ComfyUI's own order of kernels (cuDNN before memory-efficient), so that bits agree with it."""
+    import comfy.ops
+
+    options: Any = {} if scale is None else {"scale": scale}
+    if enable_gqa:
+        options["enable_gqa"] = True
+    output: torch.Tensor = comfy.ops.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=False, **options
+    )
+    return output
 
 
 def _smallest_call(device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionCall:

@@ -18,6 +18,7 @@ _REQUIRED = (
     ("comfy.model_patcher", "ModelPatcher.set_attachments"),
     ("comfy.model_patcher", "ModelPatcher.remove_wrappers_with_key"),
     ("comfy.ldm.modules.attention", "wrap_attn"),
+    ("comfy.ops", "scaled_dot_product_attention"),
     ("comfy.quant_ops", "TensorWiseINT8Layout"),
 )
 

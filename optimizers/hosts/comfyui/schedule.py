@@ -14,10 +14,10 @@ def step_index(call: ModelCall) -> torch.Tensor:
     number however ComfyUI batches them. Solvers that evaluate between two steps get the nearer one. Zero if the
     model is called outside of a sampler. A tensor, so that nothing waits for the GPU and nothing recompiles.
     """
-    schedule = call.transformer_options.get("sample_sigmas")
+    schedule: torch.Tensor | None = call.transformer_options.get("sample_sigmas")
     if schedule is None:
         return torch.zeros((), dtype=torch.int64, device=call.sigmas.device)
-    sigma = call.sigmas.flatten()[0].to(schedule)
+    sigma: torch.Tensor = call.sigmas.flatten()[0].to(schedule)
     return (schedule - sigma).abs().argmin()
 
 

@@ -170,7 +170,7 @@ class UNetTokenMerging(Technique):
                 f"{width} x {height} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        cells = {"sx": settings.sx, "sy": settings.sy, "device": tokens.device}
+        cells: Any = {"sx": settings.sx, "sy": settings.sy, "device": tokens.device}
         offsets = None
         if settings.use_rand:
             step, number = extra_options[_STATE].step, self.block_numbers[key]
@@ -229,7 +229,7 @@ class UNetTokenMerging(Technique):
         ComfyUI has no patch point there. The layers' ``forward`` is shadowed on the live network for the length of
         the call only, as ComfyUI's own compile node does with modules, so no other clone ever sees it.
         """
-        changed: list[tuple[torch.nn.Module, Any]] = []
+        changed: list[tuple[Any, Any]] = []
         try:
             for description, block in transformer_blocks(call.model.diffusion_model):
                 if description.key in self.block_numbers:

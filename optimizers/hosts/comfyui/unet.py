@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ...errors import UnsupportedModel
 
 BlockKey = tuple[str, int, int]
@@ -72,7 +70,7 @@ def is_unet(patcher: Any) -> bool:
     return isinstance(patcher.model.diffusion_model, UNetModel)
 
 
-def transformer_blocks(network: torch.nn.Module) -> Iterator[tuple[AttentionBlock, torch.nn.Module]]:
+def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
     """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
 
     Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.

@@ -1,0 +1,264 @@
+"""What an attention backend is: a description of one call, the limits it declares, and how to load it.
+
+Limits are data, not code: a caller asks ``backend.refusal(call)`` before the call, tests generate their inputs from the
+same limits, and a report prints them. (The idea is comfy-kitchen's backend registry.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+HALVES = (torch.float16, torch.bfloat16)
+
+# CUDA kernels put the batch on a grid axis of at most 65535 blocks; ComfyUI stays below half of it on NVIDIA
+# (SDP_BATCH_LIMIT in comfy/ldm/modules/attention.py), because torch fails with "invalid configuration argument".
+CUDA_MAX_BATCH = 2**15
+
+
+class AttentionFunction(Protocol):
+    """softmax(Q K^T * scale + mask) V, without dropout and without causality.
+
+    Args:
+        q: ``[batch, query_heads, query_tokens, head_dim]``.
+        k: ``[batch, key_heads, key_tokens, head_dim]``, dtype and device of ``q``.
+        v: ``[batch, key_heads, key_tokens, value_head_dim]``, dtype and device of ``q``.
+        mask: two or four dimensions that broadcast to ``[batch, query_heads, query_tokens, key_tokens]``. Boolean:
+            True takes part. Floating point: added to the scaled scores. None: every key takes part.
+        scale: factor of the scores; None means ``head_dim ** -0.5``.
+        enable_gqa: allows ``query_heads`` to be a multiple of ``key_heads``; query heads ``i*n .. i*n + n-1`` then
+            read key head ``i`` (grouped-query attention, as torch's SDPA numbers them).
+
+    Returns:
+        ``[batch, query_heads, query_tokens, value_head_dim]`` in the dtype of ``q``. A query that may see no key at all
+        (every entry False or -inf) gives zeros, as torch's SDPA does since 2.5.
+
+    Raises:
+        ValueError or RuntimeError: for a call outside of the backend's limits. No backend quietly uses another one.
+    """
+
+    def __call__(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        mask: torch.Tensor | None = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """Compute attention."""
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """All that limits depend on, read from shapes and dtypes alone (no device synchronisation).
+
+    ``mask`` is "none", "bool" or "additive". ``needs_grad`` tells that autograd would record the call.
+    """
+
+    device: str
+    dtype: torch.dtype
+    head_dim: int
+    query_tokens: int
+    key_tokens: int
+    batch: int = 1
+    query_heads: int = 1
+    key_heads: int = 1
+    value_head_dim: int | None = None
+    mask: str = "none"
+    needs_grad: bool = False
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether a mask is given."""
+        return self.mask != "none"
+
+    @classmethod
+    def of(cls, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> AttentionCall:
+        """Describe a call with tensors ``[batch, heads, tokens, head_dim]`` and an optional mask."""
+        kind = "none" if mask is None else "bool" if mask.dtype == torch.bool else "additive"
+        wants_grad = q.requires_grad or k.requires_grad or v.requires_grad
+        return cls(
+            device=q.device.type,
+            dtype=q.dtype,
+            head_dim=q.shape[-1],
+            query_tokens=q.shape[-2],
+            key_tokens=k.shape[-2],
+            batch=q.shape[0],
+            query_heads=q.shape[1],
+            key_heads=k.shape[1],
+            value_head_dim=v.shape[-1],
+            mask=kind,
+            needs_grad=wants_grad and torch.is_grad_enabled(),
+        )
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a backend takes; the defaults take everything.
+
+    Attributes:
+        devices: torch device types; None takes any. ROCm devices are called "cuda" by torch.
+        dtypes: dtypes of q, k and v; None takes any.
+        max_head_dim: largest head size, of q, k and v.
+        head_dim_multiple_of: every head size must be a multiple of it.
+        head_dims: the only head sizes taken, where upstream lists them.
+        min_key_tokens, max_batch: as named.
+        accepts_mask, accepts_gqa, accepts_grad: whether such calls are taken.
+        accepts_other_value_head_dim: whether v may have another head size than q and k.
+        min_compute_capability, max_compute_capability: of an NVIDIA GPU, inclusive.
+    """
+
+    devices: tuple[str, ...] | None = None
+    dtypes: tuple[torch.dtype, ...] | None = FLOATS
+    max_head_dim: int | None = None
+    head_dim_multiple_of: int = 1
+    head_dims: tuple[int, ...] | None = None
+    min_key_tokens: int = 1
+    max_batch: int | None = None
+    accepts_mask: bool = True
+    accepts_gqa: bool = True
+    accepts_grad: bool = True
+    accepts_other_value_head_dim: bool = True
+    min_compute_capability: tuple[int, int] | None = None
+    max_compute_capability: tuple[int, int] | None = None
+
+    def refusal(self, call: AttentionCall) -> str | None:
+        """Return one short phrase naming what was found and what is allowed, or None where the call is taken."""
+        if self.devices is not None and call.device not in self.devices:
+            return f"device {call.device} (runs on {' or '.join(self.devices)})"
+        if self.dtypes is not None and call.dtype not in self.dtypes:
+            return f"dtype {short(call.dtype)} (takes {', '.join(short(d) for d in self.dtypes)})"
+        return self._head_refusal(call) or self._shape_refusal(call)
+
+    def _head_refusal(self, call: AttentionCall) -> str | None:
+        value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
+        for size in (call.head_dim, value_head_dim):
+            if self.head_dims is not None and size not in self.head_dims:
+                return f"head size {size} (takes {', '.join(map(str, self.head_dims))})"
+            if self.max_head_dim is not None and size > self.max_head_dim:
+                return f"head size {size} (takes up to {self.max_head_dim})"
+            if size % self.head_dim_multiple_of:
+                return f"head size {size} (takes multiples of {self.head_dim_multiple_of})"
+        if not self.accepts_other_value_head_dim and value_head_dim != call.head_dim:
+            return f"value head size {value_head_dim} with head size {call.head_dim} (takes equal sizes)"
+        return None
+
+    def _shape_refusal(self, call: AttentionCall) -> str | None:
+        if call.query_tokens < 1:
+            return "0 query tokens (needs 1 or more)"
+        if call.key_tokens < self.min_key_tokens:
+            return f"{call.key_tokens} key tokens (needs {self.min_key_tokens} or more)"
+        if self.max_batch is not None and call.batch > self.max_batch:
+            return f"batch {call.batch} (takes up to {self.max_batch})"
+        if call.query_heads != call.key_heads:
+            if not self.accepts_gqa:
+                return f"{call.query_heads} query heads for {call.key_heads} key heads (takes equal numbers)"
+            if call.query_heads % call.key_heads:
+                return f"{call.query_heads} query heads for {call.key_heads} key heads (takes multiples)"
+        if call.has_mask and not self.accepts_mask:
+            return f"{'a bool' if call.mask == 'bool' else 'an additive'} mask (takes none)"
+        if call.needs_grad and not self.accepts_grad:
+            return "gradients (inference only)"
+        return None
+
+    def machine_refusal(self, device: torch.device) -> str | None:
+        """Return why this machine's ``device`` cannot run it whatever the call, or None.
+
+        Queries the driver, so it belongs to set-up and not to a sampling step.
+        """
+        if device.type != "cuda":
+            return None
+        if not torch.cuda.is_available():
+            return f"torch {torch.__version__} finds no CUDA device"
+        if torch.version.hip is not None:  # AMD reports its gfx version as a "capability": not comparable
+            return None
+        return self.capability_refusal(torch.cuda.get_device_capability(device))
+
+    def capability_refusal(self, found: tuple[int, int]) -> str | None:
+        """Return why an NVIDIA GPU of compute capability ``found`` cannot run it, or None."""
+        least, most = self.min_compute_capability, self.max_compute_capability
+        if least is not None and found < least:
+            return f"it needs an NVIDIA GPU of compute capability {_dotted(least)} or newer, found {_dotted(found)}"
+        if most is not None and found > most:
+            return f"it takes NVIDIA GPUs up to compute capability {_dotted(most)}, found {_dotted(found)}"
+        return None
+
+
+def one_line(error: BaseException) -> str:
+    """Return ``error`` as one readable line of at most about 200 characters."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else text[:197] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One way to compute attention.
+
+    Attributes:
+        name: stable id, shared in workflow files for ever.
+        label: what a person reads in a list.
+        help: one sentence: what it is good for, and whether it changes the image.
+        limits: alternatives, usually one per device type; the first one that names the device decides.
+        load: imports what is needed and returns the function, the same object each time (torch.compile guards on it);
+            may raise anything. Nothing is imported before.
+        source: paper or upstream.
+        module, package: import name and pip name of what must be installed, or "".
+        install: pip arguments that never replace the user's torch; ``install_note`` says which version matches.
+        exact: computes the full softmax of unquantised inputs; False where inputs are quantised.
+        deterministic: the forward pass gives the same bits for the same inputs on the same machine, as far as upstream
+            says or the code shows.
+        fullgraph: traces into a single graph under ``torch.compile(fullgraph=True)``; tested on the CPU where it runs
+            there. False means unknown.
+        explain: turns what the kernel raised into one line.
+    """
+
+    name: str
+    label: str
+    help: str
+    limits: tuple[Limits, ...]
+    load: Callable[[], AttentionFunction]
+    source: str
+    module: str = ""
+    package: str = ""
+    install: str = ""
+    install_note: str = ""
+    exact: bool = True
+    deterministic: bool = True
+    fullgraph: bool = False
+    explain: Callable[[BaseException], str] = field(default=one_line)
+
+    def runs_on(self) -> tuple[str, ...] | None:
+        """Return the device types it has a kernel for; None means any."""
+        if any(limits.devices is None for limits in self.limits):
+            return None
+        return tuple(device for limits in self.limits for device in limits.devices or ())
+
+    def limits_for(self, device: str) -> Limits | None:
+        """Return the limits that hold on a device type, or None where there is no kernel for it."""
+        for limits in self.limits:
+            if limits.devices is None or device in limits.devices:
+                return limits
+        return None
+
+    def refusal(self, call: AttentionCall) -> str | None:
+        """Return why this call is not taken, as one short phrase, or None. Cheap, and traceable by torch.compile."""
+        limits = self.limits_for(call.device)
+        if limits is None:
+            return f"device {call.device} (runs on {' or '.join(self.runs_on() or ())})"
+        return limits.refusal(call)
+
+
+def short(dtype: torch.dtype) -> str:
+    """Return "float16" for ``torch.float16``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"

@@ -1,0 +1,197 @@
+"""``split`` and ``sub_quadratic``: exact attention whose temporaries stay small, in plain torch, on any device.
+
+Chunk sizes follow from the shapes alone, never from free memory: the same call does the same work every time, nothing
+synchronises with the device, and torch.compile traces it (the loops are unrolled into the graph).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .backend import AttentionFunction, Backend, Limits
+from .scores import (
+    NEGATIVE_INFINITY,
+    flat_heads,
+    masked_scores,
+    match_heads,
+    slice_mask,
+    softmax_dtype,
+    softmax_or_zeros,
+)
+
+MIB = 2**20
+SPLIT_MAX_BYTES = 256 * MIB
+SUB_QUADRATIC_MAX_BYTES = 64 * MIB
+# The key chunk of the paper's own implementation; smaller ones pay for the rescaling without saving much.
+KEY_CHUNK = 4096
+SMALLEST_CHUNK = 64
+
+
+def even_chunk(total: int, largest: int) -> int:
+    """Return the chunk size <= ``largest`` that cuts ``total`` into the fewest, nearly equal chunks."""
+    chunks = -(-total // max(1, min(total, largest)))
+    return -(-total // chunks)
+
+
+def split_chunk(heads: int, queries: int, keys: int, element_bytes: int, max_bytes: int) -> int:
+    """Return how many queries ``split`` handles at a time.
+
+    The widest temporary, the softmax ``[heads, chunk, keys]``, takes at most ``max_bytes``, but
+    never less than one query.
+
+    Args:
+        heads: batch times heads.
+        queries: query tokens.
+        keys: key tokens.
+        element_bytes: bytes of one softmax element.
+        max_bytes: the bound.
+    """
+    return even_chunk(queries, max_bytes // (heads * keys * element_bytes))
+
+
+def sub_quadratic_chunks(heads: int, queries: int, keys: int, element_bytes: int, max_bytes: int) -> tuple[int, int]:
+    """Return the chunks (queries, keys) of ``sub_quadratic``, so that ``[heads, queries, keys]`` fits ``max_bytes``.
+
+    Keys are cut first to ``KEY_CHUNK``, further only where fewer than ``SMALLEST_CHUNK`` queries would fit. The
+    smallest chunk is one query by ``SMALLEST_CHUNK`` keys, whatever the bound. Arguments as in ``split_chunk``.
+    """
+    entries = max(1, max_bytes // (heads * element_bytes))
+    wanted = max(SMALLEST_CHUNK, min(KEY_CHUNK, entries // SMALLEST_CHUNK))
+    key_chunk = even_chunk(keys, wanted)
+    return even_chunk(queries, entries // key_chunk), key_chunk
+
+
+def split(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    max_bytes: int = SPLIT_MAX_BYTES,
+) -> torch.Tensor:
+    """Full softmax over slices of the queries; shapes, mask and errors as in ``AttentionFunction``.
+
+    Each slice is what ``vanilla`` computes. ``max_bytes`` bounds each temporary (see ``split_chunk``); up to three
+    live at once.
+    """
+    k, v = match_heads(q, k, v, enable_gqa)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    batch, heads, queries, _ = q.shape
+    element_bytes = softmax_dtype(q.dtype).itemsize
+    chunk = split_chunk(batch * heads, queries, k.shape[2], element_bytes, max_bytes)
+    flat_k, flat_v = flat_heads(k), flat_heads(v)
+    out = v.new_empty((batch, heads, queries, v.shape[-1]))
+    for start in range(0, queries, chunk):
+        part = slice(start, min(start + chunk, queries))
+        scores = masked_scores(flat_heads(q[:, :, part]), flat_k, scale, slice_mask(mask, part), heads)
+        weights = softmax_or_zeros(scores, mask is not None).to(v.dtype)
+        out[:, :, part] = torch.bmm(flat_heads(weights), flat_v).reshape(batch, heads, -1, v.shape[-1])
+    return out
+
+
+def sub_quadratic(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    max_bytes: int = SUB_QUADRATIC_MAX_BYTES,
+) -> torch.Tensor:
+    """Rabe & Staats 2021 (arXiv 2112.05682): queries and keys in chunks, with a running maximum and sum in fp32.
+
+    Shapes, mask and errors as in ``AttentionFunction``. ``max_bytes`` bounds each temporary (see
+    ``sub_quadratic_chunks``), except the fp32 accumulator, which has as many elements as a slice of the output.
+    """
+    k, v = match_heads(q, k, v, enable_gqa)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    element_bytes = softmax_dtype(q.dtype).itemsize
+    query_chunk, key_chunk = sub_quadratic_chunks(batch * heads, queries, keys, element_bytes, max_bytes)
+    flat_k, flat_v = flat_heads(k), flat_heads(v)
+    out = v.new_empty((batch, heads, queries, v.shape[-1]))
+    for start in range(0, queries, query_chunk):
+        part = slice(start, min(start + query_chunk, queries))
+        flat_q = flat_heads(q[:, :, part])
+        done = _one_query_chunk(flat_q, flat_k, flat_v, slice_mask(mask, part), scale, heads, key_chunk)
+        out[:, :, part] = done.reshape(batch, heads, -1, v.shape[-1])
+    return out
+
+
+def _one_query_chunk(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None,
+    scale: float,
+    heads: int,
+    key_chunk: int,
+) -> torch.Tensor:
+    """Attend to all keys, a chunk of keys at a time (section 3 of the paper).
+
+    Args:
+        q: ``[batch * heads, chunk, head_dim]``.
+        k: ``[batch * heads, keys, head_dim]``.
+        v: ``[batch * heads, keys, value_head_dim]``.
+        mask: broadcasts to ``[batch, heads, chunk, keys]``, or None.
+        scale: factor of the scores.
+        heads: per batch entry.
+        key_chunk: keys at a time.
+
+    Returns:
+        ``[batch * heads, chunk, value_head_dim]`` in the dtype of v.
+    """
+    wide = softmax_dtype(q.dtype)
+    rows = (q.shape[0], q.shape[1])
+    peak = torch.full((*rows, 1), NEGATIVE_INFINITY, dtype=wide, device=q.device)
+    total = torch.zeros((*rows, 1), dtype=wide, device=q.device)
+    weighted = torch.zeros((*rows, v.shape[-1]), dtype=wide, device=q.device)
+    for start in range(0, k.shape[1], key_chunk):
+        part = slice(start, min(start + key_chunk, k.shape[1]))
+        part_mask = slice_mask(mask, slice(None), part)
+        scores = flat_heads(masked_scores(q, k[:, part], scale, part_mask, heads)).to(wide)
+        new_peak = torch.maximum(peak, scores.amax(dim=-1, keepdim=True))
+        # While no key was allowed yet the peak is -inf, and -inf - -inf would be NaN; any finite shift gives exp = 0.
+        shift = new_peak.masked_fill(new_peak == NEGATIVE_INFINITY, 0.0)
+        weights = torch.exp(scores - shift)
+        decay = torch.exp(peak - shift)
+        total = total * decay + weights.sum(dim=-1, keepdim=True)
+        weighted = weighted * decay + torch.bmm(weights.to(v.dtype), v[:, part]).to(wide)
+        peak = new_peak
+    # The sum is at least 1 (the peak's own exponential) unless no key was allowed: then the row is 0 / 1.
+    return (weighted / total.masked_fill(total == 0, 1.0)).to(v.dtype)
+
+
+def _load_split() -> AttentionFunction:
+    return split
+
+
+def _load_sub_quadratic() -> AttentionFunction:
+    return sub_quadratic
+
+
+BACKENDS = (
+    Backend(
+        name="split",
+        label="Split (slices of queries)",
+        help="Slower, but its temporaries stay under 256 MiB each at any image size; exact.",
+        limits=(Limits(),),
+        load=_load_split,
+        source="sliced attention as in diffusers and ComfyUI, with sizes from the shapes alone",
+        fullgraph=True,
+    ),
+    Backend(
+        name="sub_quadratic",
+        label="Sub-quadratic (chunks of queries and keys)",
+        help="Slowest of the exact ones, with the least memory (64 MiB temporaries), for devices without a fused "
+        "kernel; exact.",
+        limits=(Limits(),),
+        load=_load_sub_quadratic,
+        source="Rabe & Staats 2021, arXiv 2112.05682",
+        fullgraph=True,
+    ),
+)

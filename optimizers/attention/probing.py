@@ -1,0 +1,160 @@
+"""Whether a backend works on this machine, found out by one small real call.
+
+A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers; only
+a call that is compared with the formula tells.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib import metadata
+
+import torch
+
+from .backend import AttentionCall, AttentionFunction, Backend, one_line
+
+QUERY_TOKENS = 64
+KEY_TOKENS = 64
+HEADS = 2
+# Relative L2 error against fp64: right kernels in bf16 stay below 0.01 and 8-bit ones below 0.05 on these inputs; a
+# wrong layout or head order gives about 1.
+TOLERANCE_EXACT = 0.02
+TOLERANCE_APPROXIMATE = 0.15
+OTHERWISE = "Choose 'auto' or 'sdpa'."
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What was found: ``reason`` (one line, no full stop) and ``remedy`` are empty where it is available."""
+
+    available: bool
+    reason: str = ""
+    remedy: str = ""
+    function: AttentionFunction | None = field(default=None, repr=False, compare=False)
+
+
+_Key = tuple[Backend, torch.device, torch.dtype, int]
+_found: dict[_Key, Probe] = {}
+
+
+def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> Probe:
+    """Return whether ``backend`` computes the right numbers on this device, dtype and head size.
+
+    Runs ``[1, 2, 64, head_dim]`` once and remembers the answer for the life of the process (``forget_probes`` starts
+    anew); running out of memory is not remembered. Uses its own random numbers, so torch's generators are not advanced.
+    Never raises for a backend that is unavailable.
+    """
+    device = _with_index(torch.device(device))
+    key = (backend, device, dtype, head_dim)
+    if key not in _found:
+        try:
+            _found[key] = _probe(backend, device, dtype, head_dim)
+        except torch.cuda.OutOfMemoryError:
+            return Probe(False, "the GPU had no memory left for a test call", "Free some memory and try again.")
+    return _found[key]
+
+
+def forget_probes() -> None:
+    """Forget all answers, for tests and after a package was installed."""
+    _found.clear()
+
+
+def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim: int) -> Probe:
+    # In the order of what would help: no package helps on a device that the kernel does not run on.
+    call = AttentionCall(device.type, dtype, head_dim, QUERY_TOKENS, KEY_TOKENS, 1, HEADS, HEADS)
+    limits = backend.limits_for(device.type)
+    if limits is None:
+        runs_on = " or ".join(backend.runs_on() or ())
+        return Probe(False, f"it has no kernel for {device.type} (runs on {runs_on})", OTHERWISE)
+    refusal = limits.machine_refusal(device)
+    if refusal is not None:
+        return Probe(False, refusal, OTHERWISE)
+    refusal = limits.refusal(call)
+    if refusal is not None:
+        return Probe(False, f"it does not take {refusal}", OTHERWISE)
+    try:
+        function = backend.load()
+    except Exception as error:
+        return _not_loaded(backend, error)
+    with warnings.catch_warnings(record=True) as heard:  # torch says in warnings why a forced kernel was not used
+        warnings.simplefilter("always")
+        try:
+            wrong = _relative_error(function, device, dtype, head_dim)
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except Exception as error:
+            why = backend.explain(error) + _warned(str(warning.message) for warning in heard)
+            return Probe(False, f"{_versioned(backend)}failed a test call on {device}: {why}", OTHERWISE)
+    tolerance = TOLERANCE_EXACT if backend.exact else TOLERANCE_APPROXIMATE
+    if not wrong <= tolerance:  # catches NaN
+        reason = f"{_versioned(backend)}computed wrong numbers on {device} (relative error {wrong:.2g})"
+        return Probe(False, reason, OTHERWISE)
+    return Probe(True, function=function)
+
+
+def _warned(messages: Iterable[str]) -> str:
+    """Return the reasons among torch's warnings as " (reason; reason)", without headings and C++ source lines."""
+    texts = [re.sub(r"\(Triggered internally at .*?\)", "", " ".join(message.split())).strip() for message in messages]
+    reasons = [text for text in texts if not text.endswith("because:") and "runtime disabled" not in text]
+    return f" ({'; '.join(dict.fromkeys(reasons))[:300]})" if reasons else ""
+
+
+def _relative_error(function: AttentionFunction, device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
+    """Relative L2 distance of one call from the formula in fp64 on the CPU; copying the result back synchronises."""
+    generator = torch.Generator("cpu").manual_seed(0)
+    shapes = (
+        (1, HEADS, QUERY_TOKENS, head_dim),
+        (1, HEADS, KEY_TOKENS, head_dim),
+        (1, HEADS, KEY_TOKENS, head_dim),
+    )
+    q, k, v = (torch.randn(shape, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for shape in shapes)
+    with torch.no_grad():
+        out = function(q.to(device), k.to(device), v.to(device)).to("cpu", torch.float64)
+        q, k, v = (t.double() for t in (q, k, v))
+        expected = torch.softmax(q @ k.transpose(-1, -2) * head_dim**-0.5, dim=-1) @ v
+    if out.shape != expected.shape:
+        return float("inf")
+    return float((out - expected).norm() / expected.norm())
+
+
+def _not_loaded(backend: Backend, error: Exception) -> Probe:
+    """Say why the package could not be imported, and the pip command of this very Python that would help."""
+    command = _pip_command(backend)
+    missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
+    if missing and missing == backend.module:
+        # The command stands last, so that it can be copied without a full stop.
+        return Probe(False, f"{backend.package} is not installed", f"{backend.install_note} {command}".strip())
+    if missing:
+        reason = f"{_versioned(backend)}is installed but needs {missing}, which is not"
+        return Probe(False, reason, f"{backend.install_note} {OTHERWISE}".strip())
+    reason = f"{_versioned(backend)}is installed but cannot be imported: {one_line(error)}"
+    remedy = f"It probably belongs to another torch than {torch.__version__}. {backend.install_note} {OTHERWISE}"
+    return Probe(False, reason, " ".join(remedy.split()))
+
+
+def _pip_command(backend: Backend) -> str:
+    if not backend.install:
+        return ""
+    python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
+    return f"Install it with: {python} -m pip {backend.install}"
+
+
+def _versioned(backend: Backend) -> str:
+    """Return "xformers 0.0.35 " for a package, "it " for what torch brings."""
+    if not backend.package:
+        return "it "
+    try:
+        return f"{backend.package} {metadata.version(backend.package)} "
+    except metadata.PackageNotFoundError:
+        return f"{backend.package} "
+
+
+def _with_index(device: torch.device) -> torch.device:
+    """Return "cuda" as "cuda:0" (the current one), so that both share one answer."""
+    if device.type == "cuda" and device.index is None and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device

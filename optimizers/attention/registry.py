@@ -1,0 +1,157 @@
+"""The list of attention backends, and which of them can be used where.
+
+``BACKENDS``, ``names`` and ``get`` touch no device and import no package: node schemas call them on every page load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import torch
+
+from ..errors import BackendUnavailable, InvalidSetting
+from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
+from .backend import AttentionCall, AttentionFunction, Backend, short
+from .probing import Probe, probe
+
+# The order is the order of the list a person reads: what to try first stands first.
+_FAMILIES = (
+    sdpa.BACKENDS,
+    flash.BACKENDS,
+    xformers_backend.BACKENDS,
+    sage.BACKENDS,
+    chunked.BACKENDS,
+    vanilla.BACKENDS,
+)
+BACKENDS: Mapping[str, Backend] = MappingProxyType(
+    {backend.name: backend for family in _FAMILIES for backend in family}
+)
+
+# What `auto` tries, best first, exact ones only. torch's own choice comes first: it holds FlashAttention-2, cuDNN and
+# the CUTLASS kernel and picks by GPU and shape; the packages are worth trying by hand, not by default.
+AUTO_ORDER = ("sdpa", "sub_quadratic", "split", "vanilla")
+# DirectML has no fused kernel, so SDPA would hold the full score matrix; ComfyUI uses sub-quadratic there as well.
+AUTO_ORDER_UNFUSED = ("sub_quadratic", "split", "sdpa", "vanilla")
+UNFUSED_DEVICES = ("privateuseone",)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a report; ``reason`` and ``remedy`` are empty where the backend is available."""
+
+    name: str
+    label: str
+    available: bool
+    reason: str
+    remedy: str
+    exact: bool
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all backends, available or not, in the order of a list."""
+    return tuple(BACKENDS)
+
+
+def get(name: str) -> Backend:
+    """Return the backend called ``name``.
+
+    Raises:
+        InvalidSetting: if there is none, with the names there are.
+    """
+    if name not in BACKENDS:
+        raise InvalidSetting(f"The attention backend is {name!r}.", f"It must be one of: {', '.join(BACKENDS)}.")
+    return BACKENDS[name]
+
+
+def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> AttentionFunction:
+    """Return the function of a backend that has computed the right numbers here.
+
+    Args:
+        name: a name of ``names()``.
+        device: where attention will run.
+        dtype: of q, k and v.
+        head_dim: head size; call once per distinct head size of a model.
+
+    Raises:
+        InvalidSetting: for an unknown name.
+        BackendUnavailable: if it cannot run, with the reason and what would help.
+    """
+    backend = get(name)
+    found = probe(backend, device, dtype, head_dim)
+    if found.function is None:
+        raise BackendUnavailable(f"The attention backend '{name}' cannot be used here: {found.reason}.", found.remedy)
+    return found.function
+
+
+def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[int] = (64,)) -> tuple[str, str]:
+    """Return what ``auto`` means: a backend's name, and why in one sentence.
+
+    The first of ``AUTO_ORDER`` whose probe passes for every head size. It is always an exact one.
+
+    Args:
+        device: where attention will run.
+        dtype: of q, k and v.
+        head_dims: the distinct head sizes of the model.
+
+    Raises:
+        BackendUnavailable: if even the plain formula fails there (a dtype that torch cannot multiply).
+    """
+    device = torch.device(device)
+    sizes = sorted(set(head_dims))
+    order = AUTO_ORDER_UNFUSED if device.type in UNFUSED_DEVICES else AUTO_ORDER
+    passed_over: list[str] = []
+    for name in order:
+        failed = next((p for p in (probe(BACKENDS[name], device, dtype, d) for d in sizes) if not p.available), None)
+        if failed is None:
+            why = _why(name, device, dtype, sizes)
+            return name, " ".join((why, *passed_over))
+        passed_over.append(f"{name} was passed over: {failed.reason}.")
+    raise BackendUnavailable(f"No exact attention backend runs on {device} in {short(dtype)}.", " ".join(passed_over))
+
+
+def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[int]) -> str:
+    if name != "sdpa":
+        return f"{BACKENDS[name].label} is exact and needs no fused kernel."
+    if device.type == "cpu":
+        return "PyTorch's own attention is exact and has a fused kernel for the CPU."
+    if device.type != "cuda":
+        return f"PyTorch's own attention is exact and is what {device.type} devices have a kernel for."
+    nvidia = torch.version.hip is None and torch.cuda.is_available()
+    capability = torch.cuda.get_device_capability(device) if nvidia else None
+    inside: dict[str, list[str]] = {}  # which kernels -> for which head sizes
+    for head_dim in head_dims:
+        kernels = " or ".join(fused_kernels(dtype, head_dim, capability)) or "no fused kernel"
+        inside.setdefault(kernels, []).append(str(head_dim))
+    listed = "; ".join(f"{kernels} for head size {', '.join(sizes)}" for kernels, sizes in inside.items())
+    return f"PyTorch's own attention is exact and picks a kernel for each call: {listed}."
+
+
+def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int] | None) -> tuple[str, ...]:
+    """Return which of torch's fused CUDA kernels take an unmasked call, as declared by their limits.
+
+    Args:
+        dtype: of q, k and v.
+        head_dim: head size.
+        capability: of an NVIDIA GPU; None where it is not known or not NVIDIA's.
+    """
+    call = AttentionCall("cuda", dtype, head_dim, query_tokens=64, key_tokens=64)
+    kernels = {"flash": "sdpa_flash", "cuDNN": "sdpa_cudnn", "memory-efficient": "sdpa_efficient"}
+    taking = []
+    for label, name in kernels.items():
+        limits = BACKENDS[name].limits_for("cuda")
+        if limits is None or limits.refusal(call) is not None:
+            continue
+        if capability is None or limits.capability_refusal(capability) is None:
+            taking.append(label)
+    return tuple(taking)
+
+
+def table(device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> list[Row]:
+    """Probe every backend and return one row each, in the order of ``names()``."""
+    rows = []
+    for backend in BACKENDS.values():
+        found: Probe = probe(backend, device, dtype, head_dim)
+        rows.append(Row(backend.name, backend.label, found.available, found.reason, found.remedy, backend.exact))
+    return rows

@@ -1,0 +1,99 @@
+"""``sage``: SageAttention 1.x (Triton) and 2.x (CUDA), which quantise q and k to 8 bits: faster, and not exact."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+
+import torch
+import torch.nn.functional as F
+
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits
+from .scores import match_heads
+
+# Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
+V1_HEAD_DIMS = (64, 96, 128)
+
+
+def pad_head_dim(head_dim: int) -> int:
+    """Return the head size at which 1.x runs ``head_dim``: itself where there is a kernel, else as 2.x pads."""
+    if head_dim in V1_HEAD_DIMS:
+        return head_dim
+    return 64 if head_dim < 64 else 128
+
+
+def _last_dim_dense(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+@functools.cache
+def load() -> AttentionFunction:
+    """Import sageattention and return its attention in the layout of ``AttentionFunction``."""
+    from sageattention import sageattn
+
+    # 2.x swallows unknown keywords, so a mask or smooth_k given to it would be ignored silently: look before passing.
+    is_version_1 = "smooth_k" in inspect.signature(sageattn).parameters
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        mask: torch.Tensor | None = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if mask is not None:
+            raise ValueError("SageAttention takes no mask.")
+        if not enable_gqa:
+            match_heads(q, k, v, enable_gqa)  # the kernel itself would group unequal heads without being asked
+        head_dim = q.shape[-1]
+        scale = head_dim**-0.5 if scale is None else scale
+        options = {}
+        if is_version_1:
+            # With smooth_k (its default) 1.x subtracts the mean key from k in place, which would change the caller's
+            # tensor. A constant shift of all keys cancels in the softmax, so the same is done here on a copy.
+            k = k - k.mean(dim=2, keepdim=True)
+            options["smooth_k"] = False
+            # Zero columns change no score and no int8 scale; 2.x does this padding itself.
+            padding = (0, pad_head_dim(head_dim) - head_dim)
+            q, k, v = (F.pad(t, padding) if padding[1] else t for t in (q, k, v))
+        q, k, v = (_last_dim_dense(t) for t in (q, k, v))
+        # 2.x calls torch.cuda.set_device and leaves it so.
+        device = torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext()
+        with device:
+            out: torch.Tensor = sageattn(q, k, v, tensor_layout="HND", is_causal=False, sm_scale=scale, **options)
+        return out[..., :head_dim]
+
+    return attention
+
+
+BACKENDS = (
+    Backend(
+        name="sage",
+        label="SageAttention (8-bit)",
+        help="Often the fastest for long sequences; it quantises to 8 bits, so the image changes slightly.",
+        limits=(
+            Limits(
+                devices=("cuda",),
+                dtypes=HALVES,
+                max_head_dim=128,
+                head_dim_multiple_of=8,
+                max_batch=CUDA_MAX_BATCH,
+                accepts_mask=False,
+                accepts_grad=False,
+                accepts_other_value_head_dim=False,
+                min_compute_capability=(8, 0),
+            ),
+        ),
+        load=load,
+        source="Zhang et al. 2024, arXiv 2410.02367 and 2411.10958; github.com/thu-ml/SageAttention",
+        module="sageattention",
+        package="sageattention",
+        install="install --no-deps sageattention",
+        install_note="It needs Triton (on Windows: triton-windows). The package index has version 1; version 2 "
+        "is faster and is built from github.com/thu-ml/SageAttention with the CUDA toolkit.",
+        exact=False,
+    ),
+)

@@ -1,0 +1,158 @@
+"""torch's own scaled dot-product attention: its own choice of kernel, and each kernel forced.
+
+Which calls each CUDA kernel takes is decided in torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``; the
+limits here are that file's conditions for inference, the stricter one where they depend on the GPU or the version.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from .backend import CUDA_MAX_BATCH, FLOATS, HALVES, AttentionFunction, Backend, Limits
+from .scores import match_heads
+
+SOURCE = "torch.nn.functional.scaled_dot_product_attention"
+
+# sdpa_kernel saves, changes and restores flags of the whole process. Two threads that interleave (ComfyUI samples on
+# several GPUs with threads) would restore each other's forced state and leave it behind for good.
+_KERNEL_FLAGS = threading.Lock()
+
+
+def sdpa(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    mask: torch.Tensor | None = None,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """Torch's SDPA with whatever kernel torch prefers; shapes, mask and errors as in ``AttentionFunction``."""
+    if mask is not None and mask.dtype not in (torch.bool, q.dtype):
+        mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+
+
+@functools.cache
+def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
+    """Return ``sdpa`` restricted to one kernel for the duration of each call.
+
+    Args:
+        kernel_name: member of ``torch.nn.attention.SDPBackend``.
+        repeat_heads: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
+
+    Raises:
+        AttributeError: if this torch has no such kernel.
+    """
+    kernel = getattr(SDPBackend, kernel_name)
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        mask: torch.Tensor | None = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if enable_gqa and repeat_heads:
+            k, v = match_heads(q, k, v, enable_gqa)
+            enable_gqa = False
+        if torch.compiler.is_compiling():  # a lock cannot be traced; tracing is serialised by dynamo itself
+            with sdpa_kernel(kernel):
+                return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+        with _KERNEL_FLAGS, sdpa_kernel(kernel):
+            return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+
+    attention.__name__ = f"sdpa_{kernel_name.lower()}"
+    return attention
+
+
+def _load_sdpa() -> AttentionFunction:
+    return sdpa
+
+
+_ANY_CUDA = Limits(devices=("cuda",), max_batch=CUDA_MAX_BATCH)
+
+BACKENDS = (
+    Backend(
+        name="sdpa",
+        label="PyTorch (picks the kernel)",
+        help="Fast on every device: torch takes its flash, cuDNN or memory-efficient kernel for each call; exact.",
+        limits=(_ANY_CUDA, Limits()),
+        load=_load_sdpa,
+        source=SOURCE,
+        fullgraph=True,
+    ),
+    Backend(
+        name="sdpa_flash",
+        label="PyTorch flash",
+        help="torch's built-in FlashAttention-2, fast for half precision without masks; exact.",
+        limits=(
+            Limits(
+                devices=("cuda",),
+                dtypes=HALVES,
+                max_head_dim=256,
+                max_batch=CUDA_MAX_BATCH,
+                accepts_mask=False,
+                accepts_other_value_head_dim=False,
+                min_compute_capability=(8, 0),
+            ),
+            Limits(devices=("cpu",), dtypes=FLOATS, accepts_other_value_head_dim=False),
+        ),
+        load=functools.partial(forced, "FLASH_ATTENTION", repeat_heads=False),
+        source="Dao 2023, arXiv 2307.08691, in torch",
+        fullgraph=True,
+    ),
+    Backend(
+        name="sdpa_efficient",
+        label="PyTorch memory-efficient",
+        help="torch's built-in CUTLASS kernel, for older GPUs, float32 and masks; exact.",
+        limits=(
+            Limits(
+                devices=("cuda",),
+                dtypes=(torch.float32, *HALVES),
+                head_dim_multiple_of=8,
+                max_batch=CUDA_MAX_BATCH,
+                min_compute_capability=(5, 0),
+            ),
+        ),
+        load=functools.partial(forced, "EFFICIENT_ATTENTION", repeat_heads=True),
+        source="Rabe & Staats 2021, arXiv 2112.05682; xformers' CUTLASS kernel, in torch",
+        fullgraph=True,
+    ),
+    Backend(
+        name="sdpa_cudnn",
+        label="PyTorch cuDNN",
+        help="NVIDIA's cuDNN kernel, often the fastest on H100 and newer in half precision; exact.",
+        limits=(
+            Limits(
+                devices=("cuda",),
+                dtypes=HALVES,
+                max_head_dim=128,
+                head_dim_multiple_of=8,
+                min_key_tokens=2,
+                max_batch=CUDA_MAX_BATCH,
+                min_compute_capability=(8, 0),
+            ),
+        ),
+        load=functools.partial(forced, "CUDNN_ATTENTION", repeat_heads=True),
+        source="NVIDIA cuDNN, in torch",
+        deterministic=False,  # torch refuses it under torch.use_deterministic_algorithms
+        fullgraph=True,
+    ),
+    Backend(
+        name="sdpa_math",
+        label="PyTorch math",
+        help="torch's unfused reference: slow, with the full score matrix in memory, for comparing; exact.",
+        limits=(Limits(),),
+        load=functools.partial(forced, "MATH", repeat_heads=False),
+        source=SOURCE,
+        fullgraph=True,
+    ),
+)

@@ -1,0 +1,113 @@
+"""``xformers``: memory_efficient_attention of the xformers package (tensors ``[batch, tokens, heads, head_dim]``).
+
+An importable xformers is not a usable one: its compiled extension belongs to one torch release, and without it the
+import succeeds with a warning. Only a real call tells, which is what the probe makes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import torch
+
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, one_line
+from .scores import NEGATIVE_INFINITY, match_heads
+
+# xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
+BIAS_ALIGNMENT = 8
+
+
+def tensor_bias(mask: torch.Tensor, q: torch.Tensor, keys: int) -> torch.Tensor:
+    """Return a mask as xformers' bias ``[batch, heads, queries, keys]``: additive, in q's dtype, rows aligned.
+
+    Dimensions that broadcast are kept as views of stride 0, so that a bias per key does not become a full matrix.
+
+    Args:
+        mask: two to four dimensions that broadcast to the result, boolean (True takes part) or additive.
+        q: ``[batch, heads, queries, head_dim]``.
+        keys: key tokens.
+    """
+    while mask.dim() < 4:
+        mask = mask.unsqueeze(0)
+    aligned = -(-keys // BIAS_ALIGNMENT) * BIAS_ALIGNMENT
+    bias = torch.zeros((*mask.shape[:3], aligned), dtype=q.dtype, device=q.device)[..., :keys]
+    if mask.dtype == torch.bool:
+        bias.masked_fill_(mask.logical_not(), NEGATIVE_INFINITY)
+    else:
+        bias.copy_(mask)
+    return bias.expand(q.shape[0], q.shape[1], q.shape[2], keys)
+
+
+@functools.cache
+def load() -> AttentionFunction:
+    """Import xformers and return its attention in the layout of ``AttentionFunction``."""
+    from xformers.ops import memory_efficient_attention
+
+    def attention(
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        *,
+        mask: torch.Tensor | None = None,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        k, v = match_heads(q, k, v, enable_gqa)
+        bias = None if mask is None else tensor_bias(mask, q, k.shape[2])
+        # [batch, heads, tokens, head_dim] -> [batch, tokens, heads, head_dim] and back
+        q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+        out: torch.Tensor = memory_efficient_attention(q, k, v, attn_bias=bias, scale=scale)
+        return out.transpose(1, 2)
+
+    return attention
+
+
+def built_for() -> str:
+    """Return the torch release that the imported xformers was compiled for, or "" where it does not say."""
+    try:
+        import json
+        from importlib.resources import files
+
+        built = json.loads(files("xformers").joinpath("cpp_lib.json").read_text())
+        return str(built["version"]["torch"])
+    except Exception:  # a note for an error message must not replace the error
+        return ""
+
+
+def explain(error: BaseException) -> str:
+    """Shorten xformers' list of refusals per operator to the distinct ones, and add what it was built for."""
+    text = str(error)
+    if "is not supported because:" not in text:
+        return one_line(error)
+    found = re.findall(r"^`([^`@]+)[^`]*` is not supported because:\n((?:    .+\n?)+)", text, flags=re.MULTILINE)
+    refusals = [f"{name}: {', '.join(lines.strip() for lines in why.splitlines())}" for name, why in found]
+    built = built_for()
+    note = f" (built for torch {built}, this is {torch.__version__})" if built else ""
+    return f"no operator takes it{note}: {'; '.join(refusals)}"[:400]
+
+
+BACKENDS = (
+    Backend(
+        name="xformers",
+        label="xFormers",
+        help="Memory-efficient attention of the xformers package, about as fast as torch's own; exact.",
+        limits=(
+            Limits(
+                devices=("cuda",),
+                dtypes=(torch.float32, *HALVES),
+                head_dim_multiple_of=8,
+                max_batch=CUDA_MAX_BATCH,
+                min_compute_capability=(6, 0),
+            ),
+        ),
+        load=load,
+        source="github.com/facebookresearch/xformers",
+        module="xformers",
+        package="xformers",
+        install="install --no-deps xformers",
+        install_note="Each xformers release is built for one torch release (0.0.35: torch 2.10); "
+        "take the matching one.",
+        explain=explain,
+    ),
+)

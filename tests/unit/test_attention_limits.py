@@ -1,0 +1,155 @@
+"""Limits: what they say, that they say it without a device, and that functions hold to them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.attention import BACKENDS, AttentionCall, Limits
+
+
+def call(**changes) -> AttentionCall:
+    given = {"device": "cuda", "dtype": torch.float16, "head_dim": 64, "query_tokens": 32, "key_tokens": 32}
+    return AttentionCall(**{**given, **changes})
+
+
+PHRASES = [
+    (Limits(devices=("cuda",)), {"device": "cpu"}, "device cpu (runs on cuda)"),
+    (Limits(devices=("cuda", "xpu")), {"device": "mps"}, "device mps (runs on cuda or xpu)"),
+    (
+        Limits(dtypes=(torch.float16, torch.bfloat16)),
+        {"dtype": torch.float32},
+        "dtype float32 (takes float16, bfloat16)",
+    ),
+    (Limits(), {"dtype": torch.float8_e4m3fn}, "dtype float8_e4m3fn (takes float32, float16, bfloat16, float64)"),
+    (Limits(max_head_dim=128), {"head_dim": 160}, "head size 160 (takes up to 128)"),
+    (Limits(max_head_dim=128), {"value_head_dim": 160}, "head size 160 (takes up to 128)"),
+    (Limits(head_dim_multiple_of=8), {"head_dim": 41}, "head size 41 (takes multiples of 8)"),
+    (Limits(head_dims=(64, 128)), {"head_dim": 40}, "head size 40 (takes 64, 128)"),
+    (
+        Limits(accepts_other_value_head_dim=False),
+        {"value_head_dim": 128},
+        "value head size 128 with head size 64 (takes equal sizes)",
+    ),
+    (Limits(min_key_tokens=2), {"key_tokens": 1}, "1 key tokens (needs 2 or more)"),
+    (Limits(), {"query_tokens": 0}, "0 query tokens (needs 1 or more)"),
+    (Limits(max_batch=32768), {"batch": 40000}, "batch 40000 (takes up to 32768)"),
+    (
+        Limits(accepts_gqa=False),
+        {"query_heads": 8, "key_heads": 2},
+        "8 query heads for 2 key heads (takes equal numbers)",
+    ),
+    (Limits(), {"query_heads": 8, "key_heads": 3}, "8 query heads for 3 key heads (takes multiples)"),
+    (Limits(accepts_mask=False), {"mask": "bool"}, "a bool mask (takes none)"),
+    (Limits(accepts_mask=False), {"mask": "additive"}, "an additive mask (takes none)"),
+    (Limits(accepts_grad=False), {"needs_grad": True}, "gradients (inference only)"),
+]
+
+
+@pytest.mark.parametrize(("limits", "found", "phrase"), PHRASES, ids=[p[2] for p in PHRASES])
+def test_refusal_names_what_was_found_and_what_is_allowed(limits, found, phrase):
+    assert limits.refusal(call()) is None or "device" in found or "dtype" in found or limits.head_dims
+    assert limits.refusal(call(**found)) == phrase
+
+
+@pytest.mark.parametrize(
+    ("limits", "found", "expected"),
+    [
+        (Limits(min_compute_capability=(8, 0)), (7, 5), "capability 8.0 or newer, found 7.5"),
+        (Limits(max_compute_capability=(9, 0)), (12, 0), "up to compute capability 9.0, found 12.0"),
+        (Limits(min_compute_capability=(8, 0), max_compute_capability=(9, 0)), (8, 0), None),
+        (Limits(min_compute_capability=(8, 0), max_compute_capability=(9, 0)), (9, 0), None),
+        (Limits(), (3, 0), None),
+    ],
+)
+def test_compute_capability(limits, found, expected):
+    refusal = limits.capability_refusal(found)
+    assert refusal is None if expected is None else expected in refusal
+
+
+def test_of_reads_shapes_only_and_never_values():
+    # Meta tensors have no values: anything that would synchronise with a device raises on them.
+    q = torch.empty(2, 8, 77, 40, dtype=torch.bfloat16, device="meta")
+    k = torch.empty(2, 4, 99, 40, dtype=torch.bfloat16, device="meta")
+    v = torch.empty(2, 4, 99, 24, dtype=torch.bfloat16, device="meta")
+    found = AttentionCall.of(q, k, v, torch.ones(77, 99, dtype=torch.bool, device="meta"))
+    assert found == AttentionCall("meta", torch.bfloat16, 40, 77, 99, 2, 8, 4, 24, "bool", False)
+    assert found.has_mask and not AttentionCall.of(q, k, v).has_mask
+    assert AttentionCall.of(q, k, v, torch.zeros(77, 99, device="meta")).mask == "additive"
+
+
+def test_needs_grad_only_where_autograd_records():
+    q = torch.randn(1, 1, 2, 8, requires_grad=True)
+    assert AttentionCall.of(q, q, q).needs_grad
+    with torch.no_grad():
+        assert not AttentionCall.of(q, q, q).needs_grad
+
+
+def test_alternatives_are_chosen_by_device():
+    flash = BACKENDS["sdpa_flash"]
+    on_cpu = call(device="cpu", dtype=torch.float32, head_dim=512, mask="bool")
+    assert flash.refusal(on_cpu) is None
+    assert flash.refusal(call(mask="bool")) == "a bool mask (takes none)"
+    assert flash.refusal(call(device="mps")) == "device mps (runs on cuda or cpu)"
+    assert BACKENDS["vanilla"].runs_on() is None and BACKENDS["sage"].limits_for("cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("sdpa_flash", {"mask": "bool"}),
+        ("sdpa_flash", {"head_dim": 264}),
+        ("sdpa_flash", {"dtype": torch.float32}),
+        ("sdpa_cudnn", {"head_dim": 160}),
+        ("sdpa_cudnn", {"key_tokens": 1}),
+        ("sdpa_efficient", {"head_dim": 41}),
+        ("flash", {"mask": "additive"}),
+        ("flash3", {"head_dim": 264}),
+        ("xformers", {"batch": 70000}),
+        ("sage", {"head_dim": 160}),
+        ("sage", {"mask": "bool"}),
+        ("sage", {"needs_grad": True}),
+        ("sdpa", {"batch": 70000}),
+    ],
+)
+def test_known_limits_of_the_cuda_kernels(name, found):
+    assert BACKENDS[name].refusal(call()) is None
+    assert BACKENDS[name].refusal(call(**found)) is not None
+
+
+def test_a_forced_kernel_raises_outside_of_its_limits_and_does_not_fall_back():
+    q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 8)
+    flash = BACKENDS["sdpa_flash"]
+    assert flash.refusal(AttentionCall.of(q, q, v)) == "value head size 8 with head size 16 (takes equal sizes)"
+    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="No available kernel"):
+        flash.load()(q, q, v)
+    for name in ("sdpa_efficient", "sdpa_cudnn"):
+        with pytest.raises(RuntimeError, match="No viable backend"):
+            BACKENDS[name].load()(q, q, q)
+
+
+@pytest.mark.parametrize("name", ["sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"])
+def test_the_check_and_the_call_trace_into_one_graph(name):
+    backend = BACKENDS[name]
+    assert backend.fullgraph
+    function = backend.load()
+
+    def attend(q, k, v, mask):
+        if backend.refusal(AttentionCall.of(q, k, v, mask)) is not None:
+            return q
+        return function(q, k, v, mask=mask, scale=0.2)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(attend, backend="eager", fullgraph=True)
+    for queries, keys in ((64, 77), (65, 33), (130, 77)):  # the second size makes shapes symbolic
+        q, k, v = torch.randn(2, 3, queries, 40), torch.randn(2, 3, keys, 40), torch.randn(2, 3, keys, 40)
+        mask = torch.rand(queries, keys) > 0.3
+        torch.testing.assert_close(compiled(q, k, v, mask), attend(q, k, v, mask))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's reasons for not using the kernel
+def test_a_traced_forced_kernel_is_still_forced():
+    flash = BACKENDS["sdpa_flash"].load()
+    q, v = torch.randn(1, 2, 5, 16), torch.randn(1, 2, 5, 8)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="No available kernel"):
+        torch.compile(flash, backend="eager", fullgraph=True)(q, q, v)

@@ -1,0 +1,233 @@
+"""Names, probing, choosing: what is said about a backend and when, and what is touched on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import paceline.optimizers.attention as attention
+import pytest
+import torch
+from paceline.optimizers.attention import BACKENDS, Backend, Limits, Probe, choose, get, names, probe, require, table
+from paceline.optimizers.attention.registry import fused_kernels
+from paceline.optimizers.attention.vanilla import vanilla
+from paceline.optimizers.errors import BackendUnavailable, InvalidSetting
+
+ROOT = Path(__file__).resolve().parents[2]
+OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "triton")
+
+
+@pytest.fixture(autouse=True)
+def fresh_probes():
+    attention.forget_probes()
+    yield
+    attention.forget_probes()
+
+
+def made_of(function, **changes) -> Backend:
+    """Return a backend for the CPU that calls ``function``."""
+    return dataclasses.replace(BACKENDS["vanilla"], load=lambda: function, **changes)
+
+
+def test_names_are_those_that_workflows_store():
+    assert set(names()) >= {
+        *("sdpa", "sdpa_flash", "sdpa_efficient", "sdpa_cudnn", "sdpa_math"),
+        *("xformers", "flash", "flash3", "sage", "split", "sub_quadratic", "vanilla"),
+    }
+    assert all(get(name).name == name for name in names())
+
+
+def test_every_backend_describes_itself():
+    for backend in BACKENDS.values():
+        assert backend.label and backend.source and backend.limits
+        assert backend.help.endswith(".") and ("exact" in backend.help) == backend.exact
+        assert not backend.install or "--no-deps" in backend.install  # pip must never replace the user's torch
+        assert bool(backend.module) == bool(backend.package)
+        hash(backend)
+
+
+def test_unknown_name_lists_the_known_ones():
+    with pytest.raises(InvalidSetting, match="'flashy'.*sdpa, .*vanilla"):
+        get("flashy")
+    with pytest.raises(InvalidSetting):
+        require("flashy", "cpu", torch.float32)
+
+
+def test_require_returns_the_same_working_function_every_time():
+    function = require("sdpa_flash", "cpu", torch.float32, 40)
+    assert function is require("sdpa_flash", torch.device("cpu"), torch.bfloat16, 80)
+    q = torch.randn(1, 2, 5, 40)
+    torch.testing.assert_close(function(q, q, q), vanilla(q, q, q))
+
+
+@pytest.mark.parametrize("name", ["sdpa_efficient", "sdpa_cudnn", "flash", "sage", "xformers"])
+def test_require_says_that_there_is_no_cpu_kernel(name):
+    with pytest.raises(BackendUnavailable, match=f"'{name}' cannot be used here: it has no kernel for cpu") as error:
+        require(name, "cpu", torch.float16)
+    assert "runs on cuda" in error.value.problem and "sdpa" in error.value.remedy
+    assert "install" not in str(error.value)  # installing would not help on this device
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
+def test_a_cuda_device_that_is_not_there_is_a_reason_and_not_a_crash():
+    for row in table("cuda", torch.float16):
+        assert not row.available and f"torch {torch.__version__} finds no CUDA device" in row.reason
+
+
+def test_table_has_a_reason_and_a_remedy_for_exactly_the_unavailable():
+    rows = table("cpu", torch.float32)
+    assert [row.name for row in rows] == list(names())
+    for row in rows:
+        assert bool(row.reason) == bool(row.remedy) == (not row.available)
+        assert "\n" not in row.reason
+    available = {row.name for row in rows if row.available}
+    assert available == {"sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"}
+
+
+def test_probe_runs_one_call_per_device_dtype_and_head_size():
+    shapes = []
+
+    def counting(q, k, v, *, mask=None, scale=None, enable_gqa=False):
+        shapes.append((q.shape[-1], q.dtype))
+        return vanilla(q, k, v)
+
+    backend = made_of(counting)
+    for _ in range(3):
+        assert probe(backend, "cpu", torch.float32, 40) == Probe(True)
+        probe(backend, "cpu", torch.bfloat16, 40)
+        probe(backend, torch.device("cpu"), torch.float32, 80)
+    assert shapes == [(40, torch.float32), (40, torch.bfloat16), (80, torch.float32)]
+    attention.forget_probes()
+    probe(backend, "cpu", torch.float32, 40)
+    assert len(shapes) == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "phrase"),
+    [
+        (lambda q, k, v, **_: vanilla(q, k, v, scale=3.0), "wrong numbers"),
+        (lambda q, k, v, **_: vanilla(q, k, v) * float("nan"), "wrong numbers"),
+        (lambda q, k, v, **_: vanilla(q, k, v).transpose(1, 2), "wrong numbers"),
+        (lambda q, k, v, **_: vanilla(q.flip(1), k, v), "wrong numbers"),
+    ],
+)
+def test_wrong_numbers_are_unavailable(wrong, phrase):
+    found = probe(made_of(wrong), "cpu", torch.float32)
+    assert not found.available and phrase in found.reason and found.function is None
+
+
+def test_approximate_backends_are_given_more_room_but_not_any():
+    def noisy(amount):
+        return lambda q, k, v, **_: vanilla(q, k, v) * (1 + amount)
+
+    assert not probe(made_of(noisy(0.05)), "cpu", torch.float32).available
+    assert probe(made_of(noisy(0.05), exact=False), "cpu", torch.float32).available
+    assert not probe(made_of(noisy(0.5), exact=False), "cpu", torch.float32).available
+
+
+def test_a_kernel_that_raises_gives_its_message_in_one_line():
+    def failing(q, k, v, **_):
+        raise RuntimeError("no kernel image\n  is available\nfor execution")
+
+    found = probe(made_of(failing), "cpu", torch.float32)
+    assert found.reason == "it failed a test call on cpu: RuntimeError: no kernel image is available for execution"
+
+
+def test_what_torch_warns_about_a_forced_kernel_is_part_of_the_reason():
+    flash = BACKENDS["sdpa_flash"].load()
+    found = probe(made_of(lambda q, k, v, **_: flash(q, k, v[..., :8])), "cpu", torch.float32)
+    assert "No available kernel" in found.reason and "\n" not in found.reason
+    assert "Flash attention requires q,k,v to have the same last dimension" in found.reason
+    assert "Triggered internally" not in found.reason and "because:" not in found.reason
+
+
+def test_running_out_of_memory_is_not_remembered():
+    answers = iter([torch.cuda.OutOfMemoryError("full"), None])
+
+    def once(q, k, v, **_):
+        error = next(answers)
+        if error is not None:
+            raise error
+        return vanilla(q, k, v)
+
+    backend = made_of(once)
+    assert "memory" in probe(backend, "cpu", torch.float32).reason
+    assert probe(backend, "cpu", torch.float32).available
+
+
+def test_probing_leaves_torchs_random_numbers_and_defaults_alone():
+    before = torch.get_rng_state()
+    with torch.device("meta"), torch.autograd.set_grad_enabled(True):
+        assert probe(BACKENDS["sdpa"], "cpu", torch.float32).available
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_dtype_and_head_size_are_refused_with_the_limit():
+    limited = made_of(vanilla, limits=(Limits(dtypes=(torch.float16,), max_head_dim=128),))
+    assert probe(limited, "cpu", torch.float32).reason == "it does not take dtype float32 (takes float16)"
+    assert probe(limited, "cpu", torch.float16, 160).reason == "it does not take head size 160 (takes up to 128)"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_auto_is_sdpa_on_the_cpu_and_says_why(dtype):
+    name, why = choose("cpu", dtype, (40, 80, 160))
+    assert name == "sdpa" and "exact" in why and "CPU" in why
+    assert get(name).exact
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "capability", "expected"),
+    [
+        (torch.float16, 64, (9, 0), ("flash", "cuDNN", "memory-efficient")),
+        (torch.bfloat16, 160, (8, 6), ("flash", "memory-efficient")),
+        (torch.float16, 512, (9, 0), ("memory-efficient",)),
+        (torch.float16, 64, (7, 5), ("memory-efficient",)),
+        (torch.float32, 64, (9, 0), ("memory-efficient",)),
+        (torch.float64, 64, (9, 0), ()),
+        (torch.float16, 64, None, ("flash", "cuDNN", "memory-efficient")),
+    ],
+)
+def test_which_fused_kernels_torch_can_pick_from(dtype, head_dim, capability, expected):
+    assert fused_kernels(dtype, head_dim, capability) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_auto_on_cuda_names_the_kernels_inside():
+    name, why = choose("cuda", torch.float16, (40, 512))
+    assert name == "sdpa" and "memory-efficient for head size 512" in why
+
+
+def test_auto_only_considers_exact_backends():
+    for name in attention.AUTO_ORDER:
+        assert get(name).exact
+
+
+def test_auto_where_nothing_works_says_what_failed():
+    with pytest.raises(BackendUnavailable, match="float8_e4m3fn") as error:
+        choose("cpu", torch.float8_e4m3fn)
+    assert "vanilla" in error.value.remedy
+
+
+def test_nothing_optional_is_imported_and_no_setting_changed():
+    """Importing the package, listing, choosing and probing on the CPU, in a fresh interpreter."""
+    code = f"""
+import importlib.util, sys, torch
+spec = importlib.util.spec_from_file_location("paceline", {str(ROOT / "__init__.py")!r},
+                                              submodule_search_locations=[{str(ROOT)!r}])
+sys.modules["paceline"] = importlib.util.module_from_spec(spec)
+cuda = torch.backends.cuda
+settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled(),
+                    cuda.cudnn_sdp_enabled(), cuda.matmul.allow_tf32, torch.get_default_dtype(),
+                    torch.is_grad_enabled(), torch._C._get_sdp_priority_order())
+before = settings()
+import paceline.optimizers.attention as attention
+assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
+attention.names(); attention.choose("cpu", torch.float32); attention.table("cpu", torch.float32)
+assert settings() == before
+print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "[] []", done.stderr
