@@ -10,12 +10,9 @@ import torch
 from ...activity import Activity, Summary
 from ...attention import AttentionCall, choose, get, require
 from ...errors import UnsupportedModel
+from .attention_chain import add_layer
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks, describe_model, is_unet, require_model
-
-_SLOT = "optimized_attention_override"
-_FOREIGN = "paceline_foreign_attention_override"
-_FOREIGN_TOOK_IT = "an attention override of another node computed the call itself"
 
 # Families whose attention does not hand transformer_options on, so no override can reach it (ComfyUI 0.30).
 _WITHOUT_HOOK = ("comfy.ldm.hydit", "comfy.ldm.pixart", "comfy.ldm.ernie")
@@ -72,9 +69,7 @@ class AttentionProcessor(Technique):
         if name == "sdpa":
             self.function = _host_sdpa
         self._broken: dict[tuple[object, ...], str] = {}
-        # One object each for the life of the technique: compiled graphs are guarded on the override's identity.
-        self._direct: Callable[..., Any] = self._attend
-        self._inside: Callable[..., Any] = self._attend_inside_foreign
+        self._layer: Callable[..., Any] = self._attend  # one object for life: compiled graphs are guarded on it
 
     def describe(self) -> str:
         """Return the backend, why it was chosen, and what it does not reach."""
@@ -82,16 +77,8 @@ class AttentionProcessor(Technique):
         return f"{chosen}; {NOT_REACHED}"
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Take the override slot for this call.
-
-        An override of another pack stays outermost and gets this backend as the function it wraps: it may change
-        what attention means (masks, regions), which must not be lost; we only choose how it is computed.
-        """
-        options = call.transformer_options
-        foreign = options.get(_SLOT)
-        if foreign is not None:
-            options[_FOREIGN] = foreign
-        options[_SLOT] = self._direct if foreign is None else self._inside
+        """Become the innermost layer of this call's attention."""
+        add_layer(call.transformer_options, self._layer, activity.fall_back)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``sdpa in 640 attention calls; 0 fallbacks``."""
@@ -102,22 +89,6 @@ class AttentionProcessor(Technique):
             return Summary("inactive", f"{self.backend.name} not active: {why}", details)
         text = f"{self.backend.name} in {activity.use_count} attention calls; {count} fallbacks"
         return Summary("partly" if count else "active", text, details)
-
-    def _attend_inside_foreign(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run the other pack's override around our backend."""
-        options = kwargs["transformer_options"]
-        reached = False
-
-        def innermost(*inner_args: Any, **inner_kwargs: Any) -> Any:
-            nonlocal reached
-            reached = True
-            inner_kwargs.setdefault("transformer_options", options)
-            return self._attend(func, *inner_args, **inner_kwargs)
-
-        result = options[_FOREIGN](innermost, *args, **kwargs)
-        if not reached:
-            options[KEY].activities[self.kind].fall_back(_FOREIGN_TOOK_IT)
-        return result
 
     def _attend(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
@@ -160,7 +131,7 @@ def _host_sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """torch's SDPA with ComfyUI's own order of kernels (cuDNN before memory-efficient), so that bits agree with it."""
+    """Call torch's SDPA with ComfyUI's own order of kernels, so that the bits agree with it."""
     import comfy.ops
 
     options: Any = {} if scale is None else {"scale": scale}

@@ -1,0 +1,69 @@
+"""Several techniques in ComfyUI's one slot for attention overrides, inside of what other packs put there.
+
+The order from outside to inside is: the override of another pack, our layers from the highest ``order`` down, ComfyUI's
+own function. An override of another pack may change what attention means (masks, regions), and that must not be lost
+whichever node comes first; ours only change how it is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+SLOT = "optimized_attention_override"
+_CHAIN = "paceline_attention_chain"
+
+NOT_REACHED = "an attention override of another node computed the call itself"
+
+Layer = Callable[..., Any]
+"""``layer(func, *args, **kwargs)``: ``func`` is the next one inside, the rest what ``optimized_attention`` takes."""
+
+
+class AttentionChain:
+    """The layers of one model call, innermost first, and whom to tell if they are not reached."""
+
+    def __init__(self, foreign: Layer | None) -> None:
+        self.foreign = foreign
+        self.layers: list[Layer] = []
+        self.when_missed: list[Callable[[str], None]] = []
+
+
+def add_layer(transformer_options: dict[str, Any], layer: Layer, when_missed: Callable[[str], None]) -> None:
+    """Put ``layer`` around the layers that are in the chain already.
+
+    Args:
+        transformer_options: the private copy of one model call.
+        layer: the function; the same object in every call, so that compiled graphs stay valid.
+        when_missed: called with a reason each time another pack's override does not let a call through to us.
+    """
+    chain = transformer_options.get(_CHAIN)
+    if chain is None:
+        chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
+        transformer_options[SLOT] = _run
+    chain.layers.append(layer)
+    chain.when_missed.append(when_missed)
+
+
+def _run(func: Layer, *args: Any, **kwargs: Any) -> Any:
+    """Compute one attention call through the chain (what ComfyUI finds in its slot)."""
+    options = kwargs["transformer_options"]
+    chain: AttentionChain = options[_CHAIN]
+    inside = func
+    for layer in chain.layers:
+        inside = partial(layer, inside)
+    if chain.foreign is None:
+        return inside(*args, **kwargs)
+    reached = False
+
+    def innermost(*inner_args: Any, **inner_kwargs: Any) -> Any:
+        nonlocal reached
+        reached = True
+        inner_kwargs.setdefault("transformer_options", options)
+        return inside(*inner_args, **inner_kwargs)
+
+    result = chain.foreign(innermost, *args, **kwargs)
+    if not reached:
+        for tell in chain.when_missed:
+            tell(NOT_REACHED)
+    return result
