@@ -1,0 +1,43 @@
+# One environment for everything: `make setup` builds .venv and fetches ComfyUI; all other targets use it.
+# COMFYUI_PATH=/path/to/ComfyUI uses a ComfyUI that you have, CHECKPOINT=/path/to/model.safetensors your model.
+
+PYTHON ?= python3
+VENV := $(if $(PACELINE_VENV),$(PACELINE_VENV),.venv)
+VENV_PYTHON := $(VENV)/bin/python
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+BENCH_ARGS ?= --quick
+
+export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench train-emoji clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: ## build the environment and fetch ComfyUI (does nothing when all is there, repairs what is broken)
+	@$(PYTHON) tools/setup_env.py
+
+demo: setup ## run ComfyUI with and without the optimizations and show what they do (CHECKPOINT=... for your model)
+	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
+
+test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose)
+	@$(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
+
+lint: setup ## check the style and the types
+	@$(VENV_PYTHON) -m ruff check .
+	@$(VENV_PYTHON) -m mypy optimizers
+
+bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
+	@set -e; for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
+		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
+	done
+
+train-emoji: setup ## train the demo's small model anew
+	@$(VENV_PYTHON) tools/train_emoji.py
+
+clean: ## delete the environment, the fetched ComfyUI and everything generated
+	rm -rf "$(VENV)" "$(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)" \
+		.pytest_cache .mypy_cache .ruff_cache .hypothesis demo/output tests/artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

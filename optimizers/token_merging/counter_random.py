@@ -1,0 +1,63 @@
+"""Random choices that are a pure function of their coordinates.
+
+A generator object would tie the result to what was drawn before, to the device and to the batch, would disturb
+the host's own seeds, and cannot be traced by ``torch.compile``. A hash of (seed, block, step, cell) has none of
+these faults: the same coordinates give the same choice everywhere, in any order.
+
+The mixing function is ``lowbias32`` by Chris Wellons (https://nullprogram.com/blog/2018/07/31/, public domain),
+found by search for the lowest avalanche bias among 32-bit functions of two multiplications.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+_WORD = TypeVar("_WORD", int, Tensor)
+
+_MASK = 0xFFFFFFFF
+_FIRST = 0x7FEB352D
+# Written as a negative number so that a 32-bit word times it stays inside int64; modulo 2**32 it is 0x846CA68B.
+_SECOND = 0x846CA68B - 2**32
+
+
+def mix(word: _WORD) -> _WORD:
+    """Return ``lowbias32`` of a word (or of each element of an int64 tensor) in ``[0, 2**32)``.
+
+    Python integers and tensors give the same result. No intermediate leaves the int64 range.
+    """
+    word = word ^ (word >> 16)
+    word = (word * _FIRST) & _MASK
+    word = word ^ (word >> 15)
+    word = (word * _SECOND) & _MASK
+    return word ^ (word >> 16)
+
+
+def choices(
+    count: int, options: int, *, seed: int, step: int | Tensor, block: int, device: torch.device | str
+) -> Tensor:
+    """Choose one of ``options`` for each of ``count`` cells.
+
+    Args:
+        count: number of cells.
+        options: number of options per cell, 1 to 2**31; each has the same probability to within 2**-32.
+        seed: 0 to 2**64 - 1.
+        step: which sampling step it is; a 0-d integer tensor keeps a compiled graph valid for all steps, and may
+            be on ``device`` or on the CPU. An equal ``int`` gives equal choices. Only the low 32 bits count.
+        block: which block of the model it is; different blocks get independent choices.
+        device: where the result is wanted.
+
+    Returns:
+        int64 ``[count]`` on ``device``, values in ``[0, options)``.
+    """
+    key = mix(mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK)) ^ (block & _MASK))
+    cells = torch.arange(count, device=device)
+    # Not one expression: each arm needs its own type of word.
+    if isinstance(step, Tensor):
+        words = mix((step.to(torch.int64) & _MASK) ^ key) ^ cells
+    else:
+        words = mix(key ^ (step & _MASK)) ^ cells
+    # The high word of the product: no modulo, hence no bias towards small options (Lemire, arXiv 1805.10941).
+    return (mix(words) * options) >> 32

@@ -1,0 +1,129 @@
+"""Which tokens of an image stay as destinations, and which may be merged into them.
+
+One destination per cell of ``sx * sy`` tokens spreads the destinations evenly (arXiv 2303.17604, section 4.2).
+Tokens are numbered row by row: token = row * width + column.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..errors import require_integer
+from .counter_random import choices
+from .settings import LARGEST_STRIDE
+
+
+class Partition(NamedTuple):
+    """The tokens of one image, split in two; the same for every element of a batch.
+
+    Attributes:
+        destinations: int64 ``[D]``, one token per full cell, cell by cell. Never merged away.
+        sources: int64 ``[tokens - D]``, all other tokens in ascending order.
+    """
+
+    destinations: Tensor
+    sources: Tensor
+
+
+def positions(mask: Tensor, count: int) -> Tensor:
+    """Return where ``mask`` is true, without asking the device how often that is.
+
+    Args:
+        mask: bool ``[batch, items]`` with exactly ``count`` true elements per row.
+        count: number of true elements per row.
+
+    Returns:
+        int64 ``[batch, count]``, ascending.
+    """
+    batch, items = mask.shape
+    # `nonzero` would wait for the device and has no static shape. Items that are not wanted all go to one last
+    # place, which is cut off.
+    place = torch.where(mask, mask.cumsum(dim=-1) - 1, count)
+    item = torch.arange(items, device=mask.device).expand(batch, items)
+    return item.new_empty(batch, count + 1).scatter_(1, place, item)[:, :count]
+
+
+def partition_tokens(
+    height: int,
+    width: int,
+    *,
+    sx: int = 2,
+    sy: int = 2,
+    offsets: Tensor | None = None,
+    device: torch.device | str = "cpu",
+) -> Partition:
+    """Split an image's tokens into one destination per full cell, and sources.
+
+    Rows and columns that no full cell covers (``height`` or ``width`` not divisible) hold sources only.
+
+    Args:
+        height: rows of tokens.
+        width: columns of tokens.
+        sx: columns of a cell.
+        sy: rows of a cell.
+        offsets: int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its
+            cell, ``row * sx + column``; see `random_offsets`. Without it the top-left token of each cell.
+        device: where the result is wanted.
+
+    Raises:
+        InvalidSetting: if a size is not a positive integer, or there is not one offset per cell.
+    """
+    check_grid(height, width, sx, sy)
+    rows, columns = height // sy, width // sx
+    cell_row = torch.arange(rows, device=device) * sy
+    cell_column = torch.arange(columns, device=device) * sx
+    destinations = (cell_row[:, None] * width + cell_column).reshape(rows * columns)
+    if offsets is not None:
+        require_integer("number of offsets", offsets.numel(), rows * columns, rows * columns)
+        offset_row = torch.div(offsets, sx, rounding_mode="floor")
+        destinations = destinations + offset_row * width + (offsets - offset_row * sx)
+    tokens = height * width
+    is_source = torch.ones(1, tokens, dtype=torch.bool, device=device).index_fill_(1, destinations, False)
+    return Partition(destinations, positions(is_source, tokens - rows * columns)[0])
+
+
+def random_offsets(
+    height: int,
+    width: int,
+    *,
+    sx: int = 2,
+    sy: int = 2,
+    seed: int = 0,
+    step: int | Tensor = 0,
+    block: int = 0,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Choose each cell's destination at random, as a pure function of the arguments.
+
+    Args:
+        height: rows of tokens.
+        width: columns of tokens.
+        sx: columns of a cell.
+        sy: rows of a cell.
+        seed: 0 to 2**64 - 1.
+        step: sampling step; a 0-d integer tensor where a compiled graph shall serve all steps.
+        block: number of the block in the model.
+        device: where the result is wanted.
+
+    Returns:
+        int64 ``[(height // sy) * (width // sx)]``, values in ``[0, sx * sy)``, for `partition_tokens`.
+
+    Raises:
+        InvalidSetting: if a size is not a positive integer.
+    """
+    check_grid(height, width, sx, sy)
+    cells = (height // sy) * (width // sx)
+    return choices(cells, sx * sy, seed=seed, step=step, block=block, device=device)
+
+
+def check_grid(height: int, width: int, sx: int, sy: int) -> None:
+    """Raise InvalidSetting unless the image and its cells have positive whole sizes."""
+    for name, value in (("height", height), ("width", width)):
+        # A symbolic size while `torch.compile` traces dynamic shapes is no `int`.
+        if not isinstance(value, torch.SymInt):
+            require_integer(name, value, 1, 2**31)
+    require_integer("sx", sx, 1, LARGEST_STRIDE)
+    require_integer("sy", sy, 1, LARGEST_STRIDE)

@@ -1,0 +1,141 @@
+"""Merging as dense products inside of small windows of the image.
+
+After ToMA (Lu et al., ICML 2025, https://arxiv.org/abs/2509.10918): every token is a mix of a few destinations of its
+own window, so merging and spreading are small matrix products that GPUs run at full speed, without gathering or
+sorting. Which tokens are destinations is chosen by facility location (the tokens that represent their window best),
+which takes many small steps: it is meant to be shared by the blocks of a level and by several sampling steps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InvalidSetting, require_number
+
+WINDOW = 8
+"""Side of a window in tokens. 64 tokens: large enough for a useful choice, small enough for cheap products."""
+
+TEMPERATURE = 0.1
+"""Of the softmax over destinations. Cosines differ by a few tenths within a window: nearly, but not quite, a choice."""
+
+
+class Windows(NamedTuple):
+    """How an image is cut: all Python numbers, so that compiled graphs see constants."""
+
+    height: int
+    width: int
+    window_height: int
+    window_width: int
+
+
+class LocalMatching(NamedTuple):
+    """Weights between the tokens and the destinations of each window.
+
+    Attributes:
+        merge_weights: ``[batch * windows, destinations, places]``, rows sum to 1: a merged token is a mean.
+        unmerge_weights: ``[batch * windows, places, destinations]``, rows sum to 1.
+        windows: how the image is cut.
+    """
+
+    merge_weights: Tensor
+    unmerge_weights: Tensor
+    windows: Windows
+
+
+def windows_of(height: int, width: int, side: int = WINDOW) -> Windows:
+    """Cut an image into windows of about ``side`` tokens a side, as equal as possible."""
+    rows, columns = -(-height // side), -(-width // side)
+    return Windows(height, width, -(-height // rows), -(-width // columns))
+
+
+@torch.no_grad()
+def match_locally(metric: Tensor, windows: Windows, ratio: float) -> LocalMatching:
+    """Choose each window's destinations, and how its tokens are made of them.
+
+    Args:
+        metric: ``[batch, tokens, channels]``; tokens are compared by the cosine of their channels.
+        windows: see `windows_of`.
+        ratio: share of each window's tokens to merge away, 0 to 1; one always stays.
+
+    Raises:
+        InvalidSetting: if ``metric`` has another number of tokens than ``windows``, or ``ratio`` is out of range.
+    """
+    require_number("ratio", ratio, 0.0, 1.0)
+    tokens = F.normalize(_cut(metric.float(), windows), dim=-1)  # [B * W, places, channels]
+    places = tokens.shape[1]
+    present = _cut(metric.new_ones(1, metric.shape[1], 1), windows)[..., 0].bool()  # padding is False
+    present = present.repeat(metric.shape[0], 1)
+    similarity = torch.bmm(tokens, tokens.transpose(1, 2))  # [B * W, places, places]
+    destinations = _facility_location(similarity, present, max(1, round(places * (1.0 - ratio))))
+    to_destinations = similarity.gather(2, destinations[:, None, :].expand(-1, places, -1))
+    unmerge_weights = (to_destinations / TEMPERATURE).softmax(dim=-1)
+    merge_weights = unmerge_weights.transpose(1, 2) * present[:, None, :]
+    merge_weights = merge_weights / merge_weights.sum(dim=-1, keepdim=True).clamp_min(1e-6)
+    return LocalMatching(merge_weights.to(metric.dtype), unmerge_weights.to(metric.dtype), windows)
+
+
+def merge_locally(x: Tensor, matching: LocalMatching) -> Tensor:
+    """Return ``[batch, windows * destinations, channels]`` for ``x`` of ``[batch, tokens, channels]``."""
+    merged = torch.bmm(matching.merge_weights, _cut(x, matching.windows))
+    return merged.reshape(x.shape[0], -1, x.shape[-1])
+
+
+def unmerge_locally(y: Tensor, matching: LocalMatching) -> Tensor:
+    """Return ``[batch, tokens, channels]`` for ``y`` of ``[batch, windows * destinations, channels]``."""
+    batch, _, channels = y.shape
+    count = matching.unmerge_weights.shape[-1]
+    spread = torch.bmm(matching.unmerge_weights, y.reshape(-1, count, channels))
+    return _join(spread, batch, matching.windows)
+
+
+def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tensor:
+    """Choose greedily the ``count`` tokens to which all tokens of a window are most similar in sum.
+
+    Args:
+        similarity: ``[windows, places, places]``.
+        present: ``[windows, places]``, False where a window hangs over the edge of the image.
+        count: destinations per window.
+
+    Returns:
+        int64 ``[windows, count]``.
+    """
+    covered = similarity.new_full(present.shape, -1.0)  # the smallest cosine
+    weight = present.to(similarity.dtype)
+    taken = torch.zeros_like(weight)
+    chosen = []
+    for _ in range(count):
+        gain = ((similarity - covered[:, :, None]).clamp_min(0.0) * weight[:, :, None]).sum(dim=1)
+        # Padding and what is taken already come last; a window with fewer tokens than destinations takes padding.
+        best = (gain + weight - 4.0 * similarity.shape[1] * taken).argmax(dim=-1, keepdim=True)
+        chosen.append(best)
+        taken = taken.scatter(1, best, 1.0)
+        to_best = similarity.gather(2, best[:, None, :].expand(-1, similarity.shape[1], -1))
+        covered = torch.maximum(covered, to_best[..., 0])
+    return torch.cat(chosen, dim=1)
+
+
+def _cut(x: Tensor, windows: Windows) -> Tensor:
+    """``[batch, tokens, channels]`` -> ``[batch * windows, places, channels]``, zeros beyond the edge."""
+    batch, tokens, channels = x.shape
+    height, width, high, wide = windows
+    if tokens != height * width:
+        raise InvalidSetting(f"There are {tokens} tokens, but the windows are for {height} x {width}.")
+    rows, columns = -(-height // high), -(-width // wide)
+    grid = x.view(batch, height, width, channels)
+    if (rows * high, columns * wide) != (height, width):
+        grid = F.pad(grid, (0, 0, 0, columns * wide - width, 0, rows * high - height))
+    grid = grid.view(batch, rows, high, columns, wide, channels).transpose(2, 3)
+    return grid.reshape(batch * rows * columns, high * wide, channels)
+
+
+def _join(x: Tensor, batch: int, windows: Windows) -> Tensor:
+    """Undo `_cut`."""
+    height, width, high, wide = windows
+    rows, columns = -(-height // high), -(-width // wide)
+    grid = x.view(batch, rows, columns, high, wide, x.shape[-1]).transpose(2, 3)
+    grid = grid.reshape(batch, rows * high, columns * wide, x.shape[-1])[:, :height, :width]
+    return grid.reshape(batch, height * width, x.shape[-1])

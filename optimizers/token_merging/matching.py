@@ -1,0 +1,257 @@
+"""Bipartite soft matching: which tokens to merge, merging them, and undoing it.
+
+The algorithm of ToMe for Stable Diffusion (https://arxiv.org/abs/2303.17604), arranged so that nothing waits for
+the device, everything has static shapes, and the work on the features is one pass per merge and per unmerge.
+
+What is guaranteed:
+    * Similarities are accumulated and compared in at least float32, whatever the model's precision.
+    * Ties are broken by the lowest index: among equally similar destinations the first of the partition wins,
+      among equally similar sources at the cut those with the lowest token numbers are merged.
+    * An element's matching is computed with the same shapes whatever else is in the batch. Its similarities are
+      one batched matrix product, so they are bitwise independent of the batch where the device's product is.
+    * Merging sums a slot's tokens in ascending order, without atomics, on the CPU and on CUDA.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import InvalidSetting, require_choice, require_number
+from .grid import Partition, positions
+
+MergeMode = Literal["mean", "sum", "prune"]
+
+CPU_SCORES = 2**20
+"""Similarities held at once per batch element on a CPU: 4 MiB in float32, which stays in cache until reduced."""
+
+DEVICE_SCORES = 2**25
+"""The same on accelerators, and wherever a compiled graph would be unrolled once per chunk: 128 MiB in float32."""
+
+SMALLEST_CHUNK = 64
+"""Sources per chunk below which the matrix product gets slow; beats the two limits for very large images."""
+
+# torch 2.8 brought `bmm(..., out_dtype=torch.float32)`, for CUDA.
+_MIXED_PRODUCT = torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtype")
+
+
+class Matching(NamedTuple):
+    """Where each token goes. ``slots = tokens - merged``; all tensors are int64.
+
+    Attributes:
+        slot_of_token: ``[batch, tokens]``, the slot that holds each token.
+        token_of_slot: ``[batch, slots]``, the token that each slot stands for, ascending.
+        merged_tokens: ``[batch, merged]``, the tokens that were merged away, ascending.
+        merged_into: ``[batch, merged]``, the slots they went to.
+        counts: ``[batch, slots]``, how many tokens each slot holds, at least 1.
+        members: ``[batch, tokens]``, all tokens ordered by slot, ascending within a slot.
+        starts: ``[batch, slots]``, where each slot's tokens begin in ``members``.
+    """
+
+    slot_of_token: Tensor
+    token_of_slot: Tensor
+    merged_tokens: Tensor
+    merged_into: Tensor
+    counts: Tensor
+    members: Tensor
+    starts: Tensor
+
+
+def merge_count(tokens: int, sources: int, ratio: float) -> int:
+    """Return how many tokens are merged away: ``ratio`` of all, but never more than there are sources.
+
+    Raises:
+        InvalidSetting: if ``ratio`` is not a number from 0 to 1.
+    """
+    require_number("ratio", ratio, 0.0, 1.0)
+    # Without a destination there is nothing to merge into.
+    return 0 if sources >= tokens else min(sources, int(tokens * ratio))
+
+
+@torch.no_grad()
+def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
+    """Find the sources that are most similar to a destination, and that destination.
+
+    Args:
+        metric: ``[batch, tokens, channels]``, floating point; tokens are compared by the cosine of their channels.
+            An all-zero token is equally unlike every other. With NaN among the tokens the matching is still valid.
+        partition: destinations and sources among these tokens, see `partition_tokens`.
+        ratio: share of the tokens to merge away, 0 to 1.
+
+    Raises:
+        InvalidSetting: if ``metric`` has another shape or type, or ``ratio`` is out of range.
+    """
+    destinations, sources = partition
+    if metric.dim() != 3 or not metric.is_floating_point():
+        raise InvalidSetting(
+            f"The tokens to match have shape {list(metric.shape)} and type {metric.dtype}.",
+            "They must be floating point, [batch, tokens, channels].",
+        )
+    batch, tokens, _ = metric.shape
+    if destinations.shape[0] + sources.shape[0] != tokens:
+        raise InvalidSetting(
+            f"There are {tokens} tokens, but the partition is of {destinations.shape[0] + sources.shape[0]} tokens.",
+            "It must be made for the same height and width.",
+        )
+    merged_count = merge_count(tokens, sources.shape[0], ratio)
+    if merged_count == 0:
+        return _identity(batch, tokens, metric.device)
+
+    similarity, destination = _best_destination(metric, destinations, sources)
+    chosen = positions(_largest(similarity, merged_count), merged_count)  # [batch, merged], into sources
+    merged_tokens = sources[chosen]
+    target = destinations[destination.gather(1, chosen)]
+
+    kept = torch.ones(batch, tokens, dtype=torch.bool, device=metric.device).scatter_(1, merged_tokens, False)
+    slot_of_token = kept.cumsum(dim=-1) - 1
+    merged_into = slot_of_token.gather(1, target)
+    slot_of_token = slot_of_token.scatter(1, merged_tokens, merged_into)
+    slots = tokens - merged_count
+    counts = torch.ones_like(slot_of_token[:, :slots]).scatter_add_(1, merged_into, torch.ones_like(merged_into))
+    return Matching(
+        slot_of_token=slot_of_token,
+        token_of_slot=positions(kept, slots),
+        merged_tokens=merged_tokens,
+        merged_into=merged_into,
+        counts=counts,
+        # Sorting whole numbers costs under 1 % of the matching, and lets `merge` be a single pass.
+        members=slot_of_token.sort(dim=-1, stable=True).indices,
+        starts=counts.cumsum(dim=-1) - counts,
+    )
+
+
+def merge(x: Tensor, matching: Matching, mode: MergeMode = "mean") -> Tensor:
+    """Reduce tokens to slots.
+
+    Args:
+        x: ``[batch, tokens, channels]``.
+        matching: from `match` on the same tokens.
+        mode: ``"mean"`` of a slot's tokens, their ``"sum"``, or ``"prune"``: the slot's own token alone.
+
+    Returns:
+        ``[batch, slots, channels]``; ``x`` itself if nothing is merged. Tokens that stay alone are unchanged.
+
+    Raises:
+        InvalidSetting: if ``mode`` is unknown or ``x`` does not have the tokens of ``matching``.
+    """
+    require_choice("merge mode", mode, ("mean", "sum", "prune"))
+    _check_tokens(x, *matching.slot_of_token.shape)
+    if matching.merged_tokens.shape[1] == 0:
+        return x
+    if mode == "prune":
+        return _take(x, matching.token_of_slot)
+    batch, tokens, channels = x.shape
+    slots = matching.counts.shape[1]
+    rows = x.reshape(batch * tokens, channels)
+    if x.device.type in ("cpu", "cuda"):
+        first = torch.arange(batch, device=x.device)[:, None] * tokens
+        members, starts = (matching.members + first).view(-1), (matching.starts + first).view(-1)
+        # Gathers, sums (in float32 for half precision) and divides in one kernel, each slot by one thread.
+        return F.embedding_bag(members, rows, starts, mode=mode).view(batch, slots, channels)
+    return _merge_by_addition(x, matching, mode)
+
+
+def unmerge(y: Tensor, matching: Matching) -> Tensor:
+    """Give every token the value of the slot that holds it.
+
+    Args:
+        y: ``[batch, slots, channels]``.
+        matching: the one that was used to merge.
+
+    Returns:
+        ``[batch, tokens, channels]``; ``y`` itself if nothing was merged.
+
+    Raises:
+        InvalidSetting: if ``y`` does not have the slots of ``matching``.
+    """
+    _check_tokens(y, *matching.token_of_slot.shape)
+    return y if matching.merged_tokens.shape[1] == 0 else _take(y, matching.slot_of_token)
+
+
+def _merge_by_addition(x: Tensor, matching: Matching, mode: MergeMode) -> Tensor:
+    """Do the work of `merge` with operators that every device has."""
+    batch, tokens, channels = x.shape
+    slots = matching.counts.shape[1]
+    precise = _at_least_float32(x.dtype)
+    target = matching.slot_of_token + torch.arange(batch, device=x.device)[:, None] * slots
+    total = x.new_zeros(batch * slots, channels, dtype=precise)
+    total = total.index_add_(0, target.view(-1), x.reshape(batch * tokens, channels).to(precise))
+    total = total.view(batch, slots, channels)
+    return (total / matching.counts[..., None] if mode == "mean" else total).to(x.dtype)
+
+
+def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
+    """Return each source's highest similarity, and which of ``destinations`` has it: ``[batch, sources]`` each."""
+    in_cache = metric.device.type == "cpu" and not torch.compiler.is_compiling()
+    limit = CPU_SCORES if in_cache else DEVICE_SCORES
+    # Not a function of the batch: the shape of a matrix product can change its last bits.
+    rows = max(SMALLEST_CHUNK, limit // destinations.shape[0])
+    others = _directions(metric, destinations).transpose(1, 2)
+    similarities, indices = [], []
+    for start in range(0, sources.shape[0], rows):
+        scores = _products(_directions(metric, sources[start : start + rows]), others)
+        best = scores.max(dim=-1)  # the first of equals, as torch documents
+        similarities.append(best.values)
+        indices.append(best.indices)
+    # NaN is neither above nor equal to any cut, and `positions` relies on the number of merged tokens.
+    return torch.cat(similarities, dim=1).nan_to_num(nan=-2.0), torch.cat(indices, dim=1)
+
+
+def _directions(metric: Tensor, tokens: Tensor) -> Tensor:
+    """Return ``metric`` at ``tokens`` scaled to length 1, in the precision that `_products` multiplies."""
+    taken = metric.index_select(1, tokens)
+    direction = F.normalize(taken.to(_at_least_float32(metric.dtype)), dim=-1)
+    return direction.to(metric.dtype) if _has_mixed_product(metric) else direction
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """Return ``a @ b`` in at least float32: half precision has so few values that most similarities would tie."""
+    if a.shape[1] == 1 or b.shape[2] == 1:
+        # A single element of a batch would go through a matrix-vector kernel, which rounds differently.
+        return (a[:, :, None].to(_at_least_float32(a.dtype)) * b.transpose(1, 2)[:, None]).sum(dim=-1)
+    return torch.bmm(a, b, out_dtype=torch.float32) if _has_mixed_product(a) else torch.bmm(a, b)
+
+
+def _has_mixed_product(x: Tensor) -> bool:
+    """Whether matrices like ``x`` are multiplied into a float32 result at the speed of half precision."""
+    return _MIXED_PRODUCT and x.dtype in (torch.float16, torch.bfloat16) and x.device.type == "cuda"
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Mark the ``count`` largest per row, of equal ones the first. ``[batch, items]`` -> bool ``[batch, items]``."""
+    if count == values.shape[1]:
+        return torch.ones_like(values, dtype=torch.bool)
+    # `topk` leaves open which of equal elements it returns; the value at the cut is always the same.
+    cut = values.topk(count, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
+    above, level = values > cut, values == cut
+    room = count - above.sum(dim=-1, keepdim=True)
+    return above | (level & (level.cumsum(dim=-1) <= room))
+
+
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Return ``x[b, index[b, i]]``. One flat index per row copies whole rows, unlike `gather` of each element."""
+    batch, items, channels = x.shape
+    flat = index + torch.arange(batch, device=x.device)[:, None] * items
+    taken = x.reshape(batch * items, channels).index_select(0, flat.view(-1))
+    return taken.view(batch, index.shape[1], channels)
+
+
+def _identity(batch: int, tokens: int, device: torch.device) -> Matching:
+    """Return the matching that merges nothing."""
+    every = torch.arange(tokens, device=device).expand(batch, tokens)
+    none = every[:, :0]
+    return Matching(every, every, none, none, torch.ones_like(every), every, every)
+
+
+def _check_tokens(x: Tensor, batch: int, tokens: int) -> None:
+    if x.dim() != 3 or x.shape[0] != batch or x.shape[1] != tokens:
+        raise InvalidSetting(
+            f"The features have shape {list(x.shape)}, but the matching is for [{batch}, {tokens}, channels]."
+        )
+
+
+def _at_least_float32(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)

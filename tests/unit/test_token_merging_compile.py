@@ -1,0 +1,100 @@
+"""One graph without breaks, valid for every step, with the results of eager execution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
+
+testing = pytest.importorskip("torch._dynamo.testing")
+
+
+def block(x, step, height, width, mode="mean", block_number=3):
+    """Everything that one block of a model does, with a stand-in for its attention."""
+    offsets = random_offsets(height, width, seed=2**40 + 5, step=step, block=block_number, device=x.device)
+    partition = partition_tokens(height, width, offsets=offsets, device=x.device)
+    matching = match(x, partition, 0.5)
+    merged = torch.tanh(merge(x, matching, mode))
+    return unmerge(merged, matching), merged, matching
+
+
+def random_tokens(batch, tokens, channels=24, seed=0, dtype=torch.float32):
+    return torch.randn(batch, tokens, channels, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def compiled(backend, dynamic=None):
+    torch._dynamo.reset()
+    counter = testing.CompileCounterWithBackend(backend)
+    return torch.compile(block, fullgraph=True, backend=counter, dynamic=dynamic), counter
+
+
+def assert_same(ours, expected, close=False):
+    for a, b in zip(ours[2], expected[2], strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(ours[:2], expected[:2], strict=True):
+        torch.testing.assert_close(a, b) if close else torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("mode", ["mean", "sum", "prune"])
+def test_one_graph_serves_all_steps(mode):
+    function, counter = compiled("aot_eager")
+    images = []
+    for step in range(4):
+        x = random_tokens(2, 12 * 18)
+        images.append(function(x, torch.tensor(step), 12, 18, mode)[0])
+        assert_same(function(x, torch.tensor(step), 12, 18, mode), block(x, torch.tensor(step), 12, 18, mode))
+        assert_same(block(x, torch.tensor(step), 12, 18, mode), block(x, step, 12, 18, mode))
+    assert counter.frame_count == 1
+    assert not torch.equal(images[0], images[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_precisions(dtype):
+    function, counter = compiled("aot_eager")
+    x = random_tokens(2, 12 * 18, dtype=dtype)
+    assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
+    assert counter.frame_count == 1
+
+
+def test_a_dynamic_batch_is_one_graph():
+    function, counter = compiled("aot_eager", dynamic=True)
+    for batch in (2, 3, 5, 8):
+        x = random_tokens(batch, 12 * 18)
+        torch._dynamo.mark_dynamic(x, 0)
+        assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
+    assert counter.frame_count == 1
+
+
+def test_automatic_dynamic_shapes_stop_recompiling():
+    function, counter = compiled("aot_eager")
+    for batch in (2, 3, 4, 5, 6):
+        x = random_tokens(batch, 12 * 18)
+        assert_same(function(x, torch.tensor(1), 12, 18), block(x, 1, 12, 18))
+    assert counter.frame_count == 2
+    for height, width in ((13, 17),):
+        x = random_tokens(2, height * width)
+        assert_same(function(x, torch.tensor(1), height, width), block(x, 1, height, width))
+
+
+@pytest.mark.slow
+def test_inductor():
+    function, counter = compiled("inductor")
+    for step in range(3):
+        x = random_tokens(2, 16 * 12, seed=step)
+        assert_same(function(x, torch.tensor(step), 16, 12), block(x, step, 16, 12), close=True)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_cuda_compiles_to_one_graph(dtype, backend):
+    function, counter = compiled(backend)
+    for step in range(3):
+        x = random_tokens(2, 32 * 32, 320, dtype=dtype).cuda()
+        image, merged, matching = function(x, torch.tensor(step, device="cuda"), 32, 32)
+        assert merged.shape == (2, 512, 320) and torch.isfinite(image).all()
+        kept = block(x, step, 32, 32)[2].token_of_slot
+        assert (kept == matching.token_of_slot).float().mean() > 0.9
+    assert counter.frame_count == 1

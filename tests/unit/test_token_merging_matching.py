@@ -1,0 +1,282 @@
+"""What holds for any matching, whatever tokens were merged."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
+from paceline.optimizers.token_merging import matching as implementation
+from torch.utils._python_dispatch import TorchDispatchMode
+
+SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))
+RATIOS = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
+HALF = [torch.float16, torch.bfloat16]
+
+
+def random_tokens(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def random_partition(height, width, sx, sy, seed=0):
+    offsets = random_offsets(height, width, sx=sx, sy=sy, seed=seed)
+    return partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets)
+
+
+def same(one, other):
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIZES, st.integers(1, 4), RATIOS, st.integers(0, 999))
+def test_bookkeeping_is_consistent(sizes, batch, ratio, seed):
+    height, width = sizes[:2]
+    tokens = height * width
+    partition = random_partition(*sizes, seed=seed)
+    m = match(random_tokens(batch, tokens, 6, seed=seed), partition, ratio)
+    every = torch.arange(tokens)
+    for b in range(batch):
+        alone = torch.cat([m.token_of_slot[b], m.merged_tokens[b]])
+        assert torch.equal(alone.sort().values, every)
+        assert torch.equal(m.slot_of_token[b][m.token_of_slot[b]], torch.arange(m.counts.shape[1]))
+        assert torch.equal(m.slot_of_token[b][m.merged_tokens[b]], m.merged_into[b])
+        assert set(partition.destinations.tolist()) <= set(m.token_of_slot[b].tolist())
+        assert torch.equal(m.counts[b], torch.bincount(m.slot_of_token[b], minlength=m.counts.shape[1]))
+        assert torch.equal(m.members[b].sort().values, every)
+        slot_of_member = m.slot_of_token[b][m.members[b]]
+        assert torch.equal(slot_of_member, slot_of_member.sort().values)
+        assert torch.equal(m.starts[b], m.counts[b].cumsum(0) - m.counts[b])
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.integers(1, 3), RATIOS, st.integers(0, 999), st.sampled_from([torch.float32, *HALF]))
+def test_round_trip(sizes, batch, ratio, seed, dtype):
+    tokens = sizes[0] * sizes[1]
+    x = random_tokens(batch, tokens, 8, seed=seed, dtype=dtype)
+    m = match(x, random_partition(*sizes, seed=seed), ratio)
+    merged = merge(x, m)
+    image = unmerge(merged, m)
+    assert image.shape == x.shape and image.dtype == x.dtype
+    alone = (m.counts == 1).gather(1, m.slot_of_token)
+    assert torch.equal(image[alone], x[alone])  # bitwise
+    for b in range(batch):
+        for slot in (m.counts[b] > 1).nonzero()[:, 0].tolist():
+            group = x[b][m.slot_of_token[b] == slot].double()
+            tolerance = torch.finfo(dtype).eps * float(group.abs().max())
+            assert (merged[b, slot].double() - group.mean(0)).abs().max() <= tolerance
+    assert torch.equal(merge(image, m)[m.counts == 1], merged[m.counts == 1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, RATIOS, st.integers(0, 999))
+def test_modes(sizes, ratio, seed):
+    tokens = sizes[0] * sizes[1]
+    x = random_tokens(2, tokens, 5, seed=seed).mul(100).round()
+    m = match(random_tokens(2, tokens, 9, seed=seed + 1), random_partition(*sizes, seed=seed), ratio)
+    assert torch.equal(merge(x, m, mode="sum").sum(1), x.sum(1))
+    assert torch.equal(merge(x, m, mode="sum") / m.counts[..., None], merge(x, m))
+    pruned = merge(x, m, mode="prune")
+    assert torch.equal(pruned, x.gather(1, m.token_of_slot[..., None].expand(-1, -1, 5)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_a_constant_field_is_a_fixed_point(dtype):
+    x = torch.full((2, 12 * 18, 16), 0.75, dtype=dtype)  # three bits, so that sums are exact
+    m = match(x, partition_tokens(12, 18), 0.6)
+    assert torch.equal(unmerge(merge(x, m), m), x)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "sx", "sy", "ratio"),
+    [(8, 8, 2, 2, 0.0), (8, 8, 1, 1, 0.5), (1, 64, 2, 2, 0.5), (3, 3, 4, 4, 1.0), (4, 4, 2, 2, 0.06)],
+)
+def test_nothing_to_merge_is_the_identity(height, width, sx, sy, ratio):
+    x = random_tokens(2, height * width, 4)
+    m = match(x, partition_tokens(height, width, sx=sx, sy=sy), ratio)
+    assert merge(x, m) is x
+    assert unmerge(x, m) is x
+    assert torch.equal(m.counts, torch.ones(2, height * width, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+@pytest.mark.parametrize("ratio", [0.1, 0.5, 0.7])
+def test_ties_go_to_the_lowest_index(dtype, ratio):
+    """All tokens are equal: the first sources go to the first destination."""
+    x = torch.ones(3, 10 * 12, 8, dtype=dtype)
+    partition = random_partition(10, 12, 2, 2)
+    m = match(x, partition, ratio)
+    removed = int(120 * ratio)
+    target = m.token_of_slot.gather(1, m.merged_into)
+    assert torch.equal(m.merged_tokens, partition.sources[:removed].expand(3, -1))
+    assert torch.equal(target, partition.destinations[0].expand(3, removed))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+@pytest.mark.parametrize(("height", "width"), [(9, 11), (64, 48), (100, 100)])
+def test_ties_among_many_destinations(dtype, height, width):
+    """Five kinds of tokens, equal within a kind: the first destination of the same kind wins, in every chunk."""
+    kinds = torch.randint(5, (2, height * width), generator=torch.Generator().manual_seed(0))
+    x = torch.nn.functional.one_hot(kinds).to(dtype)
+    partition = random_partition(height, width, 2, 2)
+    m = match(x, partition, 0.6)
+    assert torch.equal(m.merged_tokens, partition.sources[: int(height * width * 0.6)].expand(2, -1))
+    target = m.token_of_slot.gather(1, m.merged_into)
+    for b in range(2):
+        of_destinations = kinds[b][partition.destinations]
+        first = torch.stack([partition.destinations[of_destinations == kind][0] for kind in range(5)])
+        assert torch.equal(target[b], first[kinds[b][m.merged_tokens[b]]])
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_matches_like_the_same_values_in_float32(dtype):
+    x = random_tokens(2, 32 * 32, 64, dtype=dtype)
+    partition = random_partition(32, 32, 2, 2)
+    assert same(match(x, partition, 0.5), match(x.float(), partition, 0.5))
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.integers(2, 6), st.integers(1, 330), RATIOS, st.integers(0, 999))
+def test_an_element_does_not_depend_on_the_rest_of_the_batch(sizes, batch, channels, ratio, seed):
+    tokens = sizes[0] * sizes[1]
+    x = random_tokens(batch, tokens, channels, seed=seed)
+    partition = random_partition(*sizes, seed=seed)
+    together = match(x, partition, ratio)
+    merged = merge(x, together)
+    for b in range(batch):
+        alone = match(x[b : b + 1], partition, ratio)
+        assert same(alone, [field[b : b + 1] for field in together])
+        assert torch.equal(merge(x[b : b + 1], alone), merged[b : b + 1])
+
+
+@pytest.mark.parametrize(("side", "channels"), [(64, 320), (32, 640), (100, 64)])
+def test_an_element_does_not_depend_on_the_batch_at_the_sizes_of_images(side, channels):
+    x = random_tokens(3, side * side, channels)
+    partition = random_partition(side, side, 2, 2)
+    similarity, _ = implementation._best_destination(x, *partition)
+    for b in range(3):
+        alone, _ = implementation._best_destination(x[b : b + 1], *partition)
+        assert torch.equal(alone, similarity[b : b + 1])  # not one bit of the similarities
+
+
+def test_odd_values_do_no_harm():
+    x = random_tokens(3, 8 * 8, 6)
+    x[0, [0, 5, 7]] = 0
+    x[1, 9], x[1, 10] = math.nan, math.inf
+    x[2] = math.nan
+    m = match(x, partition_tokens(8, 8), 0.5)
+    assert 5 not in m.merged_tokens[0].tolist() and 9 not in m.merged_tokens[1].tolist()
+    for b in range(3):
+        assert m.merged_tokens[b].unique().numel() == 32
+        assert torch.equal(m.slot_of_token[b].bincount(minlength=32), m.counts[b])
+
+
+@pytest.mark.parametrize("mode", ["mean", "sum"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALF])
+def test_the_path_for_other_devices_gives_the_same(mode, dtype):
+    x = random_tokens(2, 9 * 14, 10, dtype=dtype)
+    m = match(x, random_partition(9, 14, 2, 2), 0.5)
+    other = implementation._merge_by_addition(x, m, mode)
+    torch.testing.assert_close(other, merge(x, m, mode), rtol=2 * torch.finfo(dtype).eps, atol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_the_mean_of_many_tokens_is_not_lost_in_half_precision(dtype):
+    """Adding up 4,095 ones in bfloat16 stops at 256."""
+    x = torch.ones(1, 64 * 64, 2, dtype=dtype)
+    m = match(x, partition_tokens(64, 64, sx=64, sy=64), 1.0)
+    assert int(m.counts) == 4096
+    assert torch.equal(merge(x, m), torch.ones(1, 1, 2, dtype=dtype))
+
+
+class LargestResult(TorchDispatchMode):
+    """Records the largest tensor that any operator returned."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for value in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(value, torch.Tensor):
+                self.elements = max(self.elements, value.numel())
+        return out
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_similarities_are_never_held_all_at_once(batch):
+    side = 128
+    x = random_tokens(batch, side * side, 4)
+    partition = partition_tokens(side, side)
+    with LargestResult() as largest:
+        match(x, partition, 0.5)
+    every = partition.sources.numel() * partition.destinations.numel()
+    assert largest.elements <= batch * implementation.CPU_SCORES < batch * every
+
+
+def test_chunks_do_not_change_the_result(monkeypatch):
+    x = random_tokens(2, 32 * 48, 32)
+    partition = random_partition(32, 48, 2, 2)
+    whole = match(x, partition, 0.5)
+    monkeypatch.setattr(implementation, "CPU_SCORES", 1)
+    assert same(match(x, partition, 0.5), whole)
+
+
+def test_views_and_gradients():
+    x = random_tokens(2, 6, 8 * 8).transpose(1, 2)  # BCN -> BNC, not contiguous
+    partition = partition_tokens(8, 8)
+    m = match(x, partition, 0.5)
+    assert same(m, match(x.contiguous(), partition, 0.5))
+    assert torch.equal(merge(x, m), merge(x.contiguous(), m))
+    trainable = x.clone().requires_grad_()
+    unmerge(merge(trainable, match(trainable, partition, 0.5)), m).sum().backward()
+    assert trainable.grad is not None and bool(torch.isfinite(trainable.grad).all())
+
+
+def test_bad_input_is_refused_in_words():
+    x, partition = random_tokens(2, 64, 4), partition_tokens(8, 8)
+    m = match(x, partition, 0.5)
+    with pytest.raises(InvalidSetting, match="48 tokens, but the partition is of 64"):
+        match(x[:, :48], partition, 0.5)
+    with pytest.raises(InvalidSetting, match="floating point"):
+        match(x.long(), partition, 0.5)
+    with pytest.raises(InvalidSetting, match="batch, tokens, channels"):
+        match(x[0], partition, 0.5)
+    for ratio in (-0.1, 1.1, math.nan, True, "0.5"):
+        with pytest.raises(InvalidSetting, match="ratio is"):
+            match(x, partition, ratio)
+    with pytest.raises(InvalidSetting, match="merge mode is 'median'"):
+        merge(x, m, mode="median")
+    with pytest.raises(InvalidSetting, match=r"shape \[1, 64, 4\]"):
+        merge(x[:1], m)
+    with pytest.raises(InvalidSetting, match=r"matching is for \[2, 32, channels\]"):
+        unmerge(x, m)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_cuda_agrees_with_the_cpu(dtype):
+    """Destinations are the same; similarities round differently, so a few sources at the cut may differ."""
+    x = random_tokens(2, 64 * 64, 320, dtype=dtype)
+    offsets = random_offsets(64, 64, seed=7, step=torch.tensor(3), device="cuda")
+    assert torch.equal(offsets.cpu(), random_offsets(64, 64, seed=7, step=3))
+    cpu = match(x, partition_tokens(64, 64, offsets=offsets.cpu()), 0.5)
+    cuda = match(x.cuda(), partition_tokens(64, 64, offsets=offsets, device="cuda"), 0.5)
+    agree = (cpu.slot_of_token == cuda.slot_of_token.cpu()).float().mean()
+    same_tokens = [
+        len(set(a.tolist()) & set(b.tolist())) / a.numel()
+        for a, b in zip(cpu.merged_tokens, cuda.merged_tokens.cpu(), strict=True)
+    ]
+    assert min(same_tokens) > 0.99, (same_tokens, float(agree))
+    once, again = merge(x.cuda(), cuda), merge(x.cuda(), cuda)
+    assert torch.equal(once, again)
+    tolerance = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(
+        once, implementation._merge_by_addition(x.cuda(), cuda, "mean"), rtol=tolerance, atol=tolerance
+    )
+    assert torch.equal(unmerge(once, cuda)[0, 0], once[0, cuda.slot_of_token[0, 0]])

@@ -1,0 +1,133 @@
+"""The choice of destinations: where they may be, that they are uniform, and what they depend on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.token_merging import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.counter_random import choices, mix
+
+numpy = pytest.importorskip("numpy")
+
+
+def lowbias32(word: int) -> int:
+    """Chris Wellons' function, as published, on unsigned 32-bit words."""
+    word ^= word >> 16
+    word = word * 0x7FEB352D % 2**32
+    word ^= word >> 15
+    word = word * 0x846CA68B % 2**32
+    return word ^ word >> 16
+
+
+def chi_square(counts: torch.Tensor, expected: float) -> float:
+    return float(((counts - expected) ** 2 / expected).sum())
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_the_hash_is_the_published_one(word):
+    assert mix(word) == lowbias32(word)
+    assert int(mix(torch.tensor(word))) == lowbias32(word)
+
+
+def test_choices_never_change():
+    """A seed in a saved workflow must give the same image in later versions."""
+    first = choices(12, 4, seed=0, step=0, block=0, device="cpu")
+    assert first.tolist() == [0, 1, 3, 1, 3, 1, 2, 2, 3, 1, 2, 0]
+    last = choices(12, 9, seed=2**64 - 1, step=19, block=15, device="cpu")
+    assert last.tolist() == [1, 1, 3, 6, 8, 4, 1, 7, 2, 4, 7, 8]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**64 - 1), st.integers(0, 10_000), st.integers(0, 200), st.integers(1, 4096))
+def test_choices_are_what_the_docstring_says(seed, step, block, options):
+    key = 0
+    for word in (seed % 2**32, seed >> 32, block, step):
+        key = lowbias32(key ^ word)
+    expected = [lowbias32(key ^ cell) * options >> 32 for cell in range(8)]
+    for form in (step, torch.tensor(step), torch.tensor(step, dtype=torch.int32)):
+        assert choices(8, options, seed=seed, step=form, block=block, device="cpu").tolist() == expected
+
+
+@pytest.mark.parametrize("options", [2, 4, 6, 9, 16])
+def test_choices_are_uniform(options):
+    """Over cells for one key, and over keys for one cell; 5 standard deviations of chi-square allowed."""
+    bound = (options - 1) + 5 * (2 * (options - 1)) ** 0.5
+    for seed in range(20):
+        counts = choices(65536, options, seed=seed, step=3, block=1, device="cpu").bincount(minlength=options)
+        assert chi_square(counts, 65536 / options) < bound
+    for make in (
+        lambda i: choices(3, options, seed=i, step=0, block=0, device="cpu")[2],
+        lambda i: choices(3, options, seed=0, step=i, block=0, device="cpu")[2],
+        lambda i: choices(3, options, seed=0, step=0, block=i, device="cpu")[2],
+    ):
+        counts = torch.stack([make(i) for i in range(1500)]).bincount(minlength=options)
+        assert chi_square(counts, 1500 / options) < bound
+
+
+def test_neighbouring_coordinates_are_independent():
+    """Pairs (cell, next cell) and (this step, block or seed; the next one) fall evenly into 16 classes."""
+
+    def draw(seed=11, step=5, block=2):
+        return choices(65536, 4, seed=seed, step=step, block=block, device="cpu")
+
+    here = draw()
+    neighbours = [here.roll(1), here.roll(64), draw(seed=12), draw(seed=11 + 2**32), draw(step=6), draw(block=3)]
+    for other in neighbours:
+        assert chi_square((here * 4 + other).bincount(minlength=16), 65536 / 16) < 15 + 5 * 30**0.5
+
+
+def test_no_random_stream_is_touched():
+    states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].copy()
+    first = random_offsets(64, 64, seed=1, step=torch.tensor(2), block=3)
+    torch.manual_seed(99)
+    assert torch.equal(random_offsets(64, 64, seed=1, step=2, block=3), first)
+    torch.set_rng_state(states[0])
+    partition_tokens(64, 64, offsets=random_offsets(64, 64, seed=1))
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert random.getstate() == states[1]
+    assert (numpy.random.get_state()[1] == states[2]).all()
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99), st.booleans())
+def test_one_destination_per_full_cell(height, width, sx, sy, seed, top_left):
+    offsets = None if top_left else random_offsets(height, width, sx=sx, sy=sy, seed=seed)
+    destinations, sources = partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets)
+    assert destinations.dtype == sources.dtype == torch.int64
+    assert torch.cat([destinations, sources]).sort().values.tolist() == list(range(height * width))
+    assert sources.tolist() == sorted(sources.tolist())
+    row, column = destinations // width, destinations % width
+    cells = [(r, c) for r in range(height // sy) for c in range(width // sx)]
+    assert list(zip((row // sy).tolist(), (column // sx).tolist(), strict=True)) == cells
+    if top_left:
+        assert not (row % sy).any() and not (column % sx).any()
+
+
+def test_every_place_in_a_cell_is_used():
+    offsets = random_offsets(60, 60, sx=3, sy=2, seed=4)
+    assert offsets.unique().tolist() == list(range(6))
+    destinations = partition_tokens(60, 60, sx=3, sy=2, offsets=offsets).destinations
+    places = destinations // 60 % 2 * 3 + destinations % 60 % 3
+    assert torch.equal(places, offsets)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"height": 0}, {"width": -1}, {"height": 2.0}, {"width": True}, {"sx": 0}, {"sy": 65}, {"sx": "2"}]
+)
+def test_bad_sizes_are_refused_in_words(wrong):
+    sizes = {"height": 8, "width": 8, "sx": 2, "sy": 2, **wrong}
+    with pytest.raises(InvalidSetting, match=f"^{next(iter(wrong))} is"):
+        partition_tokens(**sizes)
+    with pytest.raises(InvalidSetting, match=f"^{next(iter(wrong))} is"):
+        random_offsets(**sizes)
+
+
+def test_offsets_of_another_size_are_refused():
+    with pytest.raises(InvalidSetting, match="number of offsets is 9"):
+        partition_tokens(8, 8, offsets=random_offsets(6, 6))

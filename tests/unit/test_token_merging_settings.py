@@ -1,0 +1,75 @@
+"""Settings are checked when they are made, with sentences a user understands."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.token_merging import TokenMergingSettings
+
+
+def test_defaults():
+    settings = TokenMergingSettings()
+    assert dataclasses.asdict(settings) == {
+        "ratio": 0.5,
+        "max_downsample": "auto",
+        "sx": 2,
+        "sy": 2,
+        "use_rand": True,
+        "seed": 0,
+        "merge_attn": True,
+        "merge_crossattn": False,
+        "merge_mlp": False,
+        "start_percent": 0.0,
+        "end_percent": 1.0,
+    }
+    assert settings == TokenMergingSettings() and hash(settings) == hash(TokenMergingSettings())
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.ratio = 0.3
+
+
+@pytest.mark.parametrize(
+    "allowed",
+    [{"ratio": 0}, {"ratio": 1}, {"seed": 2**64 - 1}, {"sx": 1, "sy": 64}, {"start_percent": 0.4, "end_percent": 0.4}]
+    + [{"max_downsample": level} for level in ("auto", 1, 2, 4, 8)],
+)
+def test_allowed(allowed):
+    assert dataclasses.replace(TokenMergingSettings(), **allowed)
+
+
+WRONG = {
+    "ratio": (-0.01, 1.01, math.nan, math.inf, True, "0.5", None),
+    "max_downsample": (0, 3, 16, True, "1", "Auto", None, 2.5),
+    "sx": (0, -1, 65, 2.0, True, "2"),
+    "sy": (0, -1, 65, 2.0, True, "2"),
+    "seed": (-1, 2**64, 1.0, False),
+    "use_rand": (0, 1, "yes", None),
+    "merge_attn": (1, None),
+    "merge_crossattn": (1, None),
+    "merge_mlp": (1, None),
+    "start_percent": (-0.1, 1.1, math.nan, False),
+    "end_percent": (-0.1, 1.1, math.nan, True),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_refused(name, value):
+    with pytest.raises(InvalidSetting, match=f"^{name} is .*It must be"):
+        TokenMergingSettings(**{name: value})
+
+
+def test_the_window_must_not_be_reversed():
+    with pytest.raises(InvalidSetting, match="start_percent is 0.6, after end_percent"):
+        TokenMergingSettings(start_percent=0.6, end_percent=0.5)
+
+
+def test_describe_is_one_line():
+    text = TokenMergingSettings(seed=7, merge_mlp=True, start_percent=0.2).describe()
+    assert text == (
+        "merge 50% of the tokens, around self-attention, feed-forward, cells 2x2, random destinations (seed 7), "
+        "max downsample auto, from 20% to 100% of sampling"
+    )
+    text = TokenMergingSettings(use_rand=False, merge_attn=False, max_downsample=2).describe()
+    assert "around nothing" in text and "top-left destinations" in text and "sampling" not in text
