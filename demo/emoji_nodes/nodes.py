@@ -1,0 +1,135 @@
+"""The four nodes of the emoji model."""
+
+from __future__ import annotations
+
+import comfy.model_management
+import torch
+from comfy_api.latest import ComfyExtension, io
+
+from . import model as emoji
+
+CATEGORY = "emoji model"
+EmojiTextType = io.Custom("EMOJI_TEXT")
+
+
+class EmojiModelLoader(io.ComfyNode):
+    """Weights file -> MODEL and text encoder."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the node."""
+        files = sorted(path.name for path in emoji.FOLDER.glob("*.safetensors"))
+        return io.Schema(
+            node_id="EmojiModelLoader",
+            display_name="Load Emoji Model",
+            category=CATEGORY,
+            description="Loads a small diffusion model trained on Noto Emoji. It draws in seconds on a CPU.",
+            inputs=[
+                io.Combo.Input(
+                    "weights",
+                    options=files,
+                    default=emoji.DEFAULT_WEIGHTS.name,
+                    tooltip="Which of the weights files in this node pack's folder to load.",
+                ),
+            ],
+            outputs=[
+                io.Model.Output(display_name="model"),
+                EmojiTextType.Output(display_name="text_encoder"),
+            ],
+        )
+
+    @classmethod
+    def execute(cls, weights: str) -> io.NodeOutput:
+        """Load the file; only names that the list offers get here."""
+        return io.NodeOutput(*emoji.load(emoji.FOLDER / weights))
+
+
+class EmojiTextEncode(io.ComfyNode):
+    """Prompt -> CONDITIONING."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the node."""
+        return io.Schema(
+            node_id="EmojiTextEncode",
+            display_name="Emoji Text Encode",
+            category=CATEGORY,
+            description="Turns the words of a prompt into conditioning. Only words from training are known.",
+            inputs=[
+                EmojiTextType.Input("text_encoder"),
+                io.String.Input(
+                    "text",
+                    default="red apple",
+                    dynamic_prompts=True,
+                    tooltip="Up to four words, for example: red apple, fox, birthday cake. Leave it empty for the "
+                    "negative prompt. An unknown word stops with the list of words that can be used.",
+                ),
+            ],
+            outputs=[io.Conditioning.Output()],
+        )
+
+    @classmethod
+    def execute(cls, text_encoder: emoji.EmojiText, text: str) -> io.NodeOutput:
+        """Look the words up."""
+        return io.NodeOutput(text_encoder(text))
+
+
+class EmojiEmptyLatent(io.ComfyNode):
+    """An empty LATENT in latent pixels, which here are picture pixels."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the node."""
+        tooltip = "In latent pixels, which are the pixels of the picture. The model was trained at 32."
+        return io.Schema(
+            node_id="EmojiEmptyLatent",
+            display_name="Empty Emoji Latent",
+            category=CATEGORY,
+            description="The blank sheet that the sampler draws on.",
+            inputs=[
+                io.Int.Input("width", default=32, min=8, max=512, step=1, tooltip=tooltip),
+                io.Int.Input("height", default=32, min=8, max=512, step=1, tooltip=tooltip),
+                io.Int.Input("batch_size", default=1, min=1, max=256, tooltip="Pictures to draw at once."),
+            ],
+            outputs=[io.Latent.Output()],
+        )
+
+    @classmethod
+    def execute(cls, width: int, height: int, batch_size: int) -> io.NodeOutput:
+        """Zeros [batch_size, 4, height, width]."""
+        device = comfy.model_management.intermediate_device()
+        return io.NodeOutput({"samples": torch.zeros(batch_size, 4, height, width, device=device)})
+
+
+class EmojiDecode(io.ComfyNode):
+    """LATENT -> IMAGE."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the node."""
+        return io.Schema(
+            node_id="EmojiDecode",
+            display_name="Emoji Decode",
+            category=CATEGORY,
+            description="Puts the drawn picture on white and enlarges it.",
+            inputs=[
+                io.Latent.Input("samples"),
+                io.Int.Input(
+                    "scale", default=8, min=1, max=64, tooltip="Image pixels per drawn pixel; 1 keeps it small."
+                ),
+            ],
+            outputs=[io.Image.Output()],
+        )
+
+    @classmethod
+    def execute(cls, samples: dict, scale: int) -> io.NodeOutput:
+        """Composite and enlarge."""
+        return io.NodeOutput(emoji.decode(samples, scale))
+
+
+class EmojiExtension(ComfyExtension):
+    """Lists the nodes for ComfyUI."""
+
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        """Return every node of this pack."""
+        return [EmojiModelLoader, EmojiTextEncode, EmojiEmptyLatent, EmojiDecode]

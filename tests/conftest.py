@@ -1,0 +1,102 @@
+"""What all tests share: the pack loaded as ComfyUI loads it, a ComfyUI in this process, and a real server.
+
+Everything expensive is made when the first test asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+from comfy_host import in_process, pack, standins
+from comfy_host.paths import ROOT, cache_dir
+
+if TYPE_CHECKING:
+    from comfy_host.client import ComfyClient
+    from comfy_host.server import ComfyServer
+
+standins.install()
+pack.load_pack()  # tests write `from paceline.optimizers... import ...` at their top
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none."""
+    if not any(item.get_closest_marker("gpu") for item in items):
+        return
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(scope="session")
+def comfy() -> ModuleType:
+    """ComfyUI's package ``comfy``, ready in this process, on the CPU."""
+    in_process.bootstrap()
+    import comfy
+
+    return comfy
+
+
+def _generated(name: str, comfy: ModuleType) -> Path:
+    """Return a generated model file, made once and kept in the cache until the generator changes."""
+    import hashlib
+
+    from comfy_host import checkpoints, weights
+
+    sources = b"".join(Path(module.__file__).read_bytes() for module in (checkpoints, weights))
+    folder = cache_dir() / "checkpoints" / hashlib.sha256(sources).hexdigest()[:12]
+    path = folder / f"random_{name}.safetensors"
+    return path if path.exists() else getattr(checkpoints, name)(path)
+
+
+@pytest.fixture(scope="session")
+def sd15_checkpoint(comfy: ModuleType) -> Path:
+    """A checkpoint with random weights that CheckpointLoaderSimple loads as SD1.5."""
+    return _generated("sd15", comfy)
+
+
+@pytest.fixture(scope="session")
+def controlnet_checkpoint(comfy: ModuleType) -> Path:
+    """A ControlNet with random weights that fits ``sd15_checkpoint``."""
+    return _generated("controlnet", comfy)
+
+
+@pytest.fixture(scope="session")
+def lora_file(comfy: ModuleType) -> Path:
+    """A LoRA with random weights that fits ``sd15_checkpoint``."""
+    return _generated("lora", comfy)
+
+
+@pytest.fixture(scope="session")
+def server(
+    sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path
+) -> Iterator[ComfyServer]:
+    """A running ComfyUI server with this pack, the demo's nodes, and the three generated models."""
+    from comfy_host.server import ComfyServer
+
+    demo_nodes = ROOT / "demo" / "emoji_nodes"
+    with ComfyServer(
+        custom_nodes=[demo_nodes] if demo_nodes.is_dir() else [],
+        models={
+            "checkpoints": [sd15_checkpoint],
+            "controlnet": [controlnet_checkpoint],
+            "loras": [lora_file],
+        },
+        cpu=None if os.environ.get("PACELINE_TEST_GPU") else True,
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: ComfyServer) -> Iterator[ComfyClient]:
+    """A client of the running server."""
+    with server.client() as connected:
+        yield connected

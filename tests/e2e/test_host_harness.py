@@ -1,0 +1,178 @@
+"""The harness itself: a real server starts, renders, reports failures, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from comfy_host.client import ComfyClient, PromptFailed
+from comfy_host.paths import ROOT
+from comfy_host.server import ComfyServer, ServerFailed
+
+pytestmark = pytest.mark.slow
+
+
+def txt2img(checkpoint: Path, steps: int = 2, seed: int = 1, latent: str = "EmptyLatentImage", size: int = 64) -> dict:
+    def link(node: str, output: int = 0) -> list:
+        return [node, output]
+
+    return {
+        "load": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": checkpoint.name}},
+        "good": {"class_type": "CLIPTextEncode", "inputs": {"clip": link("load", 1), "text": "a lighthouse"}},
+        "bad": {"class_type": "CLIPTextEncode", "inputs": {"clip": link("load", 1), "text": "blurry"}},
+        "size": {"class_type": latent, "inputs": {"width": size, "height": size, "batch_size": 1}},
+        "sample": {
+            "class_type": "KSampler",
+            "inputs": {
+                "model": link("load"), "positive": link("good"), "negative": link("bad"),
+                "latent_image": link("size"), "seed": seed, "steps": steps, "cfg": 7.0,
+                "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0,
+            },
+        },
+        "decode": {"class_type": "VAEDecode", "inputs": {"samples": link("sample"), "vae": link("load", 2)}},
+        "save": {"class_type": "SaveImage", "inputs": {"images": link("decode"), "filename_prefix": "test"}},
+    }  # fmt: skip
+
+
+def alive(pid: int) -> bool:
+    try:
+        # A zombie has ended; only its parent has not asked yet.
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_until_gone(pid: int, seconds: float = 15.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not alive(pid)
+
+
+def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_checkpoint: Path):
+    result = client.run(txt2img(sd15_checkpoint, steps=3))
+    pixels = np.asarray(result.image())
+    assert pixels.shape == (64, 64, 3)
+    assert 10 < pixels.std() < 120, "a flat or saturated image"
+    assert len(result.step_seconds("sample")) == 2
+    assert all(seconds > 0 for seconds in result.step_seconds("sample"))
+    assert result.first_step_seconds("sample") > 0
+    assert list(server.output_dir.glob("test_*.png"))
+    assert server.peak_memory_bytes() > 100e6
+    assert "invalid value encountered" not in server.log
+
+
+def test_the_same_seed_gives_the_same_image(client: ComfyClient, sd15_checkpoint: Path):
+    one = np.asarray(client.run(txt2img(sd15_checkpoint, seed=5)).image())
+    client.run(txt2img(sd15_checkpoint, seed=6))
+    two = np.asarray(client.run(txt2img(sd15_checkpoint, seed=5)).image())
+    assert np.array_equal(one, two)
+
+
+def test_cached_results_are_results_too(client: ComfyClient, sd15_checkpoint: Path):
+    prompt = txt2img(sd15_checkpoint, seed=8)
+    first, second = client.run(prompt), client.run(prompt)
+    assert np.array_equal(np.asarray(first.image()), np.asarray(second.image()))
+    assert second.step_seconds("sample") == []
+
+
+def test_a_failing_node_raises_its_message(client: ComfyClient, sd15_checkpoint: Path):
+    prompt = txt2img(sd15_checkpoint, latent="EmptySD3LatentImage")
+    prompt["decode"]["inputs"]["samples"] = ["size", 0]  # 16 channels into a VAE for 4
+    with pytest.raises(PromptFailed, match="channels") as caught:
+        client.run(prompt)
+    assert (caught.value.node_id, caught.value.node_type) == ("decode", "VAEDecode")
+    assert caught.value.exception_type == "RuntimeError"
+    assert "decode" in caught.value.traceback
+    client.run(txt2img(sd15_checkpoint))  # the server goes on
+
+
+def test_a_refused_prompt_raises_the_reason(client: ComfyClient, sd15_checkpoint: Path):
+    prompt = txt2img(sd15_checkpoint)
+    prompt["sample"]["inputs"]["sampler_name"] = "no such sampler"
+    with pytest.raises(PromptFailed, match="sampler_name: 'no such sampler' not in") as caught:
+        client.run(prompt)
+    assert (caught.value.node_id, caught.value.node_type) == ("sample", "KSampler")
+
+
+def test_a_prompt_that_takes_too_long_is_stopped(client: ComfyClient, sd15_checkpoint: Path):
+    with pytest.raises(TimeoutError, match="not done after"):
+        client.run(txt2img(sd15_checkpoint, steps=500, seed=99), timeout=2.0)
+    client.run(txt2img(sd15_checkpoint), timeout=120.0)
+
+
+def test_every_pack_and_core_file_was_imported(server: ComfyServer):
+    assert server.failed_imports == []
+
+
+def test_control_net_and_lora_fit(
+    client: ComfyClient, sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path
+):
+    plain = np.asarray(client.run(txt2img(sd15_checkpoint)).image())
+    prompt = txt2img(sd15_checkpoint) | {
+        "lora": {
+            "class_type": "LoraLoaderModelOnly",
+            "inputs": {"model": ["load", 0], "lora_name": lora_file.name, "strength_model": 1.0},
+        }
+    }
+    prompt["sample"]["inputs"]["model"] = ["lora", 0]
+    assert not np.array_equal(np.asarray(client.run(prompt).image()), plain)
+    prompt = txt2img(sd15_checkpoint) | {
+        "net": {"class_type": "ControlNetLoader", "inputs": {"control_net_name": controlnet_checkpoint.name}},
+        "hint": {"class_type": "EmptyImage", "inputs": {"width": 64, "height": 64, "batch_size": 1, "color": 255}},
+        "control": {
+            "class_type": "ControlNetApplyAdvanced",
+            "inputs": {
+                "positive": ["good", 0], "negative": ["bad", 0], "control_net": ["net", 0], "image": ["hint", 0],
+                "strength": 1.0, "start_percent": 0.0, "end_percent": 1.0,
+            },
+        },
+    }  # fmt: skip
+    prompt["sample"]["inputs"] |= {"positive": ["control", 0], "negative": ["control", 1]}
+    assert not np.array_equal(np.asarray(client.run(prompt).image()), plain)
+
+
+def test_nothing_is_left_after_the_block():
+    with ComfyServer(load_pack=False, cpu=True) as server:
+        pid, folder = server.pid, server.base_directory
+        assert alive(pid)
+        assert server.system_stats()["system"]["comfyui_version"]
+    assert not alive(pid)
+    assert not folder.exists()
+    assert "To see the GUI go to" in server.log
+
+
+def test_a_server_that_cannot_start_shows_its_log():
+    with pytest.raises(ServerFailed, match="unrecognized arguments: --no-such-flag"):
+        ComfyServer(arguments=["--no-such-flag"], cpu=True).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="relies on Linux's parent death signal")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_with_the_process_that_started_it(number):
+    code = (
+        "import sys, time; sys.path.insert(0, sys.argv[1])\n"
+        "from comfy_host.server import ComfyServer\n"
+        "with ComfyServer(load_pack=False, cpu=True) as server:\n"
+        "    print(server.pid, flush=True); time.sleep(600)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(ROOT / "tools")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    try:
+        assert alive(pid)
+        parent.send_signal(number)
+        parent.wait(30)
+        assert wait_until_gone(pid)
+    finally:
+        parent.kill()
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,244 @@
+"""Models with random weights, small enough for a CPU and real enough for ComfyUI's own loaders.
+
+Everything is seeded: the same call gives the same weights. The images are noise, of course; what is real is every
+class, key and shape on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .weights import fill, random_state_dict, unet_gain
+
+SD15_CONFIG: dict[str, Any] = {
+    "image_size": 32,
+    "in_channels": 4,
+    "out_channels": 4,
+    "use_spatial_transformer": True,
+    "legacy": False,
+    "adm_in_channels": None,
+    "model_channels": 320,
+    "num_res_blocks": [1, 1],
+    "channel_mult": [1, 2],
+    "transformer_depth": [1, 1],
+    "transformer_depth_output": [1, 1, 1, 1],
+    "transformer_depth_middle": 1,
+    "use_linear_in_transformer": False,
+    "context_dim": 768,
+    "use_temporal_resblock": False,
+    "use_temporal_attention": False,
+}
+"""What ComfyUI detects as SD1.5: two levels instead of four, one residual block each instead of two.
+
+The attention blocks are those of the real model: 320 channels at the latent's own size, 640 at half of it, 8 heads.
+"""
+
+SDXL_CONFIG: dict[str, Any] = {
+    "image_size": 32,
+    "in_channels": 4,
+    "out_channels": 4,
+    "use_spatial_transformer": True,
+    "legacy": False,
+    "num_classes": "sequential",
+    "adm_in_channels": 2816,
+    "num_res_blocks": [2, 2, 2],
+    "channel_mult": [1, 2, 4],
+    "transformer_depth": [0, 0, 2, 2, 10, 10],
+    "transformer_depth_output": [0, 0, 0, 2, 2, 2, 10, 10, 10],
+    "transformer_depth_middle": 10,
+    "use_linear_in_transformer": True,
+    "context_dim": 2048,
+    "use_temporal_resblock": False,
+    "use_temporal_attention": False,
+}
+"""SDXL's block structure, with 70 self-attention blocks; the width is an argument."""
+
+# The sampler hands over latents of a standard deviation near 80 (the noise is never removed: the weights are
+# random). TAESD's own scale brings them to where its tanh still tells them apart.
+_LATENT_SCALE = 0.02
+
+
+def _save(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> Path:
+    """Write a safetensors file at once: a reader sees the whole file or none."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        temporary.chmod(0o644)  # safetensors makes it private
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _base_model(config_class: Any, config: dict[str, Any], dtype: torch.dtype, device: str) -> Any:
+    """Return ComfyUI's own BaseModel for ``config``, its weights uninitialised."""
+    model_config = config_class(config)
+    model_config.set_inference_dtype(dtype, None)
+    return model_config.get_model({}, "", device=torch.device(device))
+
+
+def _patcher(base_model: Any, seed: int) -> Any:
+    import comfy.model_management
+    import comfy.model_patcher
+
+    fill(base_model.diffusion_model, seed)
+    return comfy.model_patcher.CoreModelPatcher(
+        base_model.eval(),
+        load_device=comfy.model_management.get_torch_device(),
+        offload_device=comfy.model_management.unet_offload_device(),
+    )
+
+
+def tiny_sd15(
+    seed: int = 0, width: int = 64, context: int = 64, heads: int = 4, dtype: torch.dtype = torch.float32
+) -> Any:
+    """Return a MODEL with SD1.5's blocks, narrow, without a file. Needs ``in_process.bootstrap()``.
+
+    Args:
+        seed: of the weights.
+        width: channels of the first level (SD1.5: 320); a multiple of 32 and of ``heads``.
+        context: channels of the text tokens (SD1.5: 768).
+        heads: number of attention heads (SD1.5: 8).
+        dtype: of the weights.
+    """
+    import comfy.supported_models
+
+    class Narrow(comfy.supported_models.SD15):
+        unet_extra_config = {"num_heads": heads, "num_head_channels": -1}
+
+    config = SD15_CONFIG | {"model_channels": width, "context_dim": context}
+    return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
+
+
+def sdxl_layout(
+    width: int = 64,
+    seed: int = 0,
+    head_channels: int = 32,
+    context: int = 2048,
+    dtype: torch.dtype = torch.float32,
+) -> Any:
+    """Return a MODEL with SDXL's 70 self-attention blocks, narrow, without a file.
+
+    Args:
+        width: channels of the first level (SDXL: 320); a multiple of 32.
+        seed: of the weights.
+        head_channels: channels of an attention head (SDXL: 64).
+        context: channels of the text tokens (SDXL: 2048).
+        dtype: of the weights.
+    """
+    import comfy.supported_models
+
+    class Narrow(comfy.supported_models.SDXL):
+        unet_extra_config = {"num_heads": -1, "num_head_channels": head_channels}
+
+    config = SDXL_CONFIG | {"model_channels": width, "context_dim": context}
+    return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
+
+
+def taesd_state_dict(seed: int = 0) -> dict[str, torch.Tensor]:
+    """Return random weights of a TAESD autoencoder, ComfyUI's smallest VAE, giving images around middle grey."""
+    import comfy.taesd.taesd
+
+    with torch.device("meta"):
+        shapes = comfy.taesd.taesd.TAESD(latent_channels=4).state_dict()
+    # Each block adds a branch to its input and rectifies: a small branch keeps ten of them in range.
+    weights = random_state_dict(shapes, seed, gain=lambda name: 0.5 if ".conv.4." in name else 1.2)
+    last = max(int(name.split(".")[1]) for name in weights if name.startswith("taesd_decoder."))
+    weights[f"taesd_decoder.{last}.weight"] *= 0.2
+    weights[f"taesd_decoder.{last}.bias"].fill_(0.5)
+    weights["vae_scale"] = torch.tensor(_LATENT_SCALE)
+    weights["vae_shift"] = torch.tensor(0.0)
+    return weights
+
+
+def _clip_l_state_dict(seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    import comfy.sd1_clip
+
+    with torch.device("meta"):
+        shapes = comfy.sd1_clip.SD1ClipModel(device="meta").clip_l.transformer.state_dict()
+    shapes = {name: tensor for name, tensor in shapes.items() if name.startswith("text_model.")}
+
+    def gain(name: str) -> float:
+        if "embedding" in name:
+            return 0.02  # as in the real model: small embeddings, scaled up by the first norm
+        return 0.02 if name.endswith(("out_proj.weight", "fc2.weight")) else 1.0
+
+    return random_state_dict(shapes, seed, dtype, gain)
+
+
+def sd15(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+    """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
+
+    It holds a UNet of 107 million parameters (``SD15_CONFIG``), a full CLIP-L text encoder in fp16, because its
+    size is fixed, and a TAESD as VAE. An existing file is written anew.
+
+    Args:
+        path: the file, ending in ".safetensors".
+        seed: of the weights.
+        dtype: of the UNet; ComfyUI computes in fp32 on a CPU whatever it is.
+    """
+    import comfy.supported_models
+
+    base = _base_model(comfy.supported_models.SD15, SD15_CONFIG, dtype, "meta")
+    unet = random_state_dict(base.diffusion_model.state_dict(), seed, dtype, unet_gain)
+    tensors = {f"model.diffusion_model.{name}": tensor for name, tensor in unet.items()}
+    for name, tensor in _clip_l_state_dict(seed, torch.float16).items():
+        tensors[f"cond_stage_model.transformer.{name}"] = tensor
+    for name, tensor in taesd_state_dict(seed).items():
+        tensors[f"first_stage_model.{name}"] = tensor
+    return _save(tensors, Path(path))
+
+
+def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+    """Write a ControlNet that fits ``sd15`` in the original (cldm) format and return its path."""
+    import comfy.cldm.cldm
+
+    config = {key: value for key, value in SD15_CONFIG.items() if key not in ("out_channels",)}
+    config.pop("transformer_depth_output")
+    with torch.device("meta"):
+        shapes = comfy.cldm.cldm.ControlNet(
+            **config, num_heads=8, hint_channels=3, dtype=dtype, device="meta"
+        ).state_dict()
+    tensors = random_state_dict(
+        shapes, seed, dtype, lambda name: 0.1 if "zero_convs" in name else unet_gain(name)
+    )
+    return _save(tensors, Path(path))
+
+
+def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) -> Path:
+    """Write a LoRA in kohya's format for every attention and feed-forward layer of ``sd15`` and return its path.
+
+    Args:
+        path: the file, ending in ".safetensors".
+        rank: of the low-rank update.
+        seed: of the weights.
+        strength: size of the update relative to the weight it is added to.
+    """
+    import comfy.lora
+    import comfy.supported_models
+
+    base = _base_model(comfy.supported_models.SD15, SD15_CONFIG, torch.float32, "meta")
+    shapes = base.state_dict()
+    keys = comfy.lora.model_lora_keys_unet(base, {})
+    generator = torch.Generator().manual_seed(seed)
+    tensors: dict[str, torch.Tensor] = {}
+    for lora_key, model_key in sorted(keys.items()):
+        # Two names exist for each layer; kohya's follows the diffusers layout ("down_blocks" ...).
+        if not lora_key.startswith(("lora_unet_down", "lora_unet_up", "lora_unet_mid")):
+            continue
+        if not any(part in lora_key for part in ("_attn1_", "_attn2_", "_ff_net_")):
+            continue
+        rows, columns = shapes[model_key].shape[:2]
+        scale = (strength / (columns * rank) ** 0.5) ** 0.5
+        tensors[f"{lora_key}.lora_down.weight"] = torch.randn(rank, columns, generator=generator) * scale
+        tensors[f"{lora_key}.lora_up.weight"] = torch.randn(rows, rank, generator=generator) * scale
+        tensors[f"{lora_key}.alpha"] = torch.tensor(float(rank))
+    return _save(tensors, Path(path), {"format": "pt"})

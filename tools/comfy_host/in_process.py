@@ -1,0 +1,122 @@
+"""ComfyUI inside this Python process: start it up once, then sample through its own functions."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import standins
+from .paths import host_dir
+
+_started: str | None = None
+
+
+def bootstrap(cpu: bool = True) -> None:
+    """Make ``import comfy`` work in this process; later calls do nothing.
+
+    Must run before the first ``import comfy`` that is not ours, because ComfyUI reads its settings while it is
+    imported.
+
+    Args:
+        cpu: stay on the CPU even if there is a GPU. With False, the GPU is used where there is one.
+
+    Raises:
+        RuntimeError: if an earlier call in this process asked for the other device.
+    """
+    global _started
+    import torch
+
+    device = "cpu" if cpu or not torch.cuda.is_available() else "cuda"
+    if _started is not None:
+        if _started != device:
+            raise RuntimeError(
+                f"ComfyUI already runs on {_started} in this process. It reads its settings only once: "
+                f"start another process to use {device}."
+            )
+        return
+    standins.install()
+    host = str(host_dir())
+    if host not in sys.path:
+        sys.path.insert(0, host)
+
+    import comfy.cli_args  # parses no command line: only main.py enables that
+
+    comfy.cli_args.args.cpu = device == "cpu"
+    # The sub-quadratic attention that ComfyUI picks on a CPU asks psutil for free memory in every call.
+    comfy.cli_args.args.use_pytorch_cross_attention = True
+    _started = device
+
+
+def encode(clip: Any, text: str) -> list[list[Any]]:
+    """Return the conditioning for ``text``, as ComfyUI's CLIPTextEncode node does."""
+    import torch
+
+    with torch.inference_mode():
+        return clip.encode_from_tokens_scheduled(clip.tokenize(text))
+
+
+def random_conditioning(model: Any, tokens: int = 77, seed: int = 0) -> list[list[Any]]:
+    """Return a random conditioning that fits ``model``, for models without a text encoder.
+
+    Args:
+        model: a ModelPatcher around a UNet model.
+        tokens: how many text tokens.
+        seed: another seed is another "prompt".
+    """
+    import torch
+
+    config = model.model.model_config.unet_config
+    generator = torch.Generator().manual_seed(seed)
+    # [1, tokens, channels] and [1, channels]
+    context = torch.randn(1, tokens, config["context_dim"], generator=generator)
+    pooled = torch.randn(1, 1280, generator=generator)
+    return [[context, {"pooled_output": pooled}]]
+
+
+def sample(
+    model: Any,
+    positive: list[list[Any]],
+    negative: list[list[Any]],
+    latent: Any,
+    seed: int = 0,
+    steps: int = 2,
+    cfg: float = 7.0,
+    sampler: str = "euler",
+    scheduler: str = "normal",
+    denoise: float = 1.0,
+) -> Any:
+    """Sample as the KSampler node does, without progress bar, and return the latent ``[batch, 4, h, w]``.
+
+    Args:
+        model: MODEL (a ModelPatcher).
+        positive: CONDITIONING.
+        negative: CONDITIONING.
+        latent: a latent tensor ``[batch, 4, height / 8, width / 8]``, or LATENT (a dict with "samples").
+        seed: of the noise.
+        steps: number of sampling steps.
+        cfg: classifier-free guidance.
+        sampler: a ComfyUI sampler name.
+        scheduler: a ComfyUI scheduler name.
+        denoise: share of the schedule that is run.
+    """
+    import comfy.sample
+    import torch
+
+    samples = latent["samples"] if isinstance(latent, dict) else latent
+    # The executor runs every node in inference mode; a model that only works outside of it is broken in ComfyUI.
+    with torch.inference_mode():
+        noise = comfy.sample.prepare_noise(samples, seed)
+        return comfy.sample.sample(
+            model,
+            noise,
+            steps,
+            cfg,
+            sampler,
+            scheduler,
+            positive,
+            negative,
+            samples,
+            denoise=denoise,
+            disable_pbar=True,
+            seed=seed,
+        )

@@ -1,0 +1,1 @@
+"""The parts of ``tools/setup_env.py``; standard library only."""
