@@ -9,7 +9,7 @@ from typing import Any
 
 Prompt = dict[str, dict[str, Any]]
 
-EMOJI_STEPS, EMOJI_CFG = 25, 2.0
+EMOJI_STEPS, EMOJI_CFG = 20, 2.0
 
 
 def nodes_of(prompt: Prompt, class_type: str) -> list[str]:
@@ -77,6 +77,8 @@ def emoji_workflow(texts: list[str], seed: int, optimized: bool) -> Prompt:
 
 
 TOME_DEFAULTS: dict[str, Any] = {
+    "preset": "custom",
+    "method": "merge",
     "ratio": 0.5,
     "max_downsample": "auto",
     "sx": 2,
@@ -88,4 +90,7 @@ TOME_DEFAULTS: dict[str, Any] = {
     "merge_mlp": False,
     "start_percent": 0.0,
     "end_percent": 1.0,
+    "level_decay": 1.0,
+    "refresh_every": 1,
+    "ramp": "none",
 }

@@ -7,8 +7,8 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compat import require_host
-from ..optimizers.hosts.comfyui.token_merging import UNetTokenMerging
-from ..optimizers.token_merging import TokenMergingSettings
+from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
 from .common import CATEGORY, attach_and_announce, node_id
 
 
@@ -28,7 +28,22 @@ class PacelineApplyToMe(io.ComfyNode):
             ),
             search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed"],
             inputs=[
-                io.Model.Input("model", tooltip="A UNet model: SD 1.x, SD 2.x, SDXL and their relatives."),
+                io.Model.Input("model", tooltip="SD 1.x, SD 2.x, SDXL and their relatives; see the help page."),
+                io.Combo.Input(
+                    "preset",
+                    options=list(PRESET_NAMES),
+                    default="custom",
+                    tooltip="quality, balanced, fast: ready-made values, measured, that take the place of method, "
+                    "ratio, max_downsample and level_decay below. custom: the values below.",
+                ),
+                io.Combo.Input(
+                    "method",
+                    options=list(METHODS),
+                    default="auto",
+                    tooltip="auto: what was fastest for the least change at this image size, or nothing where nothing "
+                    "would be gained. merge: tokens that are alike (ToMe). kv_downsample: thin out keys and values "
+                    "(ToDo). local_merge: merge within small windows (after ToMA).",
+                ),
                 io.Float.Input(
                     "ratio",
                     default=0.5,
@@ -104,15 +119,43 @@ class PacelineApplyToMe(io.ComfyNode):
                     advanced=True,
                     tooltip="Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
                 ),
+                io.Float.Input(
+                    "level_decay",
+                    default=1.0,
+                    min=0.0,
+                    max=1.0,
+                    step=0.01,
+                    advanced=True,
+                    tooltip="Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
+                    "of the picture, keep more of their tokens.",
+                ),
+                io.Int.Input(
+                    "refresh_every",
+                    default=1,
+                    min=1,
+                    max=100,
+                    advanced=True,
+                    tooltip="Use a matching for this many steps, and share it among the blocks of a level. 1 is "
+                    "exact; higher makes the merging methods cheaper. kv_downsample needs no matching.",
+                ),
+                io.Combo.Input(
+                    "ramp",
+                    options=list(RAMPS),
+                    default="none",
+                    advanced=True,
+                    tooltip="fade_out: less and less is merged over the steps, to keep fine detail. fade_in: more and "
+                    "more, to keep the composition. In four stages.",
+                ),
             ],
             outputs=[io.Model.Output()],
             hidden=[io.Hidden.unique_id],
         )
 
     @classmethod
-    def execute(cls, model: Any, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
         require_host()
         settings["max_downsample"] = int(max_downsample) if max_downsample.isdecimal() else max_downsample
-        technique = UNetTokenMerging(model, TokenMergingSettings(**settings), node_id(cls))
+        chosen = TokenMergingSettings(**apply_preset(preset, settings))
+        technique = token_reduction_for(model, chosen, node_id(cls))
         return io.NodeOutput(attach_and_announce(model, technique))

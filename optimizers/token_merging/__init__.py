@@ -8,11 +8,34 @@ Use, for one block at one step::
     y = unmerge(attention(merge(x, matching)), matching)
 """
 
+from .automatic import choose_method
 from .grid import Partition, partition_tokens, random_offsets
+from .kv_downsample import downsample_tokens, downsampled_side
+from .local_merge import LocalMatching, match_locally, merge_locally, unmerge_locally, windows_of
 from .matching import Matching, MergeMode, match, merge, merge_count, unmerge
-from .settings import TokenMergingSettings
+from .presets import PRESET_NAMES, PRESETS, apply_preset
+from .reduction import LocalMerging, Merging, Reduction, Thinning, plan_reduction
+from .settings import METHODS, RAMPS, TokenMergingSettings
 
 __all__ = [
+    "METHODS",
+    "PRESETS",
+    "PRESET_NAMES",
+    "apply_preset",
+    "RAMPS",
+    "choose_method",
+    "LocalMatching",
+    "LocalMerging",
+    "Merging",
+    "Reduction",
+    "Thinning",
+    "downsample_tokens",
+    "downsampled_side",
+    "match_locally",
+    "merge_locally",
+    "plan_reduction",
+    "unmerge_locally",
+    "windows_of",
     "Matching",
     "MergeMode",
     "Partition",

@@ -8,15 +8,13 @@ static, and the cost is one strided copy.
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import InvalidSetting, require_choice, require_number
-
-PoolMode = Literal["nearest", "mean"]
+from .settings import PoolMode
 
 
 def downsampled_side(side: int, ratio: float) -> int:

@@ -31,6 +31,16 @@ class Windows(NamedTuple):
     window_height: int
     window_width: int
 
+    @property
+    def rows(self) -> int:
+        """Rows of windows."""
+        return -(-self.height // self.window_height)
+
+    @property
+    def columns(self) -> int:
+        """Columns of windows."""
+        return -(-self.width // self.window_width)
+
 
 class LocalMatching(NamedTuple):
     """Weights between the tokens and the destinations of each window.
@@ -122,9 +132,9 @@ def _cut(x: Tensor, windows: Windows) -> Tensor:
     """``[batch, tokens, channels]`` -> ``[batch * windows, places, channels]``, zeros beyond the edge."""
     batch, tokens, channels = x.shape
     height, width, high, wide = windows
+    rows, columns = windows.rows, windows.columns
     if tokens != height * width:
         raise InvalidSetting(f"There are {tokens} tokens, but the windows are for {height} x {width}.")
-    rows, columns = -(-height // high), -(-width // wide)
     grid = x.view(batch, height, width, channels)
     if (rows * high, columns * wide) != (height, width):
         grid = F.pad(grid, (0, 0, 0, columns * wide - width, 0, rows * high - height))
@@ -135,7 +145,7 @@ def _cut(x: Tensor, windows: Windows) -> Tensor:
 def _join(x: Tensor, batch: int, windows: Windows) -> Tensor:
     """Undo `_cut`."""
     height, width, high, wide = windows
-    rows, columns = -(-height // high), -(-width // wide)
+    rows, columns = windows.rows, windows.columns
     grid = x.view(batch, rows, columns, high, wide, x.shape[-1]).transpose(2, 3)
     grid = grid.reshape(batch, rows * high, columns * wide, x.shape[-1])[:, :height, :width]
     return grid.reshape(batch, height * width, x.shape[-1])

