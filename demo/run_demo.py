@@ -116,7 +116,7 @@ def checkpoint_rows(client: ComfyClient, checkpoint: Path, size: int, steps: int
     return four_rows(build)
 
 
-def find_checkpoint(cache: Path) -> tuple[Path, str]:
+def find_checkpoint() -> tuple[Path, str]:
     """Return the user's checkpoint, or a generated one, and how to name it."""
     given = os.environ.get("CHECKPOINT")
     if given:
@@ -124,13 +124,11 @@ def find_checkpoint(cache: Path) -> tuple[Path, str]:
         if not path.is_file():
             raise SystemExit(f"CHECKPOINT is {given}, but there is no such file. Give the path of a .safetensors file.")
         return path, path.name
-    path = cache / "demo" / "paceline_sd15_layout.safetensors"
-    if not path.exists():
-        from comfy_host import checkpoints, in_process
+    from comfy_host import cached, in_process
 
-        print("Generating a checkpoint in Stable Diffusion 1.5's layout (random weights) ...", flush=True)
-        in_process.bootstrap()
-        checkpoints.sd15(path)
+    print("Preparing a model in Stable Diffusion 1.5's layout with random weights ...", flush=True)
+    in_process.bootstrap()
+    path = cached.generated("sd15")
     return path, "generated model, SD 1.5 layout, random weights"
 
 
@@ -139,13 +137,11 @@ def main() -> None:
     gpu = has_gpu()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=int, default=512, help="width and height of the checkpoint's image in pixels")
-    parser.add_argument("--steps", type=int, default=20 if gpu else 4, help="sampling steps of the checkpoint")
-    parser.add_argument("--rounds", type=int, default=3 if gpu else 1, help="times every variant is run")
+    parser.add_argument("--steps", type=int, default=20 if gpu else 3, help="sampling steps of the checkpoint")
+    parser.add_argument("--rounds", type=int, default=3 if gpu else 2, help="times each variant of it is run")
     options = parser.parse_args()
 
-    from comfy_host.paths import cache_dir
-
-    checkpoint, name = find_checkpoint(cache_dir())
+    checkpoint, name = find_checkpoint()
     print("Starting ComfyUI ...", flush=True)
     packs, models = [ROOT / "demo" / "emoji_nodes"], {"checkpoints": [checkpoint]}
     with ComfyServer(custom_nodes=packs, models=models) as server, server.client() as client:
@@ -158,7 +154,7 @@ def main() -> None:
         measure(server, client, rows, options.rounds)
         print("\nA small model trained on emoji, 32 x 32")
         emoji = four_rows(lambda optimized, seed: emoji_workflow(EMOJI_TEXTS, seed, optimized))
-        measure(server, client, emoji, options.rounds)
+        measure(server, client, emoji, rounds=1)
 
     print_table(f"{name}: {options.size} x {options.size}", rows)
     print_table("trained emoji model: 32 x 32 (too small for token merging to save time; look at the pictures)", emoji)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from comfy_host import in_process, pack, standins
-from comfy_host.paths import ROOT, cache_dir
+from comfy_host.cached import generated
+from comfy_host.paths import ROOT
 
 if TYPE_CHECKING:
     from comfy_host.client import ComfyClient
@@ -45,34 +46,22 @@ def comfy() -> ModuleType:
     return comfy
 
 
-def _generated(name: str, comfy: ModuleType) -> Path:
-    """Return a generated model file, made once and kept in the cache until the generator changes."""
-    import hashlib
-
-    from comfy_host import checkpoints, weights
-
-    sources = b"".join(Path(module.__file__).read_bytes() for module in (checkpoints, weights))
-    folder = cache_dir() / "checkpoints" / hashlib.sha256(sources).hexdigest()[:12]
-    path = folder / f"random_{name}.safetensors"
-    return path if path.exists() else getattr(checkpoints, name)(path)
-
-
 @pytest.fixture(scope="session")
 def sd15_checkpoint(comfy: ModuleType) -> Path:
     """A checkpoint with random weights that CheckpointLoaderSimple loads as SD1.5."""
-    return _generated("sd15", comfy)
+    return generated("sd15")
 
 
 @pytest.fixture(scope="session")
 def controlnet_checkpoint(comfy: ModuleType) -> Path:
     """A ControlNet with random weights that fits ``sd15_checkpoint``."""
-    return _generated("controlnet", comfy)
+    return generated("controlnet")
 
 
 @pytest.fixture(scope="session")
 def lora_file(comfy: ModuleType) -> Path:
     """A LoRA with random weights that fits ``sd15_checkpoint``."""
-    return _generated("lora", comfy)
+    return generated("lora")
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,8 @@ def match_locally(metric: Tensor, windows: Windows, ratio: float) -> LocalMatchi
         InvalidSetting: if ``metric`` has another number of tokens than ``windows``, or ``ratio`` is out of range.
     """
     require_number("ratio", ratio, 0.0, 1.0)
-    tokens = F.normalize(_cut(metric.float(), windows), dim=-1)  # [B * W, places, channels]
+    precise = metric.to(torch.promote_types(metric.dtype, torch.float32))
+    tokens = F.normalize(_cut(precise, windows), dim=-1)  # [B * W, places, channels]
     places = tokens.shape[1]
     present = _cut(metric.new_ones(1, metric.shape[1], 1), windows)[..., 0].bool()  # padding is False
     present = present.repeat(metric.shape[0], 1)

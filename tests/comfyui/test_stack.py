@@ -1,0 +1,43 @@
+"""The pack on a ComfyUI that is too old or otherwise strange, and its bookkeeping."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def test_a_comfyui_that_is_too_old_is_named_with_the_version_that_is_needed(studio, monkeypatch):
+    import comfy.quant_ops
+
+    monkeypatch.delattr(comfy.quant_ops, "TensorWiseINT8Layout")
+    with pytest.raises(Exception, match=r"This ComfyUI \(0\.\d+\.\d+\) has no .*needs ComfyUI 0.27 or newer: update"):
+        studio.tome(studio.model)
+
+
+def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monkeypatch, caplog):
+    import asyncio
+
+    import paceline.nodes as nodes
+
+    monkeypatch.setattr(nodes, "NODES", (*nodes.NODES, ("no_such_file", "Missing")))
+    classes = asyncio.run(nodes.PacelineExtension().get_node_list())
+    assert len(classes) == len(nodes.NODES) - 1
+    assert "the node Missing cannot be loaded" in caplog.text
+
+
+def test_a_run_that_is_interrupted_does_not_spoil_the_count_of_the_next(studio):
+    model = studio.tome(studio.model)
+
+    def stop(args):
+        raise KeyboardInterrupt
+
+    interrupted = model.clone()
+    interrupted.set_model_sampler_post_cfg_function(stop)
+    with pytest.raises(KeyboardInterrupt):
+        studio.sample(interrupted)
+    studio.sample(model, steps=2)
+    technique = model.get_attachment("paceline").find("token_merging")
+    assert technique.runs.latest.activity.model_calls == 2
+
+
+def test_the_report_before_any_sampling_says_so(studio):
+    assert "not sampled yet" in studio.report(studio.tome(studio.model))

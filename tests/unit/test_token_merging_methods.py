@@ -1,0 +1,175 @@
+"""Thinned-out keys and values, local merging, presets, and the interface that all methods share."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.token_merging import (
+    PRESETS,
+    Merging,
+    Thinning,
+    TokenMergingSettings,
+    apply_preset,
+    choose_method,
+    downsample_tokens,
+    downsampled_side,
+    match_locally,
+    merge_locally,
+    plan_reduction,
+    unmerge_locally,
+    windows_of,
+)
+
+SIDES = st.integers(1, 21)
+RATIOS = st.sampled_from([0.0, 0.1, 0.5, 0.75, 0.9375, 1.0])
+
+
+def field(batch, height, width, channels=6, seed=0):
+    """Smooth random tokens ``[batch, height * width, channels]``, as pictures are."""
+    x = torch.randn(batch, channels, height, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = F.avg_pool2d(F.pad(x, (2, 2, 2, 2), mode="replicate"), 5, stride=1)
+    return x.flatten(2).transpose(1, 2).contiguous()
+
+
+def plan(x, height, width, method, ratio, **options):
+    chosen = TokenMergingSettings(method=method, ratio=ratio, **options)
+    return plan_reduction(x, height, width, chosen, method=method, ratio=ratio, step=0, block=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(height=SIDES, width=SIDES, ratio=RATIOS, batch=st.integers(1, 3), mode=st.sampled_from(["nearest", "mean"]))
+def test_thinning_agrees_with_torchs_own_interpolation(height, width, ratio, batch, mode):
+    x = field(batch, height, width)
+    rows, columns = downsampled_side(height, ratio), downsampled_side(width, ratio)
+    image = x.transpose(1, 2).reshape(batch, -1, height, width)
+    if mode == "nearest":
+        places = [torch.arange(kept) * side // kept for side, kept in ((height, rows), (width, columns))]
+        expected = image[:, :, places[0]][:, :, :, places[1]]
+    else:
+        expected = F.interpolate(image, size=(rows, columns), mode="area")
+    found = downsample_tokens(x, height, width, ratio, mode)
+    torch.testing.assert_close(found, expected.flatten(2).transpose(1, 2))
+
+
+def test_three_quarters_halve_both_sides_as_in_the_paper():
+    x = field(1, 8, 12)
+    image = x.transpose(1, 2).reshape(1, -1, 8, 12)
+    expected = F.interpolate(image, scale_factor=0.5, mode="nearest").flatten(2).transpose(1, 2)
+    assert torch.equal(downsample_tokens(x, 8, 12, 0.75), expected)
+
+
+@pytest.mark.parametrize("ratio", [0.0])
+@pytest.mark.parametrize("method", ["merge", "kv_downsample"])
+def test_nothing_is_reduced_at_ratio_zero(method, ratio):
+    x = field(2, 6, 5)
+    reduction = plan(x, 6, 5, method, ratio)
+    assert reduction.tokens == reduction.kept == 30
+    assert torch.equal(reduction.restore(reduction.reduce(x)), x)
+
+
+@settings(max_examples=40, deadline=None)
+@given(height=SIDES, width=SIDES, ratio=st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.99]), batch=st.integers(1, 3))
+def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
+    x = torch.linspace(-1, 1, 6, dtype=torch.float64).expand(batch, height * width, 6).contiguous()
+    for method in ("merge", "local_merge", "kv_downsample"):
+        reduction = plan(x, height, width, method, ratio)
+        reduced = reduction.reduce(x)
+        assert reduced.shape == (batch, reduction.kept, 6)
+        if reduction.shrinks_queries:
+            torch.testing.assert_close(reduction.restore(reduced), x, atol=1e-9, rtol=1e-9)
+        else:
+            torch.testing.assert_close(reduced, x[:, : reduction.kept])
+
+
+def test_local_merging_stays_inside_of_its_window():
+    """Change one window's tokens: no other window's merged tokens change."""
+    x = field(1, 16, 24).float()
+    windows = windows_of(16, 24)
+    changed = x.clone().view(1, 16, 24, -1)
+    changed[:, :8, 8:16] = torch.randn(8, 8, x.shape[-1])
+    outputs = []
+    for tokens in (x, changed.view_as(x)):
+        matching = match_locally(tokens, windows, 0.5)
+        outputs.append(unmerge_locally(merge_locally(tokens, matching), matching).view(16, 24, -1))
+    same = (outputs[0] == outputs[1]).all(-1)
+    assert not same[:8, 8:16].any()
+    same[:8, 8:16] = True
+    assert same.all()
+
+
+def test_local_merging_is_nearer_to_the_picture_than_leaving_tokens_out():
+    x = field(1, 32, 32)
+    windows = windows_of(32, 32)
+    errors = {}
+    for ratio in (0.25, 0.5, 0.75):
+        matching = match_locally(x, windows, ratio)
+        errors[ratio] = (unmerge_locally(merge_locally(x, matching), matching) - x).norm() / x.norm()
+    assert errors[0.25] < errors[0.5] < errors[0.75] < 0.8
+
+
+def test_batch_elements_do_not_see_each_other():
+    x = field(3, 11, 9)
+    for method in ("merge", "local_merge", "kv_downsample"):
+        together = plan(x, 11, 9, method, 0.5).reduce(x)
+        for index in range(3):
+            alone = plan(x[index : index + 1], 11, 9, method, 0.5).reduce(x[index : index + 1])
+            torch.testing.assert_close(alone, together[index : index + 1])
+
+
+@pytest.mark.parametrize("method", ["local_merge", "kv_downsample"])
+def test_methods_trace_into_one_graph(method):
+    def attention(x):
+        reduction = plan(x, 16, 12, method, 0.5)
+        reduced = reduction.reduce(x)
+        query = reduced if reduction.shrinks_queries else x
+        output = F.scaled_dot_product_attention(query, reduced, reduced)
+        return reduction.restore(output) if reduction.shrinks_queries else output
+
+    x = field(2, 16, 12).float()
+    compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), attention(x))
+
+
+def test_the_ratio_decays_with_each_level():
+    chosen = TokenMergingSettings(ratio=0.8, level_decay=0.5)
+    assert [chosen.ratio_at(level, 2) for level in (2, 4, 8)] == [0.8, 0.4, 0.2]
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_presets_are_valid_and_keep_what_they_do_not_set(name):
+    chosen = TokenMergingSettings(**apply_preset(name, {"seed": 9, "ratio": 0.1, "start_percent": 0.2}))
+    assert (chosen.seed, chosen.start_percent) == (9, 0.2)
+    assert chosen.ratio != 0.1
+    assert apply_preset("custom", {"ratio": 0.1}) == {"ratio": 0.1}
+    with pytest.raises(InvalidSetting, match="preset is 'turbo'. It must be one of: custom, quality, balanced, fast"):
+        apply_preset("turbo", {})
+
+
+def test_auto_leaves_small_images_alone():
+    assert choose_method(4096, "cpu") == "kv_downsample"
+    assert choose_method(64, "cpu") is None
+    assert choose_method(1024, "cuda") is None
+
+
+def test_bad_input_is_a_sentence():
+    x = field(1, 4, 4)
+    with pytest.raises(InvalidSetting, match="There are 16 tokens, but 4 x 5 places"):
+        downsample_tokens(x, 4, 5, 0.5)
+    with pytest.raises(InvalidSetting, match="There are 16 tokens, but the windows are for 4 x 5"):
+        match_locally(x, windows_of(4, 5), 0.5)
+    with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
+        TokenMergingSettings(method="kv_downsample", merge_mlp=True)
+    with pytest.raises(InvalidSetting, match="refresh_every is 0"):
+        TokenMergingSettings(refresh_every=0)
+
+
+def test_reductions_are_immutable():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Thinning(4, 4, 0.5).ratio = 0.1
+    assert Merging.shrinks_queries and not Thinning.shrinks_queries
