@@ -173,12 +173,13 @@ def _synchronize() -> None:
         torch.cuda.synchronize()
 
 
-def arguments(description: str, only: tuple[str, ...] = ()) -> argparse.Namespace:
+def arguments(description: str, only: tuple[str, ...] = (), latents: bool = False) -> argparse.Namespace:
     """Read the command line that all benchmarks share: ``--quick``, ``--json PATH``, ``--threads N``.
 
     Args:
         description: one sentence for ``--help``.
         only: names of the benchmark's parts, of which ``--only`` selects one.
+        latents: whether ``--latents`` chooses the sides of the latents.
 
     """
     parser = argparse.ArgumentParser(description=description)
@@ -187,6 +188,8 @@ def arguments(description: str, only: tuple[str, ...] = ()) -> argparse.Namespac
     parser.add_argument("--threads", type=int, metavar="N", help="processor threads that torch may use")
     if only:
         parser.add_argument("--only", choices=only, help="run this part only")
+    if latents:
+        parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

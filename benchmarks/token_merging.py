@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from common import ROOT, Row, Variant, arguments, measure, relative_error, report
 from torch import Tensor
+from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402
+from comfy_host.in_process import random_conditioning, sample  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
-from comfy_host.weights import fill  # noqa: E402
 
 load_pack()
 from paceline.optimizers.token_merging import (  # noqa: E402
@@ -37,26 +37,8 @@ Layer = Callable[[Tensor, Tensor], Tensor]
 OURS, TOMESD, CORE, FULL = "Paceline", "tomesd 0.1.3", "ComfyUI TomePatchModel", "no merging"
 RATIO = 0.5
 BATCH = 2  # a prompt and its negative
+SETTINGS: dict[str, Any] = {"preset": "custom", "method": "merge", "ratio": RATIO}
 
-SD15: dict[str, Any] = {
-    "image_size": 32,
-    "in_channels": 4,
-    "out_channels": 4,
-    "use_spatial_transformer": True,
-    "legacy": False,
-    "adm_in_channels": None,
-    "model_channels": 320,
-    "num_res_blocks": [2, 2, 2, 2],
-    "channel_mult": [1, 2, 4, 4],
-    "transformer_depth": [1, 1, 1, 1, 1, 1, 0, 0],
-    "transformer_depth_output": [1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0],
-    "transformer_depth_middle": 1,
-    "use_linear_in_transformer": False,
-    "context_dim": 768,
-    "use_temporal_resblock": False,
-    "use_temporal_attention": False,
-}
-"""What ComfyUI detects in the real SD1.5 checkpoint."""
 
 
 def smooth_tokens(side: int, channels: int, sigma: float = 1.5) -> Tensor:
@@ -159,26 +141,15 @@ def attention(sizes: list[tuple[int, int]], rounds: int) -> Iterator[list[Row]]:
 
 def model(latents: list[int], width: int, rounds: int) -> Iterator[list[Row]]:
     """Measure one sampling step of ComfyUI with SD1.5's UNet and random weights."""
-    bootstrap()
-    import comfy.model_management
-    import comfy.model_patcher
-    import comfy.supported_models
+    patcher = unet("SD1.5", width)
     from comfy_extras.nodes_tomesd import TomePatchModel
 
-    config = comfy.supported_models.SD15(SD15 | {"model_channels": width})
-    config.unet_config["num_heads"], config.unet_config["num_head_channels"] = 8, -1
-    config.set_inference_dtype(torch.float32, None)
-    base = config.get_model({}, "", device=torch.device("cpu")).eval()
-    fill(base.diffusion_model, seed=0)
-    patcher = comfy.model_patcher.CoreModelPatcher(
-        base, comfy.model_management.get_torch_device(), comfy.model_management.unet_offload_device()
-    )
     apply_tome = load_nodes()["PacelineApplyToMe"]
     models = {
         FULL: patcher,
         CORE: TomePatchModel.execute(patcher, RATIO).args[0],
-        OURS: apply_tome.execute(model=patcher, ratio=RATIO, max_downsample="auto").args[0],
-        f"{OURS}, all levels": apply_tome.execute(model=patcher, ratio=RATIO, max_downsample="8").args[0],
+        OURS: apply_tome.execute(model=patcher, **SETTINGS, max_downsample="auto").args[0],
+        f"{OURS}, all levels": apply_tome.execute(model=patcher, **SETTINGS, max_downsample="8").args[0],
     }
     conditioning = random_conditioning(patcher)
     for side in latents:

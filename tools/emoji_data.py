@@ -21,43 +21,45 @@ CREDIT = f"Noto Emoji by Google, Apache-2.0 (npm {PACKAGE} {VERSION}, MIT)"
 PAD, NULL = "<pad>", "<null>"
 TOKENS = 4  # length of every caption after padding
 
-# npm short name -> caption. Single objects with a clear outline, because 32 by 32 pixels hold no more. The colour
-# words occur with two nouns each, so that a prompt has a word whose effect can be seen on its own.
+# npm short name -> caption. Single objects with a clear outline, because 32 by 32 pixels hold no more.
 CONCEPTS: dict[str, str] = {
     "apple": "red apple",
-    "green_apple": "green apple",
     "banana": "banana",
     "strawberry": "strawberry",
     "watermelon": "watermelon",
     "lemon": "lemon",
-    "tangerine": "tangerine",
     "grapes": "grapes",
     "cherries": "cherries",
+    "peach": "peach",
     "pineapple": "pineapple",
     "tomato": "tomato",
     "carrot": "carrot",
     "pizza": "pizza",
     "hamburger": "hamburger",
     "doughnut": "doughnut",
+    "cookie": "cookie",
     "birthday": "birthday cake",
     "dog": "dog",
     "cat": "cat",
+    "mouse": "mouse",
     "rabbit": "rabbit",
     "fox_face": "fox",
     "bear": "bear",
     "panda_face": "panda",
+    "tiger": "tiger",
     "lion_face": "lion",
     "cow": "cow",
     "pig": "pig",
     "frog": "frog",
     "monkey_face": "monkey",
-    "koala": "koala",
-    "hatched_chick": "chick",
+    "chicken": "chicken",
     "penguin": "penguin",
     "butterfly": "butterfly",
+    "bee": "bee",
     "ladybug": "ladybug",
     "turtle": "turtle",
     "octopus": "octopus",
+    "fish": "fish",
     "whale": "whale",
     "sunflower": "sunflower",
     "tulip": "tulip",
@@ -68,10 +70,7 @@ CONCEPTS: dict[str, str] = {
     "mushroom": "mushroom",
     "sunny": "sun",
     "crescent_moon": "moon",
-    "star": "star",
     "fire": "fire",
-    "heart": "red heart",
-    "green_heart": "green heart",
 }
 
 

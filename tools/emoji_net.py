@@ -11,6 +11,7 @@ from typing import Any
 import emoji_data
 import torch
 from comfy_host import in_process
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
@@ -81,18 +82,31 @@ class Net(nn.Module):
         return self.unet(noisy, step.float(), context=self.embedding[ids] + self.position)
 
 
+def warm_start(net: Net, path: Path, words: dict[str, int]) -> None:
+    """Start from another weights file of the same shape; words that it does not know keep their random rows."""
+    with safe_open(path, "pt") as file:
+        rows = json.loads(file.metadata()["vocabulary"])
+        state = {key: file.get_tensor(key).float() for key in file.keys()}  # noqa: SIM118
+    prefix = "model.diffusion_model."
+    net.unet.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+    with torch.no_grad():
+        net.position.copy_(state["text.position"])
+        for word in words.keys() & rows.keys():
+            net.embedding[words[word]] = state["text.embedding"][rows[word]]
+
+
 class Muon(torch.optim.Optimizer):
     """Momentum whose update is made orthogonal (Jordan et al., 2024), for weights of two and more dimensions.
 
-    Takes about half of AdamW's steps to the same loss here. The scale 0.2 sqrt(longer side) gives the update the size
-    that AdamW's has (arXiv 2502.16982), so both share one learning rate.
+    The scale 0.2 sqrt(longer side) gives the update the size that AdamW's has (arXiv 2502.16982), so that both can
+    share one learning rate.
     """
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, momentum: float = 0.95) -> None:
         super().__init__(parameters, {"lr": lr, "momentum": momentum})
 
     @torch.no_grad()
-    def step(self) -> None:  # type: ignore[override]
+    def step(self) -> None:
         """Update every weight; weights of one shape go through the iteration as one batch."""
         for group in self.param_groups:
             shapes: dict[tuple[int, int], list[tuple[nn.Parameter, torch.Tensor]]] = {}

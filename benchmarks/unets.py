@@ -1,0 +1,53 @@
+"""UNets of the real sizes with random weights, in ComfyUI: speed does not depend on what was learned."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from common import ROOT
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host import checkpoints  # noqa: E402
+from comfy_host.in_process import bootstrap  # noqa: E402
+from comfy_host.weights import fill  # noqa: E402
+
+SD15: dict[str, Any] = checkpoints.SD15_CONFIG | {
+    "num_res_blocks": [2, 2, 2, 2],
+    "channel_mult": [1, 2, 4, 4],
+    "transformer_depth": [1, 1, 1, 1, 1, 1, 0, 0],
+    "transformer_depth_output": [1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0],
+}
+"""What ComfyUI detects in the real SD1.5 checkpoint."""
+
+SDXL: dict[str, Any] = checkpoints.SDXL_CONFIG
+"""What ComfyUI detects in the real SDXL checkpoint, but for its width."""
+
+
+def unet(layout: str, width: int = 320, dtype: torch.dtype = torch.float32, cpu: bool = True) -> Any:
+    """Return a MODEL.
+
+    Args:
+        layout: ``SD1.5`` or ``SDXL``.
+        width: channels of the first level; 320 is the real size.
+        dtype: of the weights.
+        cpu: stay on the CPU even if there is a GPU.
+    """
+    bootstrap(cpu=cpu)
+    import comfy.model_management
+    import comfy.model_patcher
+    import comfy.supported_models
+
+    if layout == "SD1.5":
+        config = comfy.supported_models.SD15(SD15 | {"model_channels": width})
+        config.unet_config["num_heads"], config.unet_config["num_head_channels"] = 8, -1
+    else:
+        config = comfy.supported_models.SDXL(SDXL | {"model_channels": width})
+        config.unet_config["num_heads"], config.unet_config["num_head_channels"] = -1, min(64, width)
+    config.set_inference_dtype(dtype, None)
+    base = config.get_model({}, "", device=torch.device("cpu")).eval()
+    fill(base.diffusion_model, seed=0)
+    return comfy.model_patcher.CoreModelPatcher(
+        base, comfy.model_management.get_torch_device(), comfy.model_management.unet_offload_device()
+    )

@@ -1,0 +1,184 @@
+"""Diffusion transformers with random weights, a few thousand parameters each, of ComfyUI's own classes.
+
+Head sizes and widths are tiny; blocks, token layouts, rotary positions and everything on the way are the real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .checkpoints import _base_model, _patcher
+
+TEXT_CHANNELS = 24
+POOLED_CHANNELS = 16
+
+_FLUX: dict[str, Any] = {
+    "in_channels": 16,
+    "out_channels": 16,
+    "vec_in_dim": POOLED_CHANNELS,
+    "context_in_dim": TEXT_CHANNELS,
+    "hidden_size": 32,
+    "mlp_ratio": 2.0,
+    "num_heads": 2,
+    "depth": 2,
+    "depth_single_blocks": 3,
+    "axes_dim": [4, 6, 6],
+    "theta": 10000,
+    "patch_size": 2,
+    "qkv_bias": True,
+    "guidance_embed": False,
+    "txt_ids_dims": [],
+}
+_FLUX2: dict[str, Any] = _FLUX | {
+    "image_model": "flux2",
+    "in_channels": 128,
+    "out_channels": 128,
+    "vec_in_dim": None,
+    "axes_dim": [4, 4, 4, 4],
+    "patch_size": 1,
+    "qkv_bias": False,
+    "txt_ids_dims": [3],
+    "global_modulation": True,
+    "mlp_silu_act": True,
+    "ops_bias": False,
+}
+_CHROMA: dict[str, Any] = {key: value for key, value in _FLUX.items() if key != "guidance_embed"} | {
+    "image_model": "chroma",
+    "in_channels": 64,
+    "out_channels": 64,
+    "in_dim": 64,
+    "out_dim": 32,
+    "hidden_dim": 32,
+    "n_layers": 1,
+}
+_SD3: dict[str, Any] = {
+    "in_channels": 16,
+    "patch_size": 2,
+    "depth": 2,
+    "input_size": None,
+    "adm_in_channels": POOLED_CHANNELS,
+    "pos_embed_scaling_factor": None,
+    "qk_norm": "rms",
+    "context_embedder_config": {
+        "target": "torch.nn.Linear",
+        "params": {"in_features": TEXT_CHANNELS, "out_features": 128},
+    },
+}
+_QWEN: dict[str, Any] = {
+    "image_model": "qwen_image",
+    "in_channels": 64,
+    "out_channels": 16,
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "joint_attention_dim": TEXT_CHANNELS,
+    "axes_dims_rope": (4, 6, 6),
+}
+_LUMINA: dict[str, Any] = {
+    "image_model": "lumina2",
+    "patch_size": 2,
+    "in_channels": 16,
+    "dim": 32,
+    "n_layers": 2,
+    "n_refiner_layers": 1,
+    "n_heads": 2,
+    "n_kv_heads": 1,
+    "multiple_of": 8,
+    "qk_norm": True,
+    "cap_feat_dim": TEXT_CHANNELS,
+    "axes_dims": [4, 6, 6],
+    "axes_lens": [300, 512, 512],
+}
+_WAN: dict[str, Any] = {
+    "image_model": "wan2.1",
+    "model_type": "t2v",
+    "patch_size": (1, 2, 2),
+    "in_dim": 16,
+    "out_dim": 16,
+    "dim": 24,
+    "ffn_dim": 48,
+    "freq_dim": 16,
+    "text_dim": TEXT_CHANNELS,
+    "num_heads": 2,
+    "num_layers": 2,
+}
+_HUNYUAN_VIDEO: dict[str, Any] = {key: value for key, value in _FLUX.items() if key != "txt_ids_dims"} | {
+    "image_model": "hunyuan_video",
+    "theta": 256,
+    "patch_size": [1, 2, 2],
+    "byt5": False,
+    "meanflow": False,
+    "use_cond_type_embedding": False,
+    "vision_in_dim": None,
+    "meanflow_sum": False,
+}
+
+
+@dataclass(frozen=True)
+class Transformer:
+    """One entry of the zoo.
+
+    Attributes:
+        config: class of ``comfy.supported_models``.
+        settings: of the network.
+        channels: of the latent.
+        frames: of a video latent; 0 where latents are ``[batch, channels, height, width]``.
+        patch: side of a patch.
+        text: tokens that ``text`` tokens of conditioning become in the network.
+        padding: multiple to which the network pads the image's tokens.
+    """
+
+    config: str
+    settings: Mapping[str, Any]
+    channels: int = 16
+    frames: int = 0
+    patch: int = 2
+    text: Callable[[int], int] = field(default=lambda tokens: tokens)
+    padding: int = 1
+
+
+TRANSFORMERS: dict[str, Transformer] = {
+    "flux": Transformer("FluxSchnell", _FLUX),
+    "flux2": Transformer("Flux2", _FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
+    "chroma": Transformer("Chroma", _CHROMA),
+    "sd3": Transformer("SD3", _SD3),
+    "sd35_medium": Transformer("SD3", _SD3 | {"x_block_self_attn_layers": [0]}),
+    "qwen_image": Transformer("QwenImage", _QWEN, frames=1),
+    "lumina2": Transformer("Lumina2", _LUMINA),
+    "z_image": Transformer(
+        "ZImage",
+        _LUMINA | {"dim": 256, "n_heads": 16, "n_kv_heads": 16, "z_image_modulation": True, "pad_tokens_multiple": 32},
+        text=lambda tokens: -(-tokens // 32) * 32,
+        padding=32,
+    ),
+    "wan": Transformer("WAN21_T2V", _WAN, frames=3),
+    "hunyuan_video": Transformer("HunyuanVideo", _HUNYUAN_VIDEO, frames=3),
+}
+
+
+def build(name: str, seed: int = 0) -> Any:
+    """Return a MODEL of one of ``TRANSFORMERS``. Needs ``in_process.bootstrap()``."""
+    import comfy.supported_models
+
+    entry = TRANSFORMERS[name]
+    config = getattr(comfy.supported_models, entry.config)
+    return _patcher(_base_model(config, dict(entry.settings), torch.float32, "cpu"), seed)
+
+
+def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> torch.Tensor:
+    """Return an empty latent that fits, ``[batch, channels, (frames,) height, width]``."""
+    entry = TRANSFORMERS[name]
+    frames = (entry.frames,) if entry.frames else ()
+    return torch.zeros(batch, entry.channels, *frames, height, width)
+
+
+def conditioning(tokens: int = 20, seed: int = 0, **more: Any) -> list[list[Any]]:
+    """Return random conditioning that fits every entry."""
+    generator = torch.Generator().manual_seed(seed)
+    context = torch.randn(1, tokens, TEXT_CHANNELS, generator=generator)
+    pooled = torch.randn(1, POOLED_CHANNELS, generator=generator)
+    return [[context, {"pooled_output": pooled, **more}]]

@@ -1,0 +1,210 @@
+"""Ways of reducing tokens, so that several models can be measured with the same code.
+
+Uses the pack's public math only, none of its adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from comfy_host.pack import load_pack
+from torch import Tensor
+
+from .network import Place, SelfAttention
+
+load_pack()
+from paceline.optimizers.token_merging import (  # noqa: E402
+    downsample_tokens,
+    downsampled_side,
+    match,
+    match_locally,
+    merge,
+    merge_count,
+    merge_locally,
+    partition_tokens,
+    random_offsets,
+    unmerge,
+    unmerge_locally,
+    windows_of,
+)
+
+KEYS_ONLY = ("merge keys", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
+METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)
+"""``merge`` has random destinations, ``merge top-left`` has not. ``merge keys`` merges keys and values only, and tells
+the attention how many tokens each one stands for. ``kv nearest`` keeps the first row and column of the image but not
+the last; ``kv last`` is its mirror image; ``kv edges`` spreads the kept ones from edge to edge. ``zero`` is no method
+but a control: it removes the attention's output."""
+
+SHARED = ("merge shared", "local merge")
+SHARE_STEPS = 5
+
+Whole = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one attention is made smaller.
+
+    Attributes:
+        reduce: ``[batch, tokens, channels]`` -> ``[batch, kept, channels]``.
+        restore: the way back; None where only keys and values are reduced.
+        bias: ``[batch, kept]`` to add to the scores.
+    """
+
+    reduce: Whole
+    restore: Whole | None
+    bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method, how much it takes away, and at which sizes of the feature map.
+
+    Attributes:
+        method: one of ``METHODS``.
+        ratio: share of the tokens to take away.
+        sides: heights of the feature maps where it works, the largest first.
+        decay: factor of the ratio for each halving of the side.
+    """
+
+    method: str
+    ratio: float
+    sides: tuple[int, ...]
+    decay: float = 1.0
+
+    def ratio_at(self, side: int) -> float:
+        """Return the ratio at one of ``sides``."""
+        return self.ratio * self.decay ** ((self.sides[0] // side).bit_length() - 1)
+
+
+class Reducer:
+    """Makes plans for one sampling run, or one picture of a one-step model.
+
+    The shared methods match in the first block of a part of the network at one level and keep that for all its blocks
+    and for ``SHARE_STEPS`` steps; the others match in every block at every step.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.uses = 0
+        self._kept: dict[tuple[str, int, int], Plan] = {}
+
+    def plan(self, tokens: Tensor, place: Place, step: int = 0) -> Plan | None:
+        """Return what to do with ``[batch, tokens, channels]`` at a place, or None to leave it alone."""
+        setting = self.setting
+        if place.height not in setting.sides:
+            return None
+        self.uses += 1
+        if setting.method not in SHARED:
+            return _plan(tokens, place, setting, step)
+        key = (place.part, place.height, step // SHARE_STEPS)
+        if key not in self._kept:
+            self._kept[key] = _plan(tokens, place, setting, step)
+        return self._kept[key]
+
+    def hook(self, attention: SelfAttention, tokens: Tensor, place: Place) -> Tensor:
+        """Run an attention of the terrain model on fewer tokens; see `network.Hook`."""
+        plan = self.plan(tokens, place)
+        if plan is None:
+            return attention.attend(tokens, tokens)
+        if self.setting.method == "zero":
+            return torch.zeros_like(tokens)
+        less = plan.reduce(tokens)
+        if plan.restore is None:
+            return attention.attend(tokens, less, plan.bias)
+        return plan.restore(attention.attend(less, less))
+
+
+def _plan(tokens: Tensor, place: Place, setting: Setting, step: int) -> Plan:
+    _, block, height, width = place
+    method, ratio = setting.method, setting.ratio_at(height)
+    if method == "zero":
+        return Plan(torch.zeros_like, None)
+    if method == "kv last":
+        return Plan(lambda x: downsample_tokens(x.flip(1), height, width, ratio), None)
+    if method == "kv edges":
+        return Plan(lambda x: _edge_to_edge(x, height, width, ratio), None)
+    if method in ("kv nearest", "kv mean"):
+        mode = "nearest" if method == "kv nearest" else "mean"
+        return Plan(lambda x: downsample_tokens(x, height, width, ratio, mode), None)
+    if method == "local merge":
+        local = match_locally(tokens.float(), windows_of(height, width), ratio)
+        return Plan(lambda x: merge_locally(x, local), lambda y: unmerge_locally(y, local))
+    offsets = None if method == "merge top-left" else random_offsets(height, width, step=step, block=block)
+    matching = match(tokens, partition_tokens(height, width, offsets=offsets), ratio)
+    if method == "merge keys":
+        # Proportional attention (arXiv 2210.09461, section 3): n equal keys weigh as much as one with log n added.
+        return Plan(lambda x: merge(x, matching), None, matching.counts.float().log())
+    return Plan(lambda x: merge(x, matching), lambda y: unmerge(y, matching))
+
+
+def _edge_to_edge(x: Tensor, height: int, width: int, ratio: float) -> Tensor:
+    """Thin out like ``downsample_tokens``, but keep the last row and column too."""
+    rows, columns = (
+        torch.linspace(0, side - 1, downsampled_side(side, ratio), dtype=torch.float64).round().long()
+        for side in (height, width)
+    )
+    return x.unflatten(1, (height, width)).index_select(1, rows).index_select(2, columns).flatten(1, 2)
+
+
+def work_left(setting: Setting, levels: dict[int, tuple[int, int]], steps: int = 1) -> dict[str, float]:
+    """Return which share of the self-attention's floating-point operations a setting leaves, without and with its own.
+
+    Args:
+        setting: what is measured.
+        levels: for the side of each feature map, the channels and the number of attentions; only those at the
+            setting's sides count.
+        steps: steps of a sampling run; shared matchings are computed less often.
+
+    Returns:
+        ``products_left`` (scores and weighted values), ``projections_left`` (query, key, value and output),
+        ``attention_left`` (both) and ``work_left`` (both, plus matching and merging).
+    """
+    products, projections, left, own = 0.0, 0.0, [0.0, 0.0], 0.0
+    for side in setting.sides:
+        channels, blocks = levels[side]
+        tokens = side * side
+        kept = kept_tokens(setting, side)
+        queries = tokens if setting.method in KEYS_ONLY else kept
+        products += blocks * 4 * tokens**2 * channels
+        projections += blocks * 8 * tokens * channels**2
+        left[0] += blocks * 4 * queries * kept * channels
+        left[1] += blocks * 4 * (queries + kept) * channels**2
+        # The terrain model shares in two groups per level (input and output blocks), ComfyUI's UNets likewise.
+        times = 2 / min(steps, SHARE_STEPS) if setting.method in SHARED else blocks
+        own += times * _matching_work(setting, tokens, kept, channels)
+        if setting.method == "local merge":
+            own += blocks * 4 * 64 * kept * channels  # in, and out again, inside of windows of 64 tokens
+    whole = products + projections
+    return {
+        "products_left": left[0] / products,
+        "projections_left": left[1] / projections,
+        "attention_left": sum(left) / whole,
+        "work_left": (sum(left) + own) / whole,
+    }
+
+
+def kept_tokens(setting: Setting, side: int) -> int:
+    """Return how many of ``side * side`` tokens a setting keeps."""
+    tokens, ratio = side * side, setting.ratio_at(side)
+    if setting.method == "zero":
+        return 0
+    if setting.method.startswith("kv "):
+        return downsampled_side(side, ratio) ** 2
+    if setting.method == "local merge":
+        windows = windows_of(side, side)
+        places = windows.window_height * windows.window_width
+        return windows.rows * windows.columns * max(1, round(places * (1.0 - ratio)))
+    return tokens - merge_count(tokens, tokens * 3 // 4, ratio)
+
+
+def _matching_work(setting: Setting, tokens: int, kept: int, channels: int) -> float:
+    """Return the floating-point operations of one matching."""
+    if setting.method.startswith("merge"):
+        return 2 * (tokens * 3 // 4) * (tokens // 4) * channels
+    if setting.method == "local merge":
+        windows = -(-tokens // 64)
+        return 2 * 64 * tokens * channels + 5 * (kept / windows) * 64 * tokens  # similarities, then the greedy choice
+    return 0.0
