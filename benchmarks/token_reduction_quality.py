@@ -37,16 +37,18 @@ RATIOS = {
     "merge shared": (0.25, 0.5, 0.75),
     "merge keys": (0.75,),
     "local merge": (0.5, 0.75),
+    "kv borders": (0.5, 0.75, 0.9375),
     "kv nearest": (0.5, 0.75, 0.9375),
     "kv last": (0.5, 0.75, 0.9375),
     "kv edges": (0.5, 0.75, 0.9375),
     "kv mean": (0.5, 0.75, 0.9375),
 }
-QUICK = {"merge": (0.5,), "kv nearest": (0.75,), "kv last": (0.75,), "kv mean": (0.75,), "local merge": (0.5,)}
+QUICK = {"merge": (0.5,), "kv borders": (0.75,), "kv nearest": (0.75,), "kv mean": (0.75,), "local merge": (0.5,)}
 LEVELS = {"32x32": (32,), "32x32 + 16x16": (32, 16)}
 PRESETS = {
-    "balanced": Setting("kv nearest", 0.75, (32, 16, 8), 0.67),
-    "fast": Setting("kv nearest", 0.9375, (32, 16, 8), 0.8),
+    "quality": Setting("kv borders", 0.5, (32,)),
+    "balanced": Setting("kv borders", 0.75, (32, 16, 8), 0.67),
+    "fast": Setting("kv borders", 0.9375, (32, 16, 8), 0.8),
 }
 """Thinning that gets milder at coarser levels."""
 

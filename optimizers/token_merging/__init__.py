@@ -10,7 +10,7 @@ Use, for one block at one step::
 
 from .automatic import choose_method
 from .grid import Partition, partition_tokens, random_offsets
-from .kv_downsample import downsample_tokens, downsampled_side
+from .kv_downsample import downsample_tokens, downsampled_side, kept_tokens
 from .local_merge import LocalMatching, match_locally, merge_locally, unmerge_locally, windows_of
 from .matching import Matching, MergeMode, match, merge, merge_count, unmerge
 from .presets import PRESET_NAMES, PRESETS, apply_preset
@@ -31,6 +31,7 @@ __all__ = [
     "Thinning",
     "downsample_tokens",
     "downsampled_side",
+    "kept_tokens",
     "match_locally",
     "merge_locally",
     "plan_reduction",

@@ -12,7 +12,7 @@ from .grid import partition_tokens, random_offsets
 from .kv_downsample import downsample_tokens, downsampled_side
 from .local_merge import LocalMatching, match_locally, merge_locally, unmerge_locally, windows_of
 from .matching import Matching, match, merge, unmerge
-from .settings import PoolMode, TokenMergingSettings
+from .settings import TokenMergingSettings
 
 
 class Reduction(ABC):
@@ -104,7 +104,6 @@ class Thinning(Reduction):
     height: int
     width: int
     ratio: float
-    pool: PoolMode = "nearest"
     shrinks_queries: ClassVar[bool] = False
 
     @property
@@ -119,7 +118,7 @@ class Thinning(Reduction):
 
     def reduce(self, x: Tensor) -> Tensor:
         """Leave out rows and columns of keys and values."""
-        return downsample_tokens(x, self.height, self.width, self.ratio, self.pool)
+        return downsample_tokens(x, self.height, self.width, self.ratio)
 
     def restore(self, y: Tensor) -> Tensor:
         """Return the output as it is: there is one for every query."""
@@ -153,7 +152,7 @@ def plan_reduction(
         InvalidSetting: if the sizes do not fit.
     """
     if method == "kv_downsample":
-        return Thinning(height, width, ratio, settings.kv_pool)
+        return Thinning(height, width, ratio)
     if method == "local_merge":
         return LocalMerging(match_locally(tokens, windows_of(height, width), ratio))
     offsets = None

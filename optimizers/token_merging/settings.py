@@ -9,7 +9,6 @@ from ..errors import InvalidSetting, require_choice, require_integer, require_nu
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 Method = Literal["auto", "merge", "local_merge", "kv_downsample"]
-PoolMode = Literal["nearest", "mean"]
 
 Ramp = Literal["none", "fade_out", "fade_in"]
 RAMPS: tuple[Ramp, ...] = ("none", "fade_out", "fade_in")
@@ -51,7 +50,6 @@ class TokenMergingSettings:
             step. Above, the blocks of one part of the model at one level share a matching too.
         ramp: ``"fade_out"`` lowers the ratio in four stages over the steps (fine detail comes last), ``"fade_in"``
             raises it (composition comes first), ``"none"`` keeps it.
-        kv_pool: how ``kv_downsample`` makes one key of several: ``"nearest"`` or ``"mean"``.
 
     Raises:
         InvalidSetting: if a value is of the wrong type or outside of what is stated above.
@@ -72,7 +70,6 @@ class TokenMergingSettings:
     level_decay: float = 1.0
     refresh_every: int = 1
     ramp: Ramp = "none"
-    kv_pool: PoolMode = "nearest"
 
     def __post_init__(self) -> None:
         require_number("ratio", self.ratio, 0.0, 1.0)
@@ -93,7 +90,6 @@ class TokenMergingSettings:
         require_number("level_decay", self.level_decay, 0.0, 1.0)
         require_integer("refresh_every", self.refresh_every, 1, 100)
         require_choice("ramp", self.ramp, RAMPS)
-        require_choice("kv_pool", self.kv_pool, ("nearest", "mean"))
         if self.method == "kv_downsample" and (self.merge_crossattn or self.merge_mlp):
             raise InvalidSetting(
                 "method is kv_downsample, which leaves every query in place: merge_crossattn and merge_mlp have "

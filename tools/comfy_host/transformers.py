@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -116,6 +117,28 @@ _HUNYUAN_VIDEO: dict[str, Any] = {key: value for key, value in _FLUX.items() if 
     "vision_in_dim": None,
     "meanflow_sum": False,
 }
+_HUNYUAN_VIDEO_15: dict[str, Any] = _HUNYUAN_VIDEO | {
+    "in_channels": 65,
+    "out_channels": 32,
+    "vec_in_dim": None,
+    "patch_size": [1, 1, 1],
+    "byt5": True,
+    "use_cond_type_embedding": True,
+    "vision_in_dim": 1152,
+}
+_HUNYUAN_IMAGE: dict[str, Any] = _HUNYUAN_VIDEO | {
+    "in_channels": 64,
+    "out_channels": 64,
+    "vec_in_dim": None,
+    "axes_dim": [8, 8],
+    "patch_size": [1, 1],
+}
+
+
+def _vision(tokens: int, channels: int) -> Any:
+    """Return what CLIPVisionEncode hands on, as far as the networks look at it."""
+    states = torch.randn(1, tokens, channels, generator=torch.Generator().manual_seed(5))
+    return SimpleNamespace(penultimate_hidden_states=states, last_hidden_state=states)
 
 
 @dataclass(frozen=True)
@@ -130,6 +153,7 @@ class Transformer:
         patch: side of a patch.
         text: tokens that ``text`` tokens of conditioning become in the network.
         padding: multiple to which the network pads the image's tokens.
+        more: further conditioning that the network needs.
     """
 
     config: str
@@ -139,6 +163,7 @@ class Transformer:
     patch: int = 2
     text: Callable[[int], int] = field(default=lambda tokens: tokens)
     padding: int = 1
+    more: Callable[[], dict[str, Any]] = dict
 
 
 TRANSFORMERS: dict[str, Transformer] = {
@@ -156,7 +181,27 @@ TRANSFORMERS: dict[str, Transformer] = {
         padding=32,
     ),
     "wan": Transformer("WAN21_T2V", _WAN, frames=3),
+    "wan_i2v": Transformer(
+        "WAN21_I2V",
+        _WAN | {"model_type": "i2v", "in_dim": 36},
+        frames=3,
+        more=lambda: {"clip_vision_output": _vision(257, 1280)},
+    ),
+    "wan_vace": Transformer(
+        "WAN21_Vace", _WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
+    ),
+    "wan_camera": Transformer("WAN22_Camera", _WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
     "hunyuan_video": Transformer("HunyuanVideo", _HUNYUAN_VIDEO, frames=3),
+    "hunyuan_video_15": Transformer(
+        "HunyuanVideo15",
+        _HUNYUAN_VIDEO_15,
+        channels=32,
+        frames=3,
+        patch=1,
+        text=lambda tokens: tokens + 6 + 5,
+        more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
+    ),
+    "hunyuan_image": Transformer("HunyuanImage21", _HUNYUAN_IMAGE, channels=64, patch=1),
 }
 
 
@@ -176,9 +221,9 @@ def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> torc
     return torch.zeros(batch, entry.channels, *frames, height, width)
 
 
-def conditioning(tokens: int = 20, seed: int = 0, **more: Any) -> list[list[Any]]:
-    """Return random conditioning that fits every entry."""
+def conditioning(name: str, tokens: int = 20, seed: int = 0, **more: Any) -> list[list[Any]]:
+    """Return random conditioning that fits an entry, with ``more`` in its options."""
     generator = torch.Generator().manual_seed(seed)
     context = torch.randn(1, tokens, TEXT_CHANNELS, generator=generator)
     pooled = torch.randn(1, POOLED_CHANNELS, generator=generator)
-    return [[context, {"pooled_output": pooled, **more}]]
+    return [[context, {"pooled_output": pooled, **TRANSFORMERS[name].more(), **more}]]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from comfy_host.pack import load_pack
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from .network import Place, SelfAttention
 
@@ -30,10 +31,11 @@ from paceline.optimizers.token_merging import (  # noqa: E402
     windows_of,
 )
 
-KEYS_ONLY = ("merge keys", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
+KEYS_ONLY = ("merge keys", "kv borders", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
 METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)
 """``merge`` has random destinations, ``merge top-left`` has not. ``merge keys`` merges keys and values only, and tells
-the attention how many tokens each one stands for. ``kv nearest`` keeps the first row and column of the image but not
+the attention how many tokens each one stands for. ``kv borders`` is what Apply ToMe does; the other grids are for comparison:
+ ``kv nearest`` (ToDo) keeps the first row and column of the image but not
 the last; ``kv last`` is its mirror image; ``kv edges`` spreads the kept ones from edge to edge. ``zero`` is no method
 but a control: it removes the attention's output."""
 
@@ -122,13 +124,10 @@ def _plan(tokens: Tensor, place: Place, setting: Setting, step: int) -> Plan:
     method, ratio = setting.method, setting.ratio_at(height)
     if method == "zero":
         return Plan(torch.zeros_like, None)
-    if method == "kv last":
-        return Plan(lambda x: downsample_tokens(x.flip(1), height, width, ratio), None)
-    if method == "kv edges":
-        return Plan(lambda x: _edge_to_edge(x, height, width, ratio), None)
-    if method in ("kv nearest", "kv mean"):
-        mode = "nearest" if method == "kv nearest" else "mean"
-        return Plan(lambda x: downsample_tokens(x, height, width, ratio, mode), None)
+    if method == "kv borders":
+        return Plan(lambda x: downsample_tokens(x, height, width, ratio), None)
+    if method.startswith("kv "):
+        return Plan(lambda x: _other_grid(x, height, width, ratio, method), None)
     if method == "local merge":
         local = match_locally(tokens.float(), windows_of(height, width), ratio)
         return Plan(lambda x: merge_locally(x, local), lambda y: unmerge_locally(y, local))
@@ -140,13 +139,26 @@ def _plan(tokens: Tensor, place: Place, setting: Setting, step: int) -> Plan:
     return Plan(lambda x: merge(x, matching), lambda y: unmerge(y, matching))
 
 
-def _edge_to_edge(x: Tensor, height: int, width: int, ratio: float) -> Tensor:
-    """Thin out like ``downsample_tokens``, but keep the last row and column too."""
+def _even_side(side: int, ratio: float) -> int:
+    return max(1, round(side * (1.0 - ratio) ** 0.5))
+
+
+def _other_grid(x: Tensor, height: int, width: int, ratio: float, method: str) -> Tensor:
+    """Thin out on the grids that were not chosen: ToDo's own, its mirror image, edge to edge, and averaging."""
+    kept = [_even_side(side, ratio) for side in (height, width)]
+    grid = x.unflatten(1, (height, width))
+    if method == "kv mean":
+        return adaptive_avg_pool2d(grid.permute(0, 3, 1, 2), kept).permute(0, 2, 3, 1).flatten(1, 2)
+    if method == "kv last":
+        grid = grid.flip(1, 2)
+    spread = method == "kv edges"
     rows, columns = (
-        torch.linspace(0, side - 1, downsampled_side(side, ratio), dtype=torch.float64).round().long()
-        for side in (height, width)
+        torch.linspace(0, side - 1, count, dtype=torch.float64).round().long()
+        if spread
+        else torch.arange(count) * side // count
+        for side, count in ((height, kept[0]), (width, kept[1]))
     )
-    return x.unflatten(1, (height, width)).index_select(1, rows).index_select(2, columns).flatten(1, 2)
+    return grid.index_select(1, rows).index_select(2, columns).flatten(1, 2)
 
 
 def work_left(setting: Setting, levels: dict[int, tuple[int, int]], steps: int = 1) -> dict[str, float]:
@@ -192,7 +204,7 @@ def kept_tokens(setting: Setting, side: int) -> int:
     if setting.method == "zero":
         return 0
     if setting.method.startswith("kv "):
-        return downsampled_side(side, ratio) ** 2
+        return (downsampled_side if setting.method == "kv borders" else _even_side)(side, ratio) ** 2
     if setting.method == "local merge":
         windows = windows_of(side, side)
         places = windows.window_height * windows.window_width
