@@ -34,10 +34,10 @@ from paceline.optimizers.token_merging import (  # noqa: E402
 KEYS_ONLY = ("merge keys", "kv borders", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
 METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)
 """``merge`` has random destinations, ``merge top-left`` has not. ``merge keys`` merges keys and values only, and tells
-the attention how many tokens each one stands for. ``kv borders`` is what Apply ToMe does; the other grids are for comparison:
- ``kv nearest`` (ToDo) keeps the first row and column of the image but not
-the last; ``kv last`` is its mirror image; ``kv edges`` spreads the kept ones from edge to edge. ``zero`` is no method
-but a control: it removes the attention's output."""
+the attention how many tokens each one stands for. ``kv borders`` is what Apply ToMe does; the other grids are there to
+be compared with it: ``kv nearest`` (ToDo) keeps the first row and column of the image but not the last, ``kv last`` is
+its mirror image, ``kv edges`` spreads the kept ones from edge to edge, ``kv mean`` averages. ``zero`` is no method but a
+control: it removes the attention's output."""
 
 SHARED = ("merge shared", "local merge")
 SHARE_STEPS = 5
