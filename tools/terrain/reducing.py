@@ -36,8 +36,8 @@ METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)
 """``merge`` has random destinations, ``merge top-left`` has not. ``merge keys`` merges keys and values only, and tells
 the attention how many tokens each one stands for. ``kv borders`` is what Apply ToMe does; the other grids are there to
 be compared with it: ``kv nearest`` (ToDo) keeps the first row and column of the image but not the last, ``kv last`` is
-its mirror image, ``kv edges`` spreads the kept ones from edge to edge, ``kv mean`` averages. ``zero`` is no method but a
-control: it removes the attention's output."""
+its mirror image, ``kv edges`` spreads the kept ones from edge to edge, ``kv mean`` averages. ``zero`` is no method but
+a control: it removes the attention's output."""
 
 SHARED = ("merge shared", "local merge")
 SHARE_STEPS = 5
