@@ -1,0 +1,67 @@
+"""From how many tokens on reducing them pays: one self-attention with its projections, full and reduced.
+
+    python benchmarks/break_even.py [--quick] [--json PATH] [--threads N]
+
+What ``auto`` calls worth it (optimizers/token_merging/automatic.py) is read off this table, device by device.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from common import ROOT, Row, Variant, arguments, measure, report
+from torch import Tensor
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.pack import load_pack  # noqa: E402
+
+load_pack()
+from paceline.optimizers.token_merging import TokenMergingSettings, plan_reduction  # noqa: E402
+
+FULL = "no reduction"
+SIZES = [(8, 1280), (16, 1280), (16, 640), (32, 640), (32, 1280), (64, 320), (64, 640)]  # side in tokens, channels
+HEADS, BATCH = 8, 2
+
+
+def attend(x: Tensor, weights: list[Tensor], side: int, settings: TokenMergingSettings | None) -> Tensor:
+    """Self-attention of ``[batch, side * side, channels]``, with Apply ToMe's reduction around it."""
+    query = context = x
+    reduction = None
+    if settings is not None:
+        reduction = plan_reduction(
+            x, side, side, settings, method=settings.method, ratio=settings.ratio, step=0, block=0
+        )
+        context = reduction.reduce(x)
+        query = context if reduction.shrinks_queries else x
+    parts = (F.linear(t, w) for t, w in zip((query, context, context), weights[:3], strict=True))
+    q, k, v = (part.unflatten(2, (HEADS, -1)).transpose(1, 2) for part in parts)  # BNC -> BHND
+    output = F.linear(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2), weights[3])
+    return reduction.restore(output) if reduction is not None and reduction.shrinks_queries else output
+
+
+def main() -> None:
+    """Measure every size."""
+    options = arguments(__doc__.splitlines()[0])
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    dtype = torch.float16 if device == "cuda" else torch.float32
+    rows: list[Row] = []
+    with torch.inference_mode():
+        for side, channels in SIZES[:4] if options.quick else SIZES:
+            generator = torch.Generator().manual_seed(side)
+            x = torch.randn(BATCH, side * side, channels, generator=generator).to(device, dtype)
+            weights = [torch.randn(channels, channels, generator=generator) / channels**0.5 for _ in range(4)]
+            weights = [weight.to(device, dtype) for weight in weights]
+            variants: dict[str, Variant] = {FULL: partial(attend, x, weights, side, None)}
+            for method, ratio in (("kv_downsample", 0.5), ("kv_downsample", 0.75), ("merge", 0.5)):
+                chosen = TokenMergingSettings(method=method, ratio=ratio)
+                variants[f"{method} {ratio}"] = partial(attend, x, weights, side, chosen)
+            work = f"self-attention of {side * side} tokens, {channels} channels, {HEADS} heads, batch {BATCH}, {dtype}"
+            rows += measure(work, variants, FULL, rounds=5 if options.quick else 15)
+    report(rows, FULL, options.json)
+
+
+if __name__ == "__main__":
+    main()
