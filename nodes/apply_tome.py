@@ -28,7 +28,11 @@ class PacelineApplyToMe(io.ComfyNode):
             ),
             search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed"],
             inputs=[
-                io.Model.Input("model", tooltip="SD 1.x, SD 2.x, SDXL and their relatives; see the help page."),
+                io.Model.Input(
+                    "model",
+                    tooltip="SD 1.x, SD 2.x, SDXL, SVD; with auto or kv_downsample also Flux, Chroma, SD3, Qwen-Image, "
+                    "Z-Image, Wan, HunyuanVideo; see the help page.",
+                ),
                 io.Combo.Input(
                     "preset",
                     options=list(PRESET_NAMES),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-# CPU: thinning out keys and values shortens a self-attention even at 64 tokens (benchmarks/results/break_even_cpu.json),
-# but levels that coarse are under one per cent of a step and hold the meaning of the picture. Elsewhere: not measured on
-# our own machines yet; published measurements of ToDo against FlashAttention begin to gain at 4096 tokens.
+# CPU: thinning out keys and values shortens a self-attention even at 64 tokens
+# (benchmarks/results/break_even_cpu.json), but levels that coarse are under one per cent of a step and hold the meaning
+# of the picture. Elsewhere: not measured on our own machines yet; published measurements of ToDo against
+# FlashAttention begin to gain at 4096 tokens.
 MINIMUM_TOKENS = {"cpu": 256}
 MINIMUM_TOKENS_ELSEWHERE = 4096
 

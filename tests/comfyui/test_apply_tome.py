@@ -210,16 +210,15 @@ def test_values_that_no_widget_would_allow(studio, setting, value, message):
     assert studio.model.attachments == before
 
 
-def test_a_transformer_model_is_refused_by_name(studio):
-    """A real SD3 network of ComfyUI: token merging has no place to attach to."""
-    import comfy.model_base
+def test_a_family_that_cannot_be_served_is_refused_by_name(studio):
+    """A real network of ComfyUI whose attention does not reach the override hook."""
     import comfy.model_patcher
     import comfy.supported_models
 
-    config = comfy.supported_models.SD3({"in_channels": 16, "patch_size": 2, "depth": 1, "input_size": None})
+    config = comfy.supported_models.HunyuanDiT({"depth": 2, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2.0})
     config.set_inference_dtype(torch.float32, None)
     model = comfy.model_patcher.CoreModelPatcher(config.get_model({}, ""), torch.device("cpu"), torch.device("cpu"))
-    with pytest.raises(Exception, match="cannot merge tokens in SD3 .* UNet models"):
+    with pytest.raises(Exception, match="cannot merge tokens in HunyuanDiT .*override hook.* works with UNet models"):
         studio.tome(model)
 
 

@@ -187,9 +187,7 @@ TRANSFORMERS: dict[str, Transformer] = {
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_vace": Transformer(
-        "WAN21_Vace", _WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
-    ),
+    "wan_vace": Transformer("WAN21_Vace", _WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3),
     "wan_camera": Transformer("WAN22_Camera", _WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
     "hunyuan_video": Transformer("HunyuanVideo", _HUNYUAN_VIDEO, frames=3),
     "hunyuan_video_15": Transformer(

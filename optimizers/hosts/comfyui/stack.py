@@ -14,7 +14,7 @@ a private copy of that call's ``transformer_options`` to put their hooks in. Tha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -38,11 +38,20 @@ class ModelCall:
         sigmas: noise levels of the batch, ``[batch]``.
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
+        shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
+            latent, ``c_crossattn`` the text; the rest is the family's own.
     """
 
-    def __init__(self, model: Any, sigmas: Any, transformer_options: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        sigmas: Any,
+        transformer_options: dict[str, Any],
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self.model = model
         self.sigmas = sigmas
+        self.shapes = shapes or {}
         self.transformer_options = dict(transformer_options)
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
@@ -128,7 +137,8 @@ class Stack:
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
-        call = ModelCall(executor.class_obj, arguments[1], options)
+        shapes = {name: tuple(value.shape) for name, value in _named(args, kwargs) if hasattr(value, "shape")}
+        call = ModelCall(executor.class_obj, arguments[1], options, shapes)
         with call.cleanup:
             for technique in techniques:
                 activity = call.activities.setdefault(technique.kind, Activity(model_calls=1))
@@ -160,6 +170,11 @@ class Stack:
             log_run([f"{technique.title}: {summary.text}" for technique, summary in finished])
         for technique, summary in finished:
             announce(technique.node_id, summary)
+
+
+def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+    """Return the arguments of ``BaseModel.apply_model`` with their names."""
+    return [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
 
 
 def stack_of(patcher: Any) -> Stack:

@@ -23,6 +23,7 @@ class AttentionBlock:
         heads: attention heads.
         head_dim: channels per head.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
+        then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
     """
 
     key: BlockKey
@@ -31,6 +32,7 @@ class AttentionBlock:
     heads: int
     head_dim: int
     self_attention: bool
+    then_over_time: bool = False
 
 
 def block_name(key: BlockKey) -> str:
@@ -100,6 +102,7 @@ def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
                         heads=block.n_heads,
                         head_dim=block.d_head,
                         self_attention=not block.disable_self_attn,
+                        then_over_time=hasattr(layer, "time_stack"),
                     )
                     yield description, block
 

@@ -8,6 +8,8 @@ from ....errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ..stack import Technique
 from ..unet import describe_model, is_unet, require_model
+from .families import FAMILIES, find_family, refusal
+from .joint import JointTokenReduction
 from .unet import UNetTokenReduction
 
 
@@ -20,8 +22,12 @@ def token_reduction_for(patcher: Any, settings: TokenMergingSettings, node_id: s
     require_model(patcher)
     if is_unet(patcher):
         return UNetTokenReduction(patcher, settings, node_id)
+    network = patcher.model.diffusion_model
+    family = find_family(network)
+    if family is not None:
+        return JointTokenReduction(patcher, family, settings, node_id)
+    served = ", ".join(family.name for family in FAMILIES)
     raise UnsupportedModel(
-        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: it has none of the UNet transformer blocks that "
-        "token merging was made for.",
-        "It works with UNet models (SD 1.x, SD 2.x, SDXL and their relatives); remove the node for this model.",
+        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {refusal(network)}.",
+        f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
     )

@@ -6,8 +6,17 @@ from ....activity import Activity, Summary
 from ....token_merging import TokenMergingSettings
 
 
-def summarize(settings: TokenMergingSettings, activity: Activity, total_blocks: int) -> Summary:
-    """Return e.g. ``active in 16 of 16 self-attention blocks; 4096 -> 2048 tokens; 0 fallbacks``."""
+def summarize(
+    settings: TokenMergingSettings, activity: Activity, total_blocks: int, blocks: str = "self-attention blocks"
+) -> Summary:
+    """Return e.g. ``active in 16 of 16 self-attention blocks; 4096 -> 2048 tokens; 0 fallbacks``.
+
+    Args:
+        settings: what was asked for.
+        activity: what happened.
+        total_blocks: how many blocks there are.
+        blocks: what to call them.
+    """
     if not settings.does_something:
         reason = "ratio is 0" if settings.ratio == 0 else "all three merge options are off"
         return Summary("inactive", f"off: {reason}")
@@ -19,12 +28,12 @@ def summarize(settings: TokenMergingSettings, activity: Activity, total_blocks: 
     if not activity.used:
         if activity.left_alone and not fallbacks:
             return Summary("inactive", "auto switched itself off: it would not have been faster", details)
-        return Summary("inactive", f"not active in any of {total_blocks} self-attention blocks", details)
+        return Summary("inactive", f"not active in any of {total_blocks} {blocks}", details)
     sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
     what = "tokens" if settings.method in ("merge", "local_merge") else "keys and values"
     if settings.method == "auto" and (settings.merge_crossattn or settings.merge_mlp):
         what = "tokens"
-    text = f"active in {len(activity.used)} of {total_blocks} self-attention blocks; {sizes} {what}"
+    text = f"active in {len(activity.used)} of {total_blocks} {blocks}; {sizes} {what}"
     if activity.idle_calls:
         text += f"; in {activity.model_calls - activity.idle_calls} of {activity.model_calls} model calls"
     return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details)

@@ -37,6 +37,7 @@ class CallState:
     ratio_factor: float = 1.0
     number: int = field(default_factory=lambda: next(_call_numbers))
     reductions: dict[BlockKey, Reduction] = field(default_factory=dict)
+    visits: dict[BlockKey, int] = field(default_factory=dict)
 
 
 class UNetTokenReduction(Technique):
@@ -142,12 +143,20 @@ class UNetTokenReduction(Technique):
         fits: Hashable = (tokens.device, tokens.dtype, batch, height, width, ratio, key[0], passes)
         return self._shared.get(fits, state.number, settings.refresh_every, make)
 
+    def _is_over_time(self, key: BlockKey, state: CallState) -> bool:
+        """Return whether the block that runs is the one over frames, which has the key of the spatial one before it."""
+        return self.blocks[key].then_over_time and state.visits.get(key, 0) % 2 == 0
+
     def _before_self_attention(
         self, query: torch.Tensor, context: Any, value: Any, extra_options: dict[str, Any]
     ) -> tuple[Any, Any, Any]:
         """ComfyUI's ``attn1_patch``: all three arguments are ``[batch, tokens, channels]`` before projection."""
         key = _block_key(extra_options)
         if key not in self.blocks:
+            return query, context, value
+        visits = extra_options[STATE].visits
+        visits[key] = visits.get(key, 0) + 1
+        if self._is_over_time(key, extra_options[STATE]):
             return query, context, value
         reduction = self._reduction(query, key, extra_options)
         if reduction is None:
@@ -173,7 +182,7 @@ class UNetTokenReduction(Technique):
         key = _block_key(extra_options)
         state: CallState = extra_options[STATE]
         reduction = state.reductions.get(key)
-        if reduction is None or not reduction.shrinks_queries:
+        if reduction is None or not reduction.shrinks_queries or self._is_over_time(key, state):
             return query, context, value
         state.activity.use(block_name(key), reduction.tokens, reduction.kept)
         extra_options[_RESTORE] = reduction
