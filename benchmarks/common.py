@@ -179,7 +179,7 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
     Args:
         description: one sentence for ``--help``.
         only: names of the benchmark's parts, of which ``--only`` selects one.
-        latents: whether ``--latents`` chooses the sides of the latents.
+        latents: whether ``--latents`` chooses the sides of the latents, and ``--variants`` what is run.
 
     """
     parser = argparse.ArgumentParser(description=description)
@@ -190,6 +190,7 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
         parser.add_argument("--only", choices=only, help="run this part only")
     if latents:
         parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
+        parser.add_argument("--variants", nargs="+", metavar="PART", help="only those whose name contains a PART")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

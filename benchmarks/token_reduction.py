@@ -1,6 +1,7 @@
 """Every method of Apply ToMe against no reduction and against ComfyUI's own node: one sampling step of SD1.5 and SDXL.
 
     python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl] [--latents 64 128]
+                                         [--variants merge balanced]
 
 The baseline runs ComfyUI's PyTorch attention (fused on CPUs and GPUs alike).
 """
@@ -77,6 +78,8 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"), latents=True)
     on_gpu = torch.cuda.is_available()
     names = QUICK if options.quick else tuple(VARIANTS)
+    if options.variants:
+        names = tuple(name for name in VARIANTS if any(part in name for part in options.variants))
     width = 64 if options.quick else 320
     latents = options.latents or ([32, 64] if options.quick else [64, 96, 128, 256] if on_gpu else [64, 128])
     batch = 2 if on_gpu else 1

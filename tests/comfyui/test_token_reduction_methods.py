@@ -26,8 +26,8 @@ def attention_sizes(studio, model, **options):
 
 def test_kv_downsample_keeps_every_query(studio):
     model = studio.tome(studio.model, method="kv_downsample", ratio=0.75)
-    assert attention_sizes(studio, model) == {(384, 96), (384, 77), (96, 96), (96, 77)}
-    assert "384 -> 96 keys and values; 0 fallbacks" in studio.report(model)
+    assert attention_sizes(studio, model) == {(384, 117), (384, 77), (96, 96), (96, 77)}
+    assert "384 -> 117 keys and values; 0 fallbacks" in studio.report(model)
 
 
 def test_local_merge_shrinks_queries_too(studio):
@@ -47,7 +47,7 @@ def test_methods_work_on_odd_sizes_and_repeat(studio, method, size):
 
 def test_coarser_levels_can_keep_more(studio):
     model = studio.tome(studio.model, method="kv_downsample", ratio=0.75, max_downsample="2", level_decay=0.0)
-    assert attention_sizes(studio, model, steps=1) == {(384, 96), (384, 77), (96, 96), (96, 77)}
+    assert attention_sizes(studio, model, steps=1) == {(384, 117), (384, 77), (96, 96), (96, 77)}
 
 
 def test_matchings_are_made_once_for_several_steps_and_blocks(studio, monkeypatch):
@@ -76,12 +76,12 @@ def test_a_ramp_goes_in_four_stages(studio):
     model = studio.tome(studio.model, method="kv_downsample", ratio=0.75, ramp="fade_out")
     keys = {k for q, k in attention_sizes(studio, model, steps=8) if q == 384 and k != 77}
     assert len(keys) == 4
-    assert min(keys) == 96
+    assert min(keys) == 117
 
 
 def test_auto_thins_out_large_levels_and_leaves_small_ones_alone(studio):
     model = studio.tome(studio.model, method="auto", ratio=0.75, max_downsample="2")
-    assert attention_sizes(studio, model, steps=1) == {(384, 96), (384, 77), (96, 96), (96, 77)}
+    assert attention_sizes(studio, model, steps=1) == {(384, 117), (384, 77), (96, 96), (96, 77)}
     report = studio.report(model)
     assert "active in 3 of 7" in report
     assert "left alone 4 blocks: 96 tokens are too few to gain from fewer" in report

@@ -1,0 +1,109 @@
+"""Apply ToMe on the relatives of SD 1.x and SDXL that share ComfyUI's UNet class, small and with random weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process
+
+LEVELS = {"num_res_blocks": [1, 1], "channel_mult": [1, 2]}
+PLAIN = checkpoints.SD15_CONFIG | LEVELS | {"model_channels": 32, "context_dim": 48}
+SD2 = PLAIN | {"use_linear_in_transformer": True}
+REFINER = checkpoints.SDXL_CONFIG | {
+    "model_channels": 32,
+    "context_dim": 48,
+    "adm_in_channels": 2560,
+    "num_res_blocks": [1, 1, 1, 1],
+    "channel_mult": [1, 2, 4, 4],
+    "transformer_depth": [0, 4, 4, 0],
+    "transformer_depth_output": [0, 0, 4, 4, 4, 4, 0, 0],
+    "transformer_depth_middle": 4,
+}
+SVD = SD2 | {
+    "in_channels": 8,
+    "num_classes": "sequential",
+    "adm_in_channels": 768,
+    "use_temporal_attention": True,
+    "use_temporal_resblock": True,
+    "video_kernel_size": [3, 1, 1],
+    "extra_ff_mix_layer": True,
+    "use_spatial_context": True,
+    "merge_strategy": "learned_with_images",
+}
+
+MODELS = {
+    "SD15 inpaint": ("SD15", PLAIN | {"in_channels": 9}),
+    "instruct-pix2pix": ("SD15_instructpix2pix", PLAIN | {"in_channels": 8}),
+    "SD 2.x": ("SD20", SD2),
+    "SDXL refiner": ("SDXLRefiner", REFINER),
+    "SVD": ("SVD_img2vid", SVD),
+}
+
+
+@pytest.fixture(scope="module")
+def unets(studio):
+    made = {}
+
+    def get(name):
+        if name not in made:
+            import comfy.supported_models
+
+            config, settings = MODELS[name]
+            base = getattr(comfy.supported_models, config)
+            narrow = type(config, (base,), {"unet_extra_config": {"num_heads": -1, "num_head_channels": 16}})
+            made[name] = checkpoints._patcher(checkpoints._base_model(narrow, dict(settings), torch.float32, "cpu"), 0)
+        return made[name]
+
+    return get
+
+
+def sample(model, frames=1):
+    generator = torch.Generator().manual_seed(1)
+    positive, negative = (
+        [[torch.randn(1, 77, 48, generator=generator), {"pooled_output": torch.randn(1, 1280, generator=generator)}]]
+        for _ in range(2)
+    )
+    return in_process.sample(model, positive, negative, torch.zeros(frames, 4, 24, 16), steps=1, seed=7)
+
+
+@pytest.mark.parametrize("method", ["merge", "kv_downsample"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_unet_of_the_family_is_served_and_given_back(studio, unets, name, method):
+    frames = 3 if name == "SVD" else 1
+    baseline = sample(unets(name), frames)
+    model = studio.tome(unets(name), method=method, ratio=0.5)
+    reduced = sample(model, frames)
+    report = studio.report(model)
+    assert reduced.isfinite().all() and not torch.equal(reduced, baseline)
+    assert "active in " in report and "self-attention blocks" in report and "; 0 fallbacks" in report
+    assert torch.equal(sample(studio.tome(unets(name), method=method, ratio=0.0), frames), baseline)
+    assert torch.equal(sample(unets(name), frames), baseline)
+
+
+def test_the_refiner_begins_at_half_of_the_latent_size(studio, unets):
+    model = studio.tome(unets("SDXL refiner"), ratio=0.5)
+    sample(model)
+    assert "96 -> 48 tokens" in studio.report(model)
+
+
+def test_blocks_over_time_are_left_alone(studio, unets):
+    """SVD attends over the places of a frame, then over the frames of a place: only the first kind is reduced."""
+    seen = []
+
+    def spy(func, q, k, v, *args, **kwargs):
+        seen.append((q.shape[0], q.shape[1], k.shape[1]))
+        return func(q, k, v, *args, **kwargs)
+
+    model = studio.tome(unets("SVD"), method="kv_downsample", ratio=0.75, max_downsample="2")
+    clone = model.clone()
+    clone.model_options["transformer_options"]["optimized_attention_override"] = spy
+    sample(clone, frames=3)
+    self_attention = {(queries, keys) for _, queries, keys in seen if keys not in (1, 77)}
+    assert self_attention == {(384, 117), (96, 35), (3, 3)}
+    assert "7 of 7 self-attention blocks; 384 -> 117, 96 -> 35 keys and values; 0 fallbacks" in studio.report(model)
+
+
+def test_attention_over_time_keeps_its_queries_when_attention_to_the_text_is_merged(studio, unets):
+    model = studio.tome(unets("SVD"), ratio=0.5, merge_crossattn=True)
+    assert sample(model, frames=3).isfinite().all()
+    assert "384 -> 192 tokens; 0 fallbacks" in studio.report(model)
