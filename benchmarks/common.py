@@ -190,6 +190,8 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
         parser.add_argument("--only", choices=only, help="run this part only")
     if latents:
         parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
+        # Two, so that what is shared between steps is shared.
+        parser.add_argument("--steps", type=int, default=2, metavar="N", help="sampling steps in each run")
         parser.add_argument("--variants", nargs="+", metavar="PART", help="only those whose name contains a PART")
     options = parser.parse_args()
     if options.threads:

@@ -1,7 +1,7 @@
 """Every method of Apply ToMe against no reduction and against ComfyUI's own node: one sampling step of SD1.5 and SDXL.
 
-    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl] [--latents 64 128]
-                                         [--variants merge balanced]
+    python benchmarks/token_reduction.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl]
+                                         [--latents 64 128] [--steps 2] [--variants merge balanced]
 
 The baseline runs ComfyUI's PyTorch attention (fused on CPUs and GPUs alike).
 """
@@ -35,7 +35,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "preset fast": {"preset": "fast"},
 }
 QUICK = ("merge 0.5 (tomesd's algorithm)", "kv_downsample 0.75", "preset balanced")
-STEPS = 2  # so that what is shared between steps is shared
 
 
 def apply(node: Any, model: Any, settings: dict[str, Any]) -> Any:
@@ -44,8 +43,8 @@ def apply(node: Any, model: Any, settings: dict[str, Any]) -> Any:
     return node.execute(model=model, **(defaults | settings)).args[0]
 
 
-def steps(
-    layout: str, width: int, latents: list[int], batch: int, rounds: int, names: tuple[str, ...]
+def measure_layout(
+    layout: str, width: int, latents: list[int], batch: int, steps: int, rounds: int, names: tuple[str, ...]
 ) -> Iterator[list[Row]]:
     """Measure sampling steps of one layout at several sizes."""
     on_gpu = torch.cuda.is_available()
@@ -62,14 +61,14 @@ def steps(
             positive=conditioning,
             negative=conditioning,
             latent=torch.zeros(batch, 4, side, side),
-            steps=STEPS,
+            steps=steps,
             cfg=1.0,
         )
         variants: dict[str, Variant] = {name: partial(run, chosen) for name, chosen in models.items()}
         images = {name: function() for name, function in variants.items()}
         quality = {name: {"relative_error": relative_error(image, images[NONE])} for name, image in images.items()}
         where = f"{layout}, {width} channels, latent {side}x{side}, batch {batch}, random weights"
-        work = f"{STEPS} sampling steps: {where}"
+        work = f"{steps} sampling steps: {where}"
         yield measure(work, variants, NONE, rounds=rounds, warmups=0, quality=quality)
 
 
@@ -87,7 +86,8 @@ def main() -> None:
     with torch.inference_mode():
         for key, layout in (("sd15", "SD1.5"), ("sdxl", "SDXL")):
             if options.only in (None, key):
-                for found in steps(layout, width, latents, batch, 7 if on_gpu else 3, names):
+                rounds = 7 if on_gpu else 3
+                for found in measure_layout(layout, width, latents, batch, options.steps, rounds, names):
                     rows += found
                     print(f"measured {found[0].work}", file=sys.stderr, flush=True)
     notes = {
