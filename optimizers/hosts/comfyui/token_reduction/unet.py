@@ -154,15 +154,15 @@ class UNetTokenReduction(Technique):
         key = _block_key(extra_options)
         if key not in self.blocks:
             return query, context, value
-        visits = extra_options[STATE].visits
-        visits[key] = visits.get(key, 0) + 1
-        if self._is_over_time(key, extra_options[STATE]):
+        state: CallState = extra_options[STATE]
+        state.visits[key] = state.visits.get(key, 0) + 1
+        if self._is_over_time(key, state):
             return query, context, value
         reduction = self._reduction(query, key, extra_options)
         if reduction is None:
             return query, context, value
-        state: CallState = extra_options[STATE]
-        state.reductions[key] = reduction
+        if self.settings.merge_crossattn or self.settings.merge_mlp:  # else nobody asks, and it would hold memory
+            state.reductions[key] = reduction
         if not self.settings.merge_attn:
             return query, context, value
         state.activity.use(block_name(key), reduction.tokens, reduction.kept)
