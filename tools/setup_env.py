@@ -62,9 +62,7 @@ def set_up_environment(environment: Environment) -> None:
             "Move it away, or set PACELINE_VENV to another folder.",
         )
     creating.write_text(str(environment.folder))
-    environment.run(
-        [sys.executable, "-m", "venv", "--clear", environment.folder], "Creating the virtual environment"
-    )
+    environment.run([sys.executable, "-m", "venv", "--clear", environment.folder], "Creating the virtual environment")
     if not environment.works("-c", "import pip"):
         raise SetupFailed("The new virtual environment has no pip.", "Install Python's venv module (python3-venv).")
     creating.unlink()
@@ -136,9 +134,7 @@ def set_up_host(environment: Environment) -> None:
     environment.begin("host")
     requirements = environment.cache / "host-requirements.txt"
     write_atomically(requirements, "\n".join(wanted) + "\n")
-    environment.pip(
-        "Installing ComfyUI's requirements", "install", "-r", requirements, "-c", constraints(environment)
-    )
+    environment.pip("Installing ComfyUI's requirements", "install", "-r", requirements, "-c", constraints(environment))
     environment.finish("host", fingerprint)
 
 
