@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..optimizers.activity import Summary
@@ -12,9 +15,22 @@ from ..optimizers.hosts.comfyui.stack import Technique, stack_of
 CATEGORY = "Paceline"
 
 
+_reports_to: ContextVar[str | None] = ContextVar("paceline_reports_to", default=None)
+
+
 def node_id(node: Any) -> str | None:
     """Return the id of the node that is being run; None when it is called from Python, outside of a workflow."""
-    return getattr(node.hidden, "unique_id", None)
+    return _reports_to.get() or getattr(node.hidden, "unique_id", None)
+
+
+@contextmanager
+def reporting_to(node: str | None) -> Iterator[None]:
+    """Let nodes that another node runs report to that one: only it is in the graph."""
+    token = _reports_to.set(node)
+    try:
+        yield
+    finally:
+        _reports_to.reset(token)
 
 
 def attach_and_announce(model: Any, technique: Technique) -> Any:

@@ -1,0 +1,82 @@
+"""The node Optimize (Preset)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..optimizers.activity import Summary
+from ..optimizers.errors import UnsupportedModel
+from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.machine import machine_for
+from ..optimizers.hosts.comfyui.places import preset_files
+from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.hosts.comfyui.unet import require_model
+from ..optimizers.recipes import BUILT_IN, Recipe, built_in_recipe, load_recipe
+from .common import CATEGORY, node_id
+from .recipes import Applied, apply_recipe
+
+
+class PacelineOptimizePreset(io.ComfyNode):
+    """Apply the nodes that suit this model and this machine, all at once."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs; the menu also has the presets that Benchmark Sweep has saved."""
+        return io.Schema(
+            node_id="PacelineOptimizePreset",
+            display_name="Optimize (Preset)",
+            category=CATEGORY,
+            description=(
+                "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
+                "turns it into the single nodes."
+            ),
+            search_aliases=["speed up", "accelerate", "optimize", "auto", "preset"],
+            inputs=[
+                io.Model.Input("model"),
+                io.Combo.Input(
+                    "preset",
+                    options=[*BUILT_IN, *preset_files()],
+                    default="balanced",
+                    tooltip="lossless: only what changes no more than rounding does. balanced: a little detail for "
+                    "speed, hard to see. fast: more of both; look at Compare Models before you trust it. The others "
+                    "are yours, saved by Benchmark Sweep.",
+                ),
+                io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to have it optimized too."),
+            ],
+            outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],
+            hidden=[io.Hidden.unique_id],
+        )
+
+    @classmethod
+    def execute(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
+        """Return the model and the VAE with the preset's techniques, and what was applied."""
+        require_host()
+        require_model(model)
+        recipe = _recipe(preset, model)
+        applied = apply_recipe(recipe, {"model": model, "vae": vae}, node_id(cls))
+        if recipe.steps and not applied.steps:
+            raise UnsupportedModel(
+                f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
+                "Choose another preset, or connect the model to the sampler directly.",
+            )
+        text = _report(recipe, applied)
+        announce(node_id(cls), Summary("waiting", text.splitlines()[0], tuple(text.splitlines()[1:])))
+        steps = [{"node": step.node, "inputs": dict(step.inputs)} for step in applied.steps]
+        return io.NodeOutput(
+            applied.objects["model"], applied.objects.get("vae"), text, ui={"text": [text], "paceline_steps": steps}
+        )
+
+
+def _recipe(preset: str, model: Any) -> Recipe:
+    if preset in BUILT_IN:
+        return built_in_recipe(preset, machine_for(model))
+    return load_recipe(preset_files()[preset])
+
+
+def _report(recipe: Recipe, applied: Applied) -> str:
+    lines = [f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied. {recipe.description}".strip()]
+    lines += [f"applied {step.describe()}" for step in applied.steps]
+    lines += [f"left out {reason}" for reason in applied.left_out]
+    return "\n".join(lines)

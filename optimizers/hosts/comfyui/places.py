@@ -1,0 +1,26 @@
+"""Where this pack keeps its files: in a folder of its own below ComfyUI's user folder, which updates never touch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def user_folder(*parts: str) -> Path:
+    """Return our folder below ComfyUI's user folder, or one inside of it; it need not exist.
+
+    ComfyUI lets a browser write into the folders of its users. Ours is one of those that start with two underscores,
+    which can only be reached on the machine: what is kept there (compiled code) is run as a program.
+    """
+    import folder_paths
+
+    if hasattr(folder_paths, "get_system_user_directory"):
+        return Path(folder_paths.get_system_user_directory("paceline"), *parts)
+    return Path(folder_paths.get_user_directory(), "__paceline", *parts)
+
+
+def preset_files() -> dict[str, Path]:
+    """Return the user's own presets by name."""
+    try:
+        return {path.stem: path for path in sorted(user_folder("presets").glob("*.json"))}
+    except OSError:
+        return {}

@@ -1,0 +1,23 @@
+"""Measure many settings: all cells of a grid, or a search for the best ones. Knows no host."""
+
+from .plot import pareto_picture
+from .results import Result, best, pareto_front, to_csv, to_markdown
+from .space import ABSENT, Cell, Range, Space, parse_space
+from .study import Outcome, Sweep, SweepSettings
+
+__all__ = [
+    "ABSENT",
+    "Cell",
+    "Outcome",
+    "Range",
+    "Result",
+    "Space",
+    "Sweep",
+    "SweepSettings",
+    "best",
+    "pareto_front",
+    "pareto_picture",
+    "parse_space",
+    "to_csv",
+    "to_markdown",
+]

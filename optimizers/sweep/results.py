@@ -1,0 +1,113 @@
+"""What a sweep found: rows, the ones that no other beats, and tables of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .space import Cell
+
+FINISHED = ("measured", "out of memory", "not possible")
+
+
+@dataclass(frozen=True)
+class Result:
+    """One cell and what came of it.
+
+    Attributes:
+        cell: the settings.
+        state: ``measured``; ``out of memory`` and ``not possible`` are results too.
+        speedup: median over rounds of baseline time / this one's, at the same size and batch.
+        seconds: median of one sampling step.
+        difference: of the pictures, as a share of what another seed changes (0: the same picture).
+        memory_bytes: peak while sampling; None where it cannot be counted.
+        text: the verdict in words, or why it was not possible.
+        numbers: further measured values, for the table.
+    """
+
+    cell: Cell
+    state: str
+    speedup: float | None = None
+    seconds: float | None = None
+    difference: float | None = None
+    memory_bytes: int | None = None
+    text: str = ""
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
+def pareto_front(results: Sequence[Result]) -> list[Result]:
+    """Return the measured results that no other one beats in both speed and difference, fastest last.
+
+    Only results of one size and batch can beat each other: a speed-up is relative to that picture's own baseline.
+    """
+    measured = [result for result in results if result.speedup is not None and result.difference is not None]
+    front = [one for one in measured if not any(_beats(other, one) for other in measured)]
+    return sorted(front, key=lambda result: (result.speedup or 0, -(result.difference or 0)))
+
+
+def best(results: Sequence[Result], largest_difference: float) -> Result | None:
+    """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
+
+    Settings that were measured at several sizes count with their worst size: a preset must hold for all of them.
+    """
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        groups.setdefault(str(_settings(result.cell)), []).append(result)
+    rated = []
+    for group in groups.values():
+        if all(one.speedup is not None and (one.difference or 0) <= largest_difference for one in group):
+            slowest = min(group, key=lambda one: one.speedup or 0)
+            rated.append((slowest.speedup or 0, slowest))
+    return max(rated, key=lambda pair: pair[0])[1] if rated else None
+
+
+def to_csv(results: Sequence[Result]) -> str:
+    """Return a table for a spreadsheet, one row for each cell."""
+    names, numbers = _columns(results)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    fixed = ["state", "speedup", "seconds_per_step", "difference_of_seed_change", "peak_memory_bytes"]
+    writer.writerow([*names, *fixed, *numbers, "text"])
+    for one in results:
+        values = [one.state, one.speedup, one.seconds, one.difference, one.memory_bytes]
+        cells = [*(one.cell.get(name) for name in names), *values, *(one.numbers.get(name) for name in numbers)]
+        writer.writerow(["" if value is None else value for value in cells] + [one.text])
+    return out.getvalue()
+
+
+def to_markdown(results: Sequence[Result]) -> str:
+    """Return a table for people, fastest first; what nothing beats is marked."""
+    names, _ = _columns(results)
+    front = {id(one) for one in pareto_front(results)}
+    header = [*names, "speed-up", "s/step", "difference", "peak memory", ""]
+    lines = [" | ".join(header), " | ".join("---" for _ in header)]
+    for one in sorted(results, key=lambda result: -(result.speedup or 0)):
+        settings = [str(one.cell.get(name, "-")) for name in names]
+        measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
+        memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
+        mark = "best trade" if id(one) in front else "" if one.state == "measured" else one.state
+        lines.append(" | ".join([*settings, *measured, memory, mark]))
+    return "\n".join(f"| {line} |" for line in lines) + "\n"
+
+
+def _beats(other: Result, one: Result) -> bool:
+    if any(other.cell.get(name) != one.cell.get(name) for name in ("size", "batch")):
+        return False
+    faster, closer = (other.speedup or 0) - (one.speedup or 0), (one.difference or 0) - (other.difference or 0)
+    return faster >= 0 and closer >= 0 and (faster > 0 or closer > 0)
+
+
+def _settings(cell: Cell) -> dict[str, Any]:
+    return {name: value for name, value in sorted(cell.items()) if name not in ("size", "batch")}
+
+
+def _columns(results: Sequence[Result]) -> tuple[list[str], list[str]]:
+    names = list(dict.fromkeys(name for one in results for name in one.cell))
+    return names, list(dict.fromkeys(name for one in results for name in one.numbers))
+
+
+def _format(value: float | None, how: str) -> str:
+    return "-" if value is None else how.format(value)

@@ -1,0 +1,80 @@
+"""Recipes are data: they survive being saved, and a file that is not one is refused with a sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.recipes import (
+    BUILT_IN,
+    FORMAT,
+    Machine,
+    Recipe,
+    Step,
+    built_in_recipe,
+    load_recipe,
+    save_recipe,
+)
+
+RECIPE = Recipe(
+    "mine",
+    (Step("PacelineApplyToMe", {"method": "merge", "ratio": 0.5}), Step("PacelineCompileUNet", {"fullgraph": True})),
+    "schön schnell",
+    {"device": "cpu"},
+)
+
+
+def test_a_saved_recipe_comes_back(tmp_path):
+    path = tmp_path / "deep" / "mine.json"
+    save_recipe(RECIPE, path)
+    assert load_recipe(path) == RECIPE
+    assert [entry.name for entry in path.parent.iterdir()] == ["mine.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.pop("paceline_recipe"), "no number paceline_recipe"),
+        (lambda d: d.update(paceline_recipe=FORMAT + 1), "Update Paceline"),
+        (lambda d: d.update(steps=[{"node": "KSampler"}]), "'KSampler'"),
+        (lambda d: d.update(steps=[{"inputs": {}}]), "cannot be read"),
+        (lambda d: d.update(steps=[{"node": "PacelineApplyToMe", "inputs": {"ratio": [1]}}]), "a ratio that is"),
+        (lambda d: d.update(steps="PacelineApplyToMe"), "cannot be read"),
+    ],
+)
+def test_what_is_not_a_recipe_is_refused(change, words):
+    document = json.loads(RECIPE.to_json())
+    change(document)
+    with pytest.raises(InvalidSetting, match=words):
+        Recipe.from_json(json.dumps(document))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(InvalidSetting, match=r"nowhere\.json cannot be read"):
+        load_recipe(tmp_path / "nowhere.json")
+    broken = tmp_path / "broken.json"
+    broken.write_bytes(b"\xff\xfe{")
+    with pytest.raises(InvalidSetting, match=r"broken\.json cannot be read"):
+        load_recipe(broken)
+    broken.write_text("{")
+    with pytest.raises(InvalidSetting, match=r"broken\.json is not JSON"):
+        load_recipe(broken)
+    broken.write_bytes(b" " * (2 << 20))
+    with pytest.raises(InvalidSetting, match="larger than a recipe"):
+        load_recipe(broken)
+
+
+def test_built_in_recipes_suit_the_machine():
+    def nodes(name, **machine):
+        return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
+
+    for name in BUILT_IN:
+        assert not any("Compile" in node for node in nodes(name, device="cpu", can_compile=True))
+        assert "PacelineCompileUNet" in nodes(name, device="cuda", can_compile=True)
+        assert "PacelineCompileUNet" not in nodes(name, device="cuda", can_compile=False)
+    assert "PacelineApplyToMe" not in nodes("lossless", device="cuda", can_compile=True)
+    assert "PacelineQuantizeInt8" in nodes("fast", device="cuda", fast_int8=True)
+    assert "PacelineQuantizeInt8" not in nodes("balanced", device="cuda", fast_int8=True)
+    with pytest.raises(InvalidSetting, match="one of: lossless, balanced, fast"):
+        built_in_recipe("faster", Machine("cpu"))

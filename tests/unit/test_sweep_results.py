@@ -1,0 +1,56 @@
+"""Tables, the front of best trades, and the choice of a preset."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from paceline.optimizers.sweep import Result, best, pareto_front, pareto_picture, to_csv, to_markdown
+
+
+def result(name, speedup, difference, size=512, state="measured"):
+    return Result({"ApplyToMe.preset": name, "size": size}, state, speedup, 1.0, difference, 2**30)
+
+
+RESULTS = [
+    result("quality", 1.1, 0.01),
+    result("worse", 1.05, 0.02),
+    result("balanced", 1.3, 0.05),
+    result("fast", 1.6, 0.4),
+    result("twin", 1.6, 0.4),
+    result("fast", 1.2, 0.6, size=1024),
+    result("huge", None, None, size=4096, state="out of memory"),
+]
+
+
+def names(results):
+    return [(one.cell["ApplyToMe.preset"], one.cell["size"]) for one in results]
+
+
+def test_the_front_has_what_nothing_of_the_same_size_beats():
+    assert names(pareto_front(RESULTS)) == [
+        ("quality", 512), ("fast", 1024), ("balanced", 512), ("fast", 512), ("twin", 512)]  # fmt: skip
+
+
+def test_a_preset_must_hold_at_every_size_that_was_measured():
+    assert best(RESULTS, 0.1).cell["ApplyToMe.preset"] == "balanced"
+    assert best(RESULTS, 0.5).cell["ApplyToMe.preset"] == "twin"  # fast differs too much at 1024
+    assert best(RESULTS, 1.0).cell["ApplyToMe.preset"] == "twin"  # and is slower there
+    assert best(RESULTS, 0.0) is None
+
+
+def test_tables_have_every_cell():
+    rows = list(csv.DictReader(io.StringIO(to_csv(RESULTS))))
+    assert [row["state"] for row in rows] == ["measured"] * 6 + ["out of memory"]
+    assert float(rows[2]["speedup"]) == 1.3 and rows[6]["speedup"] == ""
+    table = to_markdown(RESULTS).splitlines()
+    assert len(table) == 2 + len(RESULTS)
+    assert "| fast | 512 | 1.60x | 1.000 | 0.400 | 1.00 GiB | best trade |" in table
+    assert table[-1].endswith("| out of memory |")
+
+
+def test_the_plot_is_drawn_from_nothing_one_or_many():
+    blank = pareto_picture([])
+    for chosen in (RESULTS[:1], RESULTS, [RESULTS[-1]]):
+        picture = pareto_picture(chosen, "a title that is far too long for one line " * 9)
+        assert picture.size == blank.size and picture.tobytes() != blank.tobytes()

@@ -1,0 +1,70 @@
+"""What a sweep goes through is text that a person writes, so it is read with care."""
+
+from __future__ import annotations
+
+import pytest
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.recipes import Step
+from paceline.optimizers.sweep import Range, parse_space
+from paceline.optimizers.sweep.space import cell_key, picture_of, steps_of
+
+TEXT = """
+# what a person writes
+ApplyToMe: off, on
+ApplyToMe.ratio: 0.25, 0.5    # two of them
+ApplyToMe.use_rand: true
+size: 512, 768x1024
+batch: 1, 2
+"""
+
+
+def test_a_grid_has_every_cell_once():
+    cells = parse_space(TEXT).cells()
+    # off: 2 sizes x 2 batches, whatever the ratio; on: 2 ratios x 2 sizes x 2 batches
+    assert len(cells) == 4 + 8
+    assert len({cell_key(cell) for cell in cells}) == len(cells)
+    assert {"ApplyToMe": "off", "size": 512, "batch": 2} in cells
+    on = {"ApplyToMe": "on", "ApplyToMe.ratio": 0.5, "ApplyToMe.use_rand": True}
+    assert on | {"size": "768x1024", "batch": 1} in cells
+
+
+def test_cells_become_nodes_and_pictures():
+    off, on = ({"ApplyToMe": switch, "ApplyToMe.ratio": 0.5, "size": "768x1024"} for switch in ("off", "on"))
+    assert steps_of(on) == (Step("PacelineApplyToMe", {"ratio": 0.5}),)
+    assert steps_of({"ApplyToMe": off["ApplyToMe"]}) == ()
+    assert steps_of({"PacelineCompileUNet": "on", "batch": 2}) == (Step("PacelineCompileUNet", {}),)
+    assert picture_of(on) == (768, 1024, None)
+    assert picture_of({"size": 512, "batch": 3}) == (512, 512, 3)
+    assert picture_of({}) == (None, None, None)
+
+
+def test_ranges_are_for_a_search():
+    space = parse_space("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.refresh_every: 1 .. 5")
+    assert space.values == {"ApplyToMe.ratio": Range(0.2, 0.8), "ApplyToMe.refresh_every": Range(1, 5)}
+    assert [values.whole for values in space.values.values()] == [False, True]
+    with pytest.raises(InvalidSetting, match=r"ApplyToMe\.ratio, ApplyToMe\.refresh_every is a range"):
+        space.cells()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no settings to try"),
+        ("# nothing", "no settings to try"),
+        ("ApplyToMe.ratio 0.5", "Line 1"),
+        ("size: 512\nApplyToMe.ratio:", "Line 2"),
+        ("size: 512\nsize: 768", "size is there twice"),
+        ("size: 512, 512", "a value of size twice"),
+        ("size: big", "size is 'big'"),
+        ("batch: 0", "batch is 0"),
+        ("batch: true", "batch is True"),
+        ("ApplyToMe: 0.5", "ApplyToMe.input"),
+        ("ApplyToMe.ratio: 0.8 .. 0.2", "not a range"),
+        ("size: 512 .. 1024", "not a range for size"),
+        ("ApplyToMe.ratio: " + ", ".join(map(str, range(200))) + "\nApplyToMe.sx: " + ", ".join(map(str, range(200))),
+         "40000 cells"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named_with_their_line(text, words):
+    with pytest.raises(InvalidSetting, match=words):
+        parse_space(text).cells()

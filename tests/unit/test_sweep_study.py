@@ -1,0 +1,162 @@
+"""A sweep survives being killed, is never mixed up with another, and is shared by processes without double work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+from comfy_host.paths import ROOT
+from paceline.optimizers.errors import BackendUnavailable, InvalidSetting
+from paceline.optimizers.sweep import Result, Sweep, SweepSettings, parse_space
+from paceline.optimizers.sweep.study import sqlite_storage
+
+SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8"
+
+# A process of its own: it writes a line when it starts to measure a cell and one when it has finished.
+WORKER = """
+import sys, time
+from pathlib import Path
+sys.path[:0] = [{tools!r}]
+from comfy_host import pack
+pack.load_pack()
+from paceline.optimizers.sweep import Result, Sweep, SweepSettings, parse_space
+log, storage, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+def measure(cell):
+    ratio = cell["ApplyToMe.ratio"]
+    with log.open("a") as out: out.write(f"start {{ratio}}\\n")
+    time.sleep(seconds)
+    return Result(cell, "measured", 1 + ratio, 1.0, ratio / 10)
+def done(result):
+    with log.open("a") as out: out.write(f"done {{result.cell['ApplyToMe.ratio']}}\\n")
+sweep = Sweep(parse_space({space!r}), SweepSettings("shared", storage, heartbeat=1), {{"model": "m"}})
+results = sweep.run(measure, done)
+assert len(results) == 8, results
+"""
+
+
+def worker(log: Path, storage: str, seconds: float) -> subprocess.Popen:
+    code = WORKER.format(tools=str(ROOT / "tools"), space=SPACE)
+    return subprocess.Popen([sys.executable, "-c", code, str(log), storage, str(seconds)])
+
+
+def lines(log: Path, kind: str) -> list[str]:
+    text = log.read_text() if log.exists() else ""
+    return [line.split()[1] for line in text.splitlines() if line.startswith(kind)]
+
+
+def sweep(tmp_path: Path, space: str = SPACE, job: str = "m", **settings) -> Sweep:
+    storage = sqlite_storage(tmp_path / "sweeps" / "study.db")
+    return Sweep(parse_space(space), SweepSettings("one", storage, **settings), {"model": job})
+
+
+def measured(cell) -> Result:
+    ratio = cell.get("ApplyToMe.ratio", 0.0)
+    return Result(cell, "measured", 1 + ratio, 1.0, ratio**2)
+
+
+def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_cell(tmp_path):
+    log, storage = tmp_path / "log", sqlite_storage(tmp_path / "study.db")
+    first = worker(log, storage, 0.4)
+    deadline = time.monotonic() + 60
+    while len(lines(log, "done")) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    finished = lines(log, "done")
+    assert 3 <= len(finished) < 8
+    assert worker(log, storage, 0.0).wait(timeout=60) == 0
+    assert sorted(lines(log, "done")) == sorted(set(lines(log, "done"))) and len(lines(log, "done")) == 8
+    assert all(lines(log, "start").count(cell) == 1 for cell in finished)
+
+
+def test_two_processes_share_the_cells_over_postgresql(tmp_path, postgresql):
+    log = tmp_path / "log"
+    workers = [worker(log, postgresql, 0.5) for _ in range(2)]
+    assert [process.wait(timeout=120) for process in workers] == [0, 0]
+    assert sorted(lines(log, "start")) == sorted(set(lines(log, "start")))
+    assert len(lines(log, "done")) == 8
+
+
+def test_a_finished_sweep_measures_nothing_again_and_may_grow(tmp_path):
+    calls = []
+    small = sweep(tmp_path, "ApplyToMe.ratio: 0.1, 0.2")
+    small.run(lambda cell: calls.append(cell) or measured(cell))
+    results = sweep(tmp_path).run(lambda cell: calls.append(cell) or measured(cell))
+    assert len(calls) == len(results) == 8
+    again = sweep(tmp_path, "ApplyToMe.ratio: 0.1, 0.2").run(lambda cell: pytest.fail("measured again"))
+    assert [result.cell["ApplyToMe.ratio"] for result in again] == [0.1, 0.2]
+
+
+def test_out_of_memory_is_a_result(tmp_path):
+    def measure(cell):
+        ratio = cell["ApplyToMe.ratio"]
+        return Result(cell, "out of memory", text="no room") if ratio < 0.35 else measured(cell)
+
+    results = sweep(tmp_path).run(measure)
+    assert [result.state for result in results] == ["out of memory"] * 3 + ["measured"] * 5
+    sweep(tmp_path).run(lambda cell: pytest.fail("measured again"))
+
+
+def test_an_interruption_stops_the_sweep_and_its_cell_is_measured_next_time(tmp_path):
+    def interrupted(cell):
+        if cell["ApplyToMe.ratio"] == 0.3:
+            raise InterruptedError("cancelled")
+        return measured(cell)
+
+    with pytest.raises(InterruptedError):
+        sweep(tmp_path).run(interrupted)
+    calls = []
+    results = sweep(tmp_path).run(lambda cell: calls.append(cell["ApplyToMe.ratio"]) or measured(cell))
+    assert len(results) == 8 and sorted(calls) == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+
+
+def test_a_study_never_mixes_two_jobs(tmp_path):
+    sweep(tmp_path)
+    with pytest.raises(InvalidSetting, match="'one' was begun with other settings"):
+        sweep(tmp_path, job="another model")
+    with pytest.raises(InvalidSetting, match="'one' was begun with other settings"):
+        sweep(tmp_path, mode="search")
+
+
+def test_a_search_finds_the_good_region_and_stays_inside_the_space(tmp_path):
+    space = "ApplyToMe: off, on\nApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.refresh_every: 1 .. 4"
+    results = sweep(tmp_path, space, mode="search", trials=12, seed=3).run(measured)
+    assert len(results) >= 10  # the sampler may ask for a cell twice, which is measured once more but listed once
+    on = [result.cell for result in results if result.cell["ApplyToMe"] == "on"]
+    assert on and all(0.2 <= cell["ApplyToMe.ratio"] <= 0.8 for cell in on)
+    assert all(cell["ApplyToMe.refresh_every"] in range(1, 5) for cell in on)
+    off = [result.cell for result in results if result.cell["ApplyToMe"] == "off"]
+    assert all(cell == {"ApplyToMe": "off"} for cell in off)
+
+
+def test_a_storage_that_cannot_be_used_is_named(tmp_path):
+    with pytest.raises(BackendUnavailable, match="nosuchdatabase://x cannot be used"):
+        Sweep(parse_space(SPACE), SweepSettings("one", "nosuchdatabase://x"), {})
+
+
+@pytest.fixture
+def postgresql():
+    """The URL of a PostgreSQL server of our own, on a socket in a temporary folder."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "missing")]
+    if not found[-1].exists():
+        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        user = {}
+        if os.geteuid() == 0:  # the server refuses to run as root
+            shutil.chown(folder, "nobody")
+            user = {"user": "nobody"}
+        run = partial(subprocess.run, check=True, cwd=folder, stdout=subprocess.DEVNULL, **user)
+        run([found[-1], "-D", f"{folder}/db", "-U", "test", "-A", "trust", "--no-sync"])
+        options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
+        control = [found[-1].parent / "pg_ctl", "-D", f"{folder}/db", "-w", "-l", f"{folder}/log"]
+        run([*control, "-o", options, "start"])
+        yield f"postgresql+psycopg://test@/postgres?host={folder}"
+        run([*control, "-m", "immediate", "stop"])
