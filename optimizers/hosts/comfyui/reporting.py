@@ -8,12 +8,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...activity import Summary
+from ...compilation import Progress
 
 EVENT = "paceline.activity"
 """Websocket event with ``{"node", "state", "text", "details"}``, for front ends."""
 
+COMPILE_EVENT = "paceline.compile"
+"""Websocket event with ``{"node", "phase", "text", "seconds", "graph"}``, sent while something is compiled."""
 
-def _server() -> Any | None:
+
+def running_server() -> Any | None:
     """Return ComfyUI's running server, or None (tests and scripts sample without one)."""
     # Looked up, never imported: outside of ComfyUI's main.py an import of `server` would start to build one.
     return getattr(getattr(sys.modules.get("server"), "PromptServer", None), "instance", None)
@@ -26,10 +30,27 @@ def log_run(lines: Iterable[str]) -> None:
 
 def announce(node_id: str | None, summary: Summary) -> None:
     """Show ``summary`` at the node and send it as an event; does nothing without a server or a node."""
-    server = _server()
+    server = running_server()
     if server is None or node_id is None:
         return
     payload = {"node": node_id, "state": summary.state, "text": summary.text, "details": list(summary.details)}
     server.send_sync(EVENT, payload, server.client_id)
     if hasattr(server, "send_progress_text"):
         server.send_progress_text("\n".join((summary.text, *summary.details)), node_id)
+
+
+def show_progress(node_id: str | None, progress: Progress) -> None:
+    """Show at the node how far a compilation is; does nothing without a server or a node."""
+    server = running_server()
+    if server is None or node_id is None:
+        return
+    payload = {
+        "node": node_id,
+        "phase": progress.phase,
+        "text": progress.text,
+        "seconds": progress.seconds,
+        "graph": progress.graph,
+    }
+    server.send_sync(COMPILE_EVENT, payload, server.client_id)
+    if hasattr(server, "send_progress_text"):
+        server.send_progress_text(progress.text, node_id)

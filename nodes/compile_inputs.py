@@ -1,0 +1,89 @@
+"""Inputs that Compile VAE and Compile ControlNet share, and what the two do with them."""
+
+from __future__ import annotations
+
+from comfy_api.latest import io
+
+from ..optimizers.activity import Summary
+from ..optimizers.compilation import BACKENDS, CUDA_GRAPH, DYNAMIC, MODES, ON_ERROR, PRESETS
+from ..optimizers.hosts.comfyui.network_calls import NetworkTechnique
+from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.hosts.comfyui.stack import Stack
+
+# A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
+NETWORK_MODES = [mode for mode in MODES if mode != CUDA_GRAPH]
+
+
+def compile_inputs() -> list[io.Input]:
+    """Return the inputs that say how to compile."""
+    return [
+        io.Combo.Input(
+            "backend",
+            options=list(BACKENDS),
+            default="inductor",
+            tooltip="inductor: generates code for this device. aot_eager, eager: only trace, no faster; to find out "
+            "what goes wrong.",
+        ),
+        io.Combo.Input(
+            "mode",
+            options=NETWORK_MODES,
+            default="default",
+            tooltip="default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, "
+            "may run faster. reduce-overhead, max-autotune: with CUDA graphs, which need more memory; for GPUs only.",
+        ),
+        io.Combo.Input(
+            "preset",
+            options=list(PRESETS),
+            default="none",
+            advanced=True,
+            tooltip="diffusion-fast: that recipe's inductor options, for this network only (conv_1x1_as_mm, coordinate "
+            "descent tuning, no epilogue fusion). Compiles longer; for GPUs.",
+        ),
+        io.Combo.Input(
+            "dynamic",
+            options=list(DYNAMIC),
+            default="auto",
+            advanced=True,
+            tooltip="auto: compiled for the size it sees, and once more for any size when that changes. true: for any "
+            "size at once, a little slower. false: anew for each size.",
+        ),
+        io.Boolean.Input(
+            "fullgraph",
+            default=False,
+            advanced=True,
+            tooltip="Fail where the network cannot be compiled in one piece, instead of running parts of it as before. "
+            "The report counts such places either way.",
+        ),
+        io.Boolean.Input(
+            "channels_last",
+            default=False,
+            advanced=True,
+            tooltip="Hand images over with their channels last in memory. Can be faster or slower on your device; "
+            "same memory, differences in the image are rounding. Undone with the node.",
+        ),
+        io.Int.Input(
+            "recompile_limit",
+            default=32,
+            min=1,
+            max=1000,
+            advanced=True,
+            tooltip="How many variants may be compiled (sizes, batches). After that, what needs a new one runs "
+            "uncompiled. Each takes some memory.",
+        ),
+        io.Combo.Input(
+            "on_error",
+            options=list(ON_ERROR),
+            default="fallback",
+            advanced=True,
+            tooltip="fallback: if compiling fails, run as without the node, and say why. raise: stop with the reason.",
+        ),
+    ]
+
+
+def announce_attached(stack: Stack, technique: NetworkTechnique) -> None:
+    """Show at the node what ``technique`` will reach, and what it replaces on an object that carries ``stack``."""
+    replaced = stack.find(technique.kind)
+    text = technique.describe()
+    if replaced is not None:
+        text += f"; replaces an earlier {replaced.title} ({replaced.describe()})"
+    announce(technique.node_id, Summary("waiting", text))

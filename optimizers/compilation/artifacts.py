@@ -1,0 +1,269 @@
+"""Keep compiled code on disk from one start of the program to the next.
+
+torch's inductor keeps what it compiled in a folder that it reads and writes through ``TORCHINDUCTOR_CACHE_DIR``, by
+default in the system's temporary files. A store gives each compiled model a folder of its own in a place that stays.
+
+    <root>/<machine>/<entry>/entry.json    what it is, and when it was last used
+                             inductor/     torch's own files
+
+``<machine>`` names everything compiled code depends on beside the model: torch, Python, the GPU or CPU. torch checks
+the rest itself, graph by graph, by a hash over the traced operations, their sizes and every option.
+
+These files are programs. They are only ever read from the store, which must belong to the user alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import stat
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+DEFAULT_LIMIT_BYTES = 4 * 1024**3
+
+_FORMAT = 1
+_environment = threading.RLock()
+_log = logging.getLogger(__name__)
+
+
+def machine_description(device: str = "cpu") -> dict[str, str]:
+    """Return what compiled code depends on beside the model, as readable values.
+
+    Args:
+        device: a torch device, e.g. ``cuda:0``.
+    """
+    import torch
+
+    description = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+        "cuda": str(torch.version.cuda or torch.version.hip or "none"),
+    }
+    if torch.device(device).type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        description["device"] = f"{properties.name} sm{properties.major}{properties.minor}"
+    else:
+        description["device"] = f"{torch.device(device).type} {torch.backends.cpu.get_cpu_capability()}"
+    return description
+
+
+def fingerprint(description: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that stand for ``description``."""
+    text = json.dumps(description, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One compiled model in a store.
+
+    Attributes:
+        path: its folder.
+        about: what is in it, as it was described when it was made.
+        last_used: seconds since the epoch.
+        size: of all its files, in bytes.
+    """
+
+    path: Path
+    about: dict[str, Any]
+    last_used: float
+    size: int
+
+
+class ArtifactStore:
+    """A folder of compiled code, bounded in size.
+
+    Args:
+        root: made when something is kept for the first time.
+        limit_bytes: the entries that were not used for the longest time are removed when all exceed this.
+    """
+
+    def __init__(self, root: Path, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> None:
+        self.root = Path(root)
+        self.limit_bytes = limit_bytes
+
+    def folder(self, about: Mapping[str, Any], device: str = "cpu") -> ArtifactFolder:
+        """Return the folder for a model.
+
+        Args:
+            about: the model's structure and the settings of its compilation; values that JSON can hold.
+            device: the torch device that it runs on.
+        """
+        machine = machine_description(device)
+        return ArtifactFolder(self, self.root / fingerprint(machine) / fingerprint(about), {**about, **machine})
+
+    def entries(self) -> list[Entry]:
+        """Return what is kept, most recently used first. What cannot be read is left out."""
+        found = []
+        for file in self.root.glob("*/*/entry.json"):
+            about = read_about(file)
+            if about is not None:
+                found.append(Entry(file.parent, about, file.stat().st_mtime, folder_size(file.parent)))
+        return sorted(found, key=lambda entry: -entry.last_used)
+
+    def size(self) -> int:
+        """Return the bytes that all entries take."""
+        return sum(entry.size for entry in self.entries())
+
+    def trim(self, keep: Path | None = None) -> list[Entry]:
+        """Remove the entries that were not used for the longest time until the rest is within the limit.
+
+        Args:
+            keep: an entry's folder that must stay: the one in use.
+        """
+        removed = []
+        entries = self.entries()
+        total = sum(entry.size for entry in entries)
+        for entry in reversed(entries):
+            if total <= self.limit_bytes:
+                break
+            if entry.path != keep:
+                shutil.rmtree(entry.path, ignore_errors=True)
+                total -= entry.size
+                removed.append(entry)
+        return removed
+
+
+class ArtifactFolder:
+    """The place of one compiled model in a store.
+
+    Attributes:
+        path: the folder; it may not exist yet.
+        was_used: whether it held something when this program first used it.
+    """
+
+    def __init__(self, store: ArtifactStore, path: Path, about: Mapping[str, Any]) -> None:
+        self.store = store
+        self.path = path
+        self.about = dict(about)
+        self.was_used = False
+        self._opened = False
+        self._refused = False
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let inductor read and write here while the block runs.
+
+        Where the user has chosen a folder for inductor, that one is left in charge.
+        """
+        # The variable is torch's only switch for this. It belongs to the process, so no two threads at once.
+        with _environment:
+            previous = os.environ.get(ENVIRONMENT_VARIABLE)
+            if self._refused or _chosen_by_user(previous) or not self._open():
+                yield
+                return
+            os.environ[ENVIRONMENT_VARIABLE] = str(self.path / "inductor")
+            try:
+                yield
+            finally:
+                if previous is None:
+                    os.environ.pop(ENVIRONMENT_VARIABLE, None)
+                else:
+                    os.environ[ENVIRONMENT_VARIABLE] = previous
+                write_about(self.path, self.about)
+
+    def size(self) -> int:
+        """Return the bytes it takes."""
+        return folder_size(self.path)
+
+    def discard(self, reason: str) -> None:
+        """Remove it, because what it holds cannot be used."""
+        _log.warning("Paceline: compiled code in %s was removed: %s", self.path, reason)
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.was_used = self._opened = False
+
+    def _open(self) -> bool:
+        """Make the folder, or check the one that is there; return whether it can be used."""
+        if self._opened:
+            return True
+        try:
+            refusal = self._prepare()
+        except OSError as error:
+            refusal = f"{type(error).__name__}: {error}"
+        if refusal is not None:
+            self._refused = True
+            _log.warning("Paceline: compiled code is not kept in %s: %s", self.path, refusal)
+            return False
+        self._opened = True
+        return True
+
+    def _prepare(self) -> str | None:
+        _compile_probes()
+        self.store.root.mkdir(parents=True, exist_ok=True)
+        if not belongs_to_user_alone(self.store.root):
+            return f"others may write to {self.store.root}, and what is kept there is run as a program"
+        if self.path.exists():
+            about = read_about(self.path / "entry.json")
+            if about != json.loads(json.dumps(self.about, default=str)):
+                self.discard("it is damaged, or was made for something else")
+            else:
+                self.was_used = True
+        (self.path / "inductor").mkdir(parents=True, exist_ok=True)
+        write_about(self.path, self.about)
+        self.store.trim(keep=self.path)
+        return None
+
+
+def read_about(file: Path) -> dict[str, Any] | None:
+    """Return what an ``entry.json`` says, or None if it cannot be read or has another format."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        return dict(content["about"]) if content["format"] == _FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write ``entry.json``; its time of change says when the entry was last used."""
+    temporary = folder / f"entry.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps({"format": _FORMAT, "about": about}, indent=1, default=str), "utf-8")
+    temporary.replace(folder / "entry.json")
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below ``folder``."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            details = path.lstat()
+        except OSError:  # removed in the meantime
+            continue
+        if stat.S_ISREG(details.st_mode):
+            total += details.st_size
+    return total
+
+
+def belongs_to_user_alone(folder: Path) -> bool:
+    """Return whether nobody else may write to ``folder``. On Windows the user's own profile is trusted."""
+    if not hasattr(os, "getuid"):
+        return True
+    details = folder.stat()
+    return details.st_uid in (os.getuid(), 0) and not details.st_mode & stat.S_IWOTH
+
+
+def _chosen_by_user(value: str | None) -> bool:
+    """Return whether the environment variable holds something else than what torch itself puts there."""
+    if not value:
+        return False
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    return os.path.abspath(value) != os.path.abspath(default_cache_dir())
+
+
+def _compile_probes() -> None:
+    """Let inductor try out the CPU's instructions in its own folder: a test program each, once per process."""
+    from torch._inductor import cpu_vec_isa
+
+    cpu_vec_isa.pick_vec_isa()

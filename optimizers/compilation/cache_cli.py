@@ -1,0 +1,127 @@
+"""Look at the compiled code that Compile UNet has kept, and carry it to an identical machine of the same owner.
+
+    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py list
+    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py export compiled.zip
+    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py import compiled.zip --fingerprint <as printed>
+
+Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has printed:
+carry it over yourself, and never import a file that somebody else has made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import zipfile
+from pathlib import Path, PurePosixPath
+
+if __package__:
+    from .artifacts import ArtifactStore, Entry, machine_description
+else:  # run by its path: the pack's folder may have any name
+    from artifacts import ArtifactStore, Entry, machine_description
+
+CONTENTS = "contents.json"
+
+
+class Refused(Exception):
+    """The file cannot be imported; the text says why."""
+
+
+def export_entries(store: ArtifactStore, file: Path) -> str:
+    """Write everything in ``store`` into a zip file and return its fingerprint."""
+    hashes: dict[str, str] = {}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for entry in store.entries():
+            for path in sorted(entry.path.rglob("*")):
+                if path.is_file() and not path.is_symlink():
+                    name = path.relative_to(store.root).as_posix()
+                    hashes[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+                    archive.write(path, name)
+        archive.writestr(CONTENTS, json.dumps(hashes, indent=1, sort_keys=True))
+    return _fingerprint(hashes)
+
+
+def import_entries(store: ArtifactStore, file: Path, fingerprint: str) -> list[Entry]:
+    """Read a zip file of :func:`export_entries` into ``store`` and return the new entries.
+
+    Raises:
+        Refused: if the fingerprint, a file's hash, or the machine is another one; nothing is written then.
+    """
+    with zipfile.ZipFile(file) as archive:
+        try:
+            hashes: dict[str, str] = json.loads(archive.read(CONTENTS))
+        except (KeyError, ValueError) as error:
+            raise Refused(f"{file} was not made by this command.") from error
+        if _fingerprint(hashes) != fingerprint:
+            raise Refused(f"{file} has the fingerprint {_fingerprint(hashes)}, not {fingerprint}.")
+        contents: dict[Path, bytes] = {}
+        for name, expected in hashes.items():
+            parts = PurePosixPath(name).parts
+            if ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name or ":" in name:
+                raise Refused(f"{file} wants to write to {name}, which is outside of the store.")
+            contents[store.root.joinpath(*parts)] = data = archive.read(name)
+            if hashlib.sha256(data).hexdigest() != expected:
+                raise Refused(f"{name} in {file} is damaged.")
+    before = {entry.path for entry in store.entries()}
+    _require_this_machine(contents)
+    for path, data in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return [entry for entry in store.entries() if entry.path not in before]
+
+
+def _require_this_machine(contents: dict[Path, bytes]) -> None:
+    import torch
+
+    here = [machine_description("cpu")]
+    here += [machine_description(f"cuda:{index}") for index in range(torch.cuda.device_count())]
+    for path, data in contents.items():
+        if path.name != "entry.json":
+            continue
+        about = json.loads(data)["about"]
+        if not any(machine.items() <= about.items() for machine in here):
+            made_on = ", ".join(f"{name} {about.get(name)}" for name in here[-1])
+            this = ", ".join(f"{name} {value}" for name, value in here[-1].items())
+            raise Refused(f"The code was compiled on another machine ({made_on}); this is {this}.")
+
+
+def _fingerprint(hashes: dict[str, str]) -> str:
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _line(entry: Entry) -> str:
+    about = entry.about
+    return f"{entry.size / 1e6:8.1f} MB  {about.get('network', '?')}  torch {about['torch']}, {about['device']}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    default = Path(__file__).resolve().parents[4] / "user" / "__paceline" / "compiled"
+    parser.add_argument("--store", type=Path, default=default, help=f"default: {default}")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="show what is kept")
+    commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
+    importing = commands.add_parser("import", help="read such a file; it must be your own")
+    importing.add_argument("file", type=Path)
+    importing.add_argument("--fingerprint", required=True, help="as the export has printed it")
+    options = parser.parse_args(arguments)
+    store = ArtifactStore(options.store)
+    if options.command == "list":
+        print("\n".join([*map(_line, store.entries()), f"{store.size() / 1e6:8.1f} MB  in {store.root}"]))
+    elif options.command == "export":
+        print(f"fingerprint {export_entries(store, options.file)}")
+    else:
+        try:
+            added = import_entries(store, options.file, options.fingerprint)
+        except Refused as refusal:
+            print(refusal, file=sys.stderr)
+            return 1
+        print(f"{len(added)} compiled models imported")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,347 @@
+"""A function that runs compiled, says what happens, and goes on uncompiled where compiling fails."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
+from typing import Any
+
+from .artifacts import ArtifactFolder
+from .cuda_graphs import cudagraph_trees_refusal
+from .failures import CompilationCancelled, CompilationFailed, explain
+from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, inductor_options
+from .state import EAGER, GENERATING, IDLE, READY, TRACING, CompileState, Progress
+from .watch import Observer, Stop, Watch
+from .weights import WeightGuards
+
+LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
+TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
+
+
+class CompiledFunction:
+    """Run ``function`` through torch.compile.
+
+    Calls compile when they have to, as torch.compile decides by its guards. If compiling fails, that call and all
+    later ones run the plain function, until :meth:`retry`. Errors of the function itself are raised as they are.
+
+    Args:
+        function: any callable on tensors; a bound method of a module for a part of a network.
+        settings: how to compile.
+        name: what a person calls it, for progress messages.
+        artifacts: where compiled code is kept for the next start; None keeps it where torch does.
+        weights: of the network that the function is a method of, to be guarded in a way that suits ComfyUI.
+        backend: runs in place of the backend that ``settings`` name; for tests.
+
+    Attributes:
+        state: counts and the reason of a fallback; read only.
+        observer: told about progress and asked about cancelling; may be set anew before each call.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        settings: CompileSettings,
+        *,
+        name: str = "function",
+        artifacts: ArtifactFolder | None = None,
+        weights: WeightGuards | None = None,
+        backend: Callable[..., Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.settings = settings
+        self.name = name
+        self.artifacts = artifacts
+        self.state = CompileState()
+        self.observer: Observer | None = None
+        self._weights = weights
+        self._backend = _Backend(settings, self.state, artifacts, backend)
+        self._compiled: Callable[..., Any] | None = None
+        self._discarded_artifacts = False
+
+    def retry(self) -> None:
+        """Forget that compiling failed: something has changed."""
+        if self.state.fallback:
+            self.state.fallback = self.state.remedy = ""
+            self.state.phase = IDLE
+            self._compiled = None
+
+    def variants_left(self) -> int:
+        """Return how many more variants torch would compile before it runs new ones uncompiled."""
+        limit = self.settings.recompile_limit
+        if "recompile_limit" not in _compile_parameters():
+            from torch._dynamo import config
+
+            limit = config.cache_size_limit
+        return limit - max(self._backend.variants.values(), default=0)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the function, compiled if possible.
+
+        Raises:
+            CompilationFailed: if compiling fails and the settings say ``raise``.
+            CompilationCancelled: if the observer says so; or the observer's own error.
+        """
+        state = self.state
+        if state.fallback:
+            state.count_eager(state.fallback)
+            return self.function(*args, **kwargs)
+        # Part of the function may have run and emptied its arguments when a later part fails to compile.
+        untouched = _copy_containers((args, kwargs))
+        runs = self._backend.runs
+        call = _Compilations(self)
+        try:
+            try:
+                with call:
+                    key = self._weights.key() if self._weights is not None else "none"
+                    result = self._compiled_function()(key, *args, **kwargs)
+            finally:
+                call.close()
+        except Stop:
+            call.close()
+            state.phase = READY if state.graphs else IDLE
+            if call.cancelled is not None:
+                raise call.cancelled from None
+            raise CompilationCancelled(f"Compiling {self.name} was cancelled.") from None
+        except Exception as error:
+            if call.cancelled is not None:
+                raise call.cancelled from error
+            if not call.happened and not _is_from_compiler(error):
+                raise  # not a matter of compiling: the function's own error, or no memory to run it
+            return self._run_uncompiled(error, *untouched)
+        if call.cancelled is not None:  # too late to stop it, but not to stop what comes next
+            raise call.cancelled
+        if self._backend.runs == runs:
+            state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
+        else:
+            state.compiled_calls += 1
+            state.phase = READY
+        return result
+
+    def _run_uncompiled(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the plain function after ``error``, and remember why."""
+        state = self.state
+        if _is_limit(error):
+            state.count_eager(LIMIT_REACHED)
+            return self.function(*args, **kwargs)
+        reason, remedy = explain(error)
+        result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
+        if self.settings.on_error == "raise":
+            state.phase = IDLE
+            raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
+        if self.artifacts is not None and self.artifacts.was_used and not self._discarded_artifacts:
+            # What was read from the folder may be broken: the next call compiles once more, without it.
+            self._discarded_artifacts = True
+            self.artifacts.discard(f"{type(error).__name__} while {self.name} was compiled")
+            self._compiled = None
+            state.count_eager("what was kept from an earlier start could not be used")
+            return result
+        state.phase, state.fallback, state.remedy = EAGER, reason, remedy
+        state.count_eager(reason)
+        return result
+
+    def _compiled_function(self) -> Callable[..., Any]:
+        if self._compiled is None:
+            import torch
+
+            options: dict[str, Any] = {}
+            parameters = _compile_parameters()
+            if "recompile_limit" in parameters:  # before torch had it, one limit held for everything
+                options["recompile_limit"] = self.settings.recompile_limit
+            if "isolate_recompiles" in parameters:
+                options["isolate_recompiles"] = True
+            if self._weights is not None:
+                options["options"] = {"guard_filter_fn": self._weights.keep}
+            self._backend.variants.clear()
+            self._compiled = torch.compile(
+                _with_code_of_its_own(self.function),
+                backend=self._backend,
+                fullgraph=self.settings.fullgraph,
+                dynamic=self.settings.dynamic_argument,
+                **options,
+            )
+        return self._compiled
+
+
+@cache
+def _compile_parameters() -> frozenset[str]:
+    import torch
+
+    return frozenset(inspect.signature(torch.compile).parameters)
+
+
+def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``function`` and has a code object of its own.
+
+    torch keeps compiled variants, and which sizes have changed, with the code object. So these belong to one network
+    and not to all networks of its class, and go when it goes.
+    """
+
+    def call(weights: str, /, *args: Any, **kwargs: Any) -> Any:
+        if not weights:  # looked at, so that it is guarded
+            raise ValueError("weights must not be empty")
+        return function(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace()
+    return call
+
+
+class _Backend:
+    """The backend that torch.compile is given: counts, then lets the real one compile.
+
+    torch keeps it for as long as the function's code exists, so it must not know the function or a network.
+
+    Attributes:
+        runs: how often a compiled graph ran.
+        variants: how often each frame was compiled, by torch's number of the frame.
+    """
+
+    def __init__(
+        self,
+        settings: CompileSettings,
+        state: CompileState,
+        artifacts: ArtifactFolder | None,
+        replacement: Callable[..., Any] | None,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._artifacts = artifacts if settings.backend == "inductor" else None
+        self._replacement = replacement
+        self.compiler_name = settings.backend  # asked for by torch
+        self.runs = 0
+        self.variants: dict[int, int] = {}
+
+    def __call__(self, graph: Any, example_inputs: Any, **options: Any) -> Callable[..., Any]:
+        """Compile one graph; the options of torch.compile have nothing left that is for us."""
+        self._count()
+        self._state.phase = GENERATING
+        with self._artifacts.in_use() if self._artifacts is not None else nullcontext():
+            hits = _cache_hits()
+            compiled = self._compile(graph, example_inputs)
+            self._state.cache_hits += _cache_hits() - hits
+        self._state.phase = TRACING
+
+        def run(*args: Any) -> Any:
+            self.runs += 1
+            return compiled(*args)
+
+        return run
+
+    def _count(self) -> None:
+        from torch._guards import CompileContext
+
+        self._state.graphs += 1
+        frame = getattr(CompileContext.current_compile_id(), "frame_id", None)
+        frame = -1 if frame is None else frame
+        self.variants[frame] = self.variants.get(frame, 0) + 1
+        if self.variants[frame] > 1:  # another variant of a frame: the ones there are do not fit this call
+            self._state.recompiles += 1
+
+    def _compile(self, graph: Any, example_inputs: Any) -> Callable[..., Any]:
+        settings = self._settings
+        compiled: Callable[..., Any]
+        if self._replacement is not None:
+            compiled = self._replacement(graph, example_inputs)
+        elif settings.backend == "inductor":
+            from torch._inductor.compile_fx import compile_fx
+
+            trees = not (settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal())
+            compiled = compile_fx(
+                graph, example_inputs, config_patches=inductor_options(settings, cudagraph_trees=trees)
+            )
+        else:
+            from torch._dynamo import lookup_backend
+
+            compiled = lookup_backend(settings.backend)(graph, example_inputs)
+        return compiled
+
+
+class _Compilations:
+    """What torch compiles during one call: how long it takes, and somebody who looks on.
+
+    torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
+    """
+
+    def __init__(self, owner: CompiledFunction) -> None:
+        self._owner = owner
+        self._thread = threading.get_ident()
+        self._watch: Watch | None = None
+        self._started = 0.0
+        self._graph_breaks = 0
+        self.happened = False
+
+    @property
+    def cancelled(self) -> BaseException | None:
+        return self._watch.cancelled if self._watch is not None else None
+
+    def __enter__(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
+
+    def __exit__(self, *error: object) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.remove_start_callback(self._on_start)
+        callback_handler.remove_end_callback(self._on_end)
+
+    def close(self) -> None:
+        """Send the looker-on away."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _on_start(self, *arguments: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        owner = self._owner
+        owner.state.phase = TRACING
+        self._started = time.perf_counter()
+        self._graph_breaks = _graph_breaks()
+        if not self.happened and owner.observer is not None:
+            self._watch = Watch(owner.observer, self._progress)
+        self.happened = True
+
+    def _on_end(self, *arguments: object) -> None:
+        if threading.get_ident() == self._thread and self._started:
+            self._owner.state.seconds += time.perf_counter() - self._started
+            self._owner.state.graph_breaks += _graph_breaks() - self._graph_breaks
+            self._started = 0.0
+
+    def _progress(self, seconds: float) -> Progress:
+        state = self._owner.state
+        return Progress(self._owner.name, state.phase, seconds, state.graphs + (state.phase == TRACING))
+
+
+def _graph_breaks() -> int:
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())
+
+
+def _cache_hits() -> int:
+    from torch._dynamo.utils import counters
+
+    return counters["inductor"]["fxgraph_cache_hit"]
+
+
+def _copy_containers(value: Any) -> Any:
+    """Return ``value`` with its dicts, lists and tuples copied and everything inside of them shared."""
+    if type(value) is dict:
+        return {key: _copy_containers(item) for key, item in value.items()}
+    if type(value) is list:
+        return [_copy_containers(item) for item in value]
+    if type(value) is tuple:
+        return tuple(_copy_containers(item) for item in value)
+    return value
+
+
+def _is_from_compiler(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor")) or _is_limit(error)
+
+
+def _is_limit(error: BaseException) -> bool:
+    return type(error).__name__ == "FailOnRecompileLimitHit"

@@ -1,0 +1,183 @@
+"""CUDA graphs: where torch's own cannot work, and a recording of our own that can.
+
+A CUDA graph is the list of kernels that a function has launched. Replaying it costs the CPU next to nothing, but
+runs the same kernels on the same addresses, and no Python. So a recording is only good for inputs of the same sizes
+(they are copied to where the recording reads them), the same weights at the same addresses, and a function that does
+nothing else in Python that matters.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+
+Tree = Any
+"""Tensors and plain values in nested tuples, lists and dicts."""
+
+MEMORY = "there is no memory left to record a CUDA graph"
+
+
+def cudagraph_trees_refusal() -> str | None:
+    """Return why torch's own CUDA graphs (modes reduce-overhead, max-autotune) cannot work here; None if they can."""
+    if not torch.cuda.is_available():
+        return "there is no CUDA device"
+    if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+        return (
+            "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses; start "
+            "ComfyUI with --disable-cuda-malloc to use them"
+        )
+    return None
+
+
+class Recording(Protocol):
+    """The kernels of one run.
+
+    Attributes:
+        output: what the recorded run returned; every replay writes there again.
+    """
+
+    output: Tree
+
+    def replay(self) -> None:
+        """Launch the kernels again."""
+
+
+Record = Callable[[Callable[[], Tree]], Recording]
+
+
+class CudaRecording:
+    """A recording as a ``torch.cuda.CUDAGraph``; works with either of torch's allocators.
+
+    Args:
+        run: launches the kernels; called twice, first to let libraries allocate what they keep.
+    """
+
+    def __init__(self, run: Callable[[], Tree]) -> None:
+        current = torch.cuda.current_stream()
+        side = torch.cuda.Stream()
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            run()
+        current.wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self.output = run()
+
+    def replay(self) -> None:
+        """Launch the kernels again."""
+        self._graph.replay()
+
+
+@dataclass
+class _Variant:
+    """One kind of call: seen once, it has only its inputs' key; seen twice, a recording."""
+
+    inputs: list[torch.Tensor] = field(default_factory=list)
+    recording: Recording | None = None
+
+
+class RecordedFunction:
+    """Record a function at the second call of a kind, and replay it at every later one.
+
+    The first call of a kind runs as it is: it may compile, and a size that never comes again is not worth a
+    recording's memory. The oldest recording goes when there are more than ``limit``.
+
+    Args:
+        function: runs on the GPU without waiting for it.
+        record: makes a recording; for tests.
+        limit: how many recordings are kept. Each holds the memory of one run.
+
+    Attributes:
+        recorded: how many recordings were made.
+        replayed: how many calls were replays.
+        failure: why nothing is recorded any more; empty while all is well.
+    """
+
+    def __init__(self, function: Callable[..., Tree], record: Record = CudaRecording, limit: int = 2) -> None:
+        self.function = function
+        self._record = record
+        self._limit = limit
+        self._variants: OrderedDict[Hashable, _Variant] = OrderedDict()
+        self.recorded = 0
+        self.replayed = 0
+        self.failure = ""
+
+    def __call__(self, token: Hashable, *args: Any, **kwargs: Any) -> Tree:
+        """Run or replay the function.
+
+        Args:
+            token: stands for everything the function reads beside its arguments: the addresses of its weights, ...
+            args: of the function: trees of tensors and hashable values.
+            kwargs: likewise.
+        """
+        if self.failure:
+            return self.function(*args, **kwargs)
+        tensors: list[torch.Tensor] = []
+        key = (token, _describe((args, kwargs), tensors))
+        variant = self._variants.get(key)
+        if variant is None:
+            # A call with another token can never fit again once its weights have moved: such recordings go first.
+            for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
+                del self._variants[old]
+            self._variants[key] = _Variant()
+            while len(self._variants) > self._limit:
+                self._variants.popitem(last=False)
+            return self.function(*args, **kwargs)
+        self._variants.move_to_end(key)
+        if variant.recording is None and not self._make(variant, tensors, args, kwargs):
+            return self.function(*args, **kwargs)
+        assert variant.recording is not None
+        for kept, given in zip(variant.inputs, tensors, strict=True):
+            kept.copy_(given)
+        variant.recording.replay()
+        self.replayed += 1
+        return _map(torch.clone, variant.recording.output)  # the next replay writes over it
+
+    def forget(self) -> None:
+        """Drop all recordings and give their memory back."""
+        self._variants.clear()
+
+    def _make(self, variant: _Variant, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
+        try:
+            variant.inputs = [tensor.clone() for tensor in tensors]
+
+            def run() -> Tree:
+                remaining = iter(variant.inputs)
+                kept_args, kept_kwargs = _map(lambda _: next(remaining), (args, kwargs))
+                return self.function(*kept_args, **kept_kwargs)
+
+            variant.recording = self._record(run)
+        except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
+            self.forget()
+            memory = isinstance(error, torch.OutOfMemoryError)
+            self.failure = MEMORY if memory else f"this model cannot be recorded ({str(error).splitlines()[0][:200]})"
+            return False
+        self.recorded += 1
+        return True
+
+
+def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:
+    """Return what two trees must agree in for one recording, and collect the tensors in order."""
+    if isinstance(tree, torch.Tensor):
+        tensors.append(tree)
+        return (tuple(tree.shape), tree.stride(), tree.dtype, tree.device)
+    if isinstance(tree, dict):
+        return ("dict", tuple((name, _describe(value, tensors)) for name, value in tree.items()))
+    if isinstance(tree, (list, tuple)):
+        return (type(tree).__name__, tuple(_describe(value, tensors) for value in tree))
+    return tree if isinstance(tree, Hashable) else id(tree)
+
+
+def _map(function: Callable[[torch.Tensor], Any], tree: Tree) -> Tree:
+    """Return a copy of ``tree`` with ``function`` applied to its tensors, in the order of ``_describe``."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {name: _map(function, value) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map(function, value) for value in tree)
+    return tree

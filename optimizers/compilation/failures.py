@@ -1,0 +1,95 @@
+"""Say in one sentence why a compilation failed, and what helps."""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import PacelineError
+
+
+class CompilationFailed(PacelineError):
+    """Compiling failed and the settings ask to stop then."""
+
+
+class CompilationCancelled(PacelineError):
+    """The user cancelled while something was compiled."""
+
+
+# (words in the error's type or text, what went wrong, remedy on Windows, remedy elsewhere), most specific first.
+_KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+    (
+        ("InvalidCxxCompiler", "No working C++ compiler", "Compiler: cl is not found"),
+        "there is no C++ compiler, which torch needs to build code for the CPU",
+        "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start ComfyUI from "
+        "its developer prompt.",
+        "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: xcode-select "
+        "--install), or name it in the environment variable CXX.",
+    ),
+    (
+        ("TritonMissing", "Cannot find a working triton", "No module named 'triton'"),
+        "there is no Triton, which torch needs to build code for the GPU",
+        "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch).",
+        "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along.",
+    ),
+    (
+        ("Python.h", "python3-dev"),
+        "Python's header files, which Triton needs, are missing",
+        "The embedded Python comes without them: copy the folders include and libs from a full Python of the same "
+        "version into it.",
+        "Install them (Debian, Ubuntu: apt install python3-dev).",
+    ),
+    (
+        ("OutOfMemoryError", "out of memory", "can't allocate memory", "MemoryError"),
+        "memory ran out while compiling",
+        "Make the image or the batch smaller for the first run, or choose mode default.",
+        "Make the image or the batch smaller for the first run, or choose mode default.",
+    ),
+    (
+        ("checkPoolLiveAllocations", "cudaMallocAsync does not yet support"),
+        "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses",
+        "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
+        "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
+    ),
+    (
+        ("CppCompileError", "C++ compile error"),
+        "the C++ compiler rejected the generated code",
+        "Update the C++ compiler; if that does not help, report it together with the log.",
+        "Update the C++ compiler; if that does not help, report it together with the log.",
+    ),
+)
+
+
+def explain(error: BaseException) -> tuple[str, str]:
+    """Return why compilation failed and what helps, for the error that torch raised.
+
+    Args:
+        error: the exception; its causes are looked at too, as torch wraps what its backends raise.
+    """
+    chain = _chain(error)
+    text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
+    for words, problem, windows, elsewhere in _KNOWN:
+        if any(word in text for word in words):
+            return problem, windows if sys.platform == "win32" else elsewhere
+    names = {type(one).__name__ for one in chain}
+    if names & {"Unsupported", "UserError"}:
+        return (
+            f"torch cannot trace this model as one graph ({first_line(error)})",
+            "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
+        )
+    inner = chain[-1]
+    return f"torch could not compile it ({type(inner).__name__}: {first_line(inner)})", "The log has the details."
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), "no message")[:200]
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    chain: list[BaseException] = []
+    following: BaseException | None = error
+    while following is not None and following not in chain:
+        chain.append(following)
+        following = getattr(following, "inner_exception", None) or following.__cause__ or following.__context__
+    return chain

@@ -1,0 +1,128 @@
+"""What a user decides about compilation, and what torch.compile is told for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InvalidSetting, require_choice, require_integer
+
+BACKENDS = ("inductor", "aot_eager", "eager")
+"""What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""
+
+CUDA_GRAPH = "cuda-graph"
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", CUDA_GRAPH)
+CUDAGRAPH_TREE_MODES = ("reduce-overhead", "max-autotune")
+"""Modes in which torch records CUDA graphs of its own ("trees")."""
+
+DYNAMIC = ("auto", "true", "false")
+ON_ERROR = ("fallback", "raise")
+PRESETS = ("none", "diffusion-fast")
+
+# https://github.com/huggingface/diffusion-fast, which sets these globally. Here they go with each compilation.
+_DIFFUSION_FAST = {
+    "conv_1x1_as_mm": True,
+    "coordinate_descent_tuning": True,
+    "coordinate_descent_check_all_directions": True,
+    "epilogue_fusion": False,
+}
+_DIFFUSION_FAST_INT8 = {
+    # Both still exist in torch 2.13 and change nothing there: no pattern reads them any more.
+    "force_fuse_int_mm_with_mul": True,
+    "use_mixed_mm": True,
+}
+
+
+@dataclass(frozen=True)
+class CompileSettings:
+    """How to compile one function.
+
+    Attributes:
+        backend: a torch.compile backend: one of ``BACKENDS``, or any other that ``torch._dynamo`` knows by name.
+        mode: one of ``MODES``: what torch's mode of that name means, or ``cuda-graph`` for a recording of our own.
+        fullgraph: fail where the function cannot be traced as one graph, instead of running parts of it in Python.
+        dynamic: ``auto`` compiles for the sizes it sees, and once more for any size when they change; ``true`` for
+            any size at once; ``false`` anew for each size.
+        preset: ``diffusion-fast`` adds the inductor options of that recipe.
+        recompile_limit: how many variants of a function may be compiled; calls that need another one run uncompiled.
+        on_error: ``fallback`` runs the function uncompiled if compiling it fails; ``raise`` stops.
+
+    Raises:
+        InvalidSetting: if a value is not allowed, or two do not go together.
+    """
+
+    backend: str = "inductor"
+    mode: str = "default"
+    fullgraph: bool = False
+    dynamic: str = "auto"
+    preset: str = "none"
+    recompile_limit: int = 32
+    on_error: str = "fallback"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if not isinstance(self.backend, str) or not self.backend:
+            raise InvalidSetting(f"backend is {self.backend!r}.", "It must be a name, e.g. inductor.")
+        require_choice("mode", self.mode, MODES)
+        require_choice("dynamic", self.dynamic, DYNAMIC)
+        require_choice("preset", self.preset, PRESETS)
+        require_choice("on_error", self.on_error, ON_ERROR)
+        require_integer("recompile_limit", self.recompile_limit, 1, 1000)
+        if self.backend != "inductor":
+            if self.mode not in ("default", CUDA_GRAPH):
+                raise InvalidSetting(
+                    f"mode {self.mode} belongs to the backend inductor, but backend is {self.backend}.",
+                    "Choose backend inductor, or mode default.",
+                )
+            if self.preset != "none":
+                raise InvalidSetting(
+                    f"preset {self.preset} consists of options of the backend inductor, but backend is {self.backend}.",
+                    "Choose backend inductor, or preset none.",
+                )
+
+    @property
+    def dynamic_argument(self) -> bool | None:
+        """``dynamic`` as torch.compile takes it."""
+        return {"auto": None, "true": True, "false": False}[self.dynamic]
+
+    def describe(self) -> str:
+        """Return the settings that differ from torch's own defaults, in one line."""
+        parts = [self.backend, f"mode {self.mode}"]
+        if self.preset != "none":
+            parts.append(f"preset {self.preset}")
+        if self.fullgraph:
+            parts.append("fullgraph")
+        if self.dynamic != "auto":
+            parts.append(f"dynamic {self.dynamic}")
+        if self.on_error != "fallback":
+            parts.append("no fallback")
+        return ", ".join(parts)
+
+
+def inductor_options(settings: CompileSettings, *, cudagraph_trees: bool = True, int8: bool = False) -> dict[str, Any]:
+    """Return inductor's options for ``settings``: its mode spelled out, then the preset.
+
+    A mode is spelled out because torch.compile takes either a mode or options, and a guard filter is an option.
+
+    Args:
+        settings: those of one compilation.
+        cudagraph_trees: False leaves torch's own CUDA graphs out where they cannot work.
+        int8: whether the function multiplies int8 matrices; adds what the preset has for them.
+
+    Returns:
+        Only options that the installed torch has: a preset must not fail because one was removed.
+    """
+    if settings.backend != "inductor":
+        return {}
+    import torch._inductor
+    import torch._inductor.config
+
+    mode = "default" if settings.mode == CUDA_GRAPH else settings.mode
+    options: dict[str, Any] = dict(torch._inductor.list_mode_options(mode))
+    if not cudagraph_trees:
+        options.pop("triton.cudagraphs", None)
+    if settings.preset == "diffusion-fast":
+        known = set(torch._inductor.config.get_config_copy())
+        wanted = {**_DIFFUSION_FAST, **(_DIFFUSION_FAST_INT8 if int8 else {})}
+        options.update({name: value for name, value in wanted.items() if name in known})
+    return options

@@ -1,0 +1,74 @@
+"""What is known about one compiled function: how often it was compiled, how long that took, and what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+IDLE, TRACING, GENERATING, READY, EAGER = "idle", "tracing", "generating code", "ready", "eager"
+
+
+@dataclass
+class CompileState:
+    """Counts since the function was first called.
+
+    Attributes:
+        phase: ``idle`` (not called yet), ``tracing``, ``generating code``, ``ready``, or ``eager`` (given up).
+        graphs: how many graphs were compiled, recompiled ones included.
+        recompiles: how many of the compilations replaced one that did not fit any more (size, patches, ...).
+        graph_breaks: places where a function could not be traced through, summed over compilations.
+        seconds: spent tracing and compiling.
+        compiled_calls: calls that ran compiled.
+        eager_calls: calls that ran as plain Python, by reason.
+        cache_hits: graphs whose code was found in the persistent cache.
+        fallback: why compilation was given up; empty while it was not.
+        remedy: what to do about ``fallback``.
+    """
+
+    phase: str = IDLE
+    graphs: int = 0
+    recompiles: int = 0
+    graph_breaks: int = 0
+    seconds: float = 0.0
+    compiled_calls: int = 0
+    eager_calls: dict[str, int] = field(default_factory=dict)
+    cache_hits: int = 0
+    fallback: str = ""
+    remedy: str = ""
+
+    def count_eager(self, reason: str) -> None:
+        """Count a call that ran as plain Python."""
+        self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
+
+    @property
+    def eager_count(self) -> int:
+        """How many calls ran as plain Python, over all reasons."""
+        return sum(self.eager_calls.values())
+
+    def copy(self) -> CompileState:
+        """Return the counts as they are now."""
+        return replace(self, eager_calls=dict(self.eager_calls))
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a compilation is.
+
+    Attributes:
+        name: what is compiled, for a person.
+        phase: as in ``CompileState``.
+        seconds: since this compilation began.
+        graph: number of the graph that is being compiled, from 1.
+    """
+
+    name: str
+    phase: str
+    seconds: float
+    graph: int
+
+    @property
+    def text(self) -> str:
+        """Return e.g. ``compiling 00:42 · graph 3``."""
+        minutes, seconds = divmod(int(self.seconds), 60)
+        if self.phase == READY:
+            return f"compiled in {minutes:02d}:{seconds:02d} · {self.graph} graph{'s' if self.graph != 1 else ''}"
+        return f"compiling {minutes:02d}:{seconds:02d} · graph {self.graph}"

@@ -1,0 +1,194 @@
+"""Compile UNet as a technique: the compiled network takes the network's place for one model call at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+import torch
+
+from ....activity import Activity, Summary
+from ....compilation import CUDA_GRAPH, CompiledFunction, CompileState, cudagraph_trees_refusal
+from ....compilation.settings import CUDAGRAPH_TREE_MODES
+from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ..stack import ModelCall, Technique
+from ..unet import describe_model
+from .network import CompiledNetwork, NetworkSettings, compiled_network, repeated_blocks
+from .network_options import reads_places
+from .prepare import foreign_compile
+from .recording import NO_DEVICE, RecordedNetwork
+from .surroundings import NodeObserver
+
+_FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
+_REPLACED = "another node has replaced the network's forward pass itself"
+_NOT_LOADED = "the model is not loaded completely; a compiled model needs all of its weights on the device"
+_DYNAMIC = "the model runs with dynamic VRAM, which cannot be compiled"
+
+_PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+_NETWORK, _GRAPH = "network", "graph"
+_FEW_LEFT = 3
+
+
+class CompileUNet(Technique):
+    """torch.compile on the network of a MODEL.
+
+    Args:
+        patcher: the MODEL, read for its structure only.
+        settings: how to compile.
+        notes: what was done to the model before, in sentences.
+        node_id: the node to report to.
+
+    Raises:
+        UnsupportedModel: if the scope is repeated blocks and there are none.
+        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
+    """
+
+    kind = "compile_unet"
+    order = 90
+    title = "Compile UNet"
+
+    def __init__(
+        self, patcher: Any, settings: NetworkSettings, notes: tuple[str, ...] = (), node_id: str | None = None
+    ) -> None:
+        super().__init__(node_id)
+        self.settings = settings
+        self._what = "whole model"
+        if settings.scope == "repeated_blocks":
+            counts = Counter(type(block).__name__ for block in repeated_blocks(patcher.model.diffusion_model))
+            if not counts:
+                raise UnsupportedModel(
+                    f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model."
+                )
+            self._what = " and ".join(f"{count} x {name}" for name, count in counts.items())
+        refusal = cudagraph_trees_refusal() if settings.compilation.mode in CUDAGRAPH_TREE_MODES else None
+        if refusal is not None:
+            if settings.compilation.on_error == "raise":
+                raise BackendUnavailable(f"mode {settings.compilation.mode} was asked for, but {refusal}.")
+            notes = (*notes, f"without CUDA graphs: {refusal}")
+        if settings.compilation.mode == CUDA_GRAPH:
+            if torch.device(patcher.load_device).type != "cuda":
+                notes = (*notes, f"without a recording: {NO_DEVICE}")
+            elif settings.scope != "whole_model":
+                raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
+        self.notes = notes
+        self._tried: set[int] = set()
+        self._used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
+
+    def describe(self) -> str:
+        """Return how the network is compiled, and what was done for that."""
+        order = ", channels last" if self.settings.channels_last else ""
+        return "; ".join((f"{self._what} with {self.settings.compilation.describe()}{order}", *self.notes))
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Put the compiled network in the place of the network's own forward pass."""
+        reason = self._refusal(call)
+        if reason is not None:
+            activity.fall_back(reason)
+            return
+        compiled = compiled_network(call.model, self.settings, self.title)
+        if any(attribute in module.__dict__ for module, attribute, _ in compiled.places):
+            activity.fall_back(_REPLACED)
+            return
+        fresh = id(call.model) not in self._tried
+        self._tried.add(id(call.model))
+        self._used.add(compiled)
+        observer = NodeObserver(self.node_id)
+        for function in compiled.functions:
+            function.observer = observer
+            if fresh:  # the node ran anew, so something is different: worth another attempt
+                function.retry()
+        for module, attribute, replacement in compiled.places:
+            setattr(module, attribute, partial(_run, replacement, compiled.functions, activity))
+            call.cleanup.callback(delattr, module, attribute)
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once; 40 calls compiled, 0 eager``."""
+        details = list(activity.fallback_lines())
+        compiled, eager = activity.used.get(_NETWORK, 0), activity.fallback_count
+        functions = [function for used in self._used for function in used.functions]
+        for function in functions:
+            details.extend(self._warnings(function))
+        for recorded in (used.recorded for used in self._used):
+            if recorded is not None:
+                details.extend(_recording_lines(recorded))
+        if not compiled:
+            why = f"all {eager} calls ran as without the node" if eager else "the network was not called"
+            return Summary("inactive", f"not compiled: {why}", tuple(details))
+        graphs = activity.used.get(_GRAPH, 0)
+        if graphs:
+            details.append(f"{graphs} of the graphs compiled in this run; the next run of this kind has them")
+        states = [function.state for function in functions]
+        text = f"compiled {self._what}: {describe_states(states)}; {compiled} calls compiled, {eager} eager"
+        return Summary("partly" if eager else "active", text, tuple(details))
+
+    def _warnings(self, function: CompiledFunction) -> list[str]:
+        """Return what a user should know about one compiled function."""
+        lines = []
+        state = function.state
+        if state.fallback:
+            lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
+        if state.graph_breaks:
+            lines.append(f"{state.graph_breaks} graph breaks: places that torch cannot compile and runs as before")
+        left = function.variants_left()
+        if left <= _FEW_LEFT:
+            lines.append(
+                f"{max(0, left)} of {self.settings.compilation.recompile_limit} variants are left to compile; then "
+                "a call that needs another one runs uncompiled, and one that fits a compiled one stays fast"
+            )
+        return lines
+
+    def _refusal(self, call: ModelCall) -> str | None:
+        model = call.model
+        if foreign_compile(call.transformer_options):
+            return _FOREIGN
+        patcher = getattr(model, "current_patcher", None)
+        if patcher is not None and getattr(patcher, "is_dynamic", bool)():
+            return _DYNAMIC
+        if self.settings.scope == "repeated_blocks" and reads_places(call.transformer_options):
+            return _PATCHED_BLOCKS
+        if getattr(model, "model_lowvram", False):
+            return _NOT_LOADED
+        return None
+
+
+def _recording_lines(recorded: RecordedNetwork) -> list[str]:
+    counts = recorded.recorded
+    lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far"]
+    return lines + [f"{count} steps not recorded: {reason}" for reason, count in recorded.not_recorded.items()]
+
+
+def _run(
+    replacement: Callable[..., Any], functions: list[CompiledFunction], activity: Activity, *args: Any, **kwargs: Any
+) -> Any:
+    """Run one place of the network and count whether it ran compiled."""
+    eager = Counter[str]()
+    for function in functions:
+        eager.subtract(function.state.eager_calls)
+    graphs = sum(function.state.graphs for function in functions)
+    result = replacement(*args, **kwargs)
+    for function in functions:
+        eager.update(function.state.eager_calls)
+    reasons = [reason for reason, count in eager.items() if count > 0]
+    if reasons:
+        activity.fall_back(reasons[0])
+        return result
+    activity.use(_NETWORK)
+    new_graphs = sum(function.state.graphs for function in functions) - graphs
+    if new_graphs:
+        activity.used[_GRAPH] = activity.used.get(_GRAPH, 0) + new_graphs
+    return result
+
+
+def describe_states(states: Iterable[CompileState]) -> str:
+    """Return e.g. ``2 graphs, 1 recompile, 42 s once``, summed over ``states``."""
+    states = list(states)
+    graphs, recompiles = sum(state.graphs for state in states), sum(state.recompiles for state in states)
+    hits, seconds = sum(state.cache_hits for state in states), sum(state.seconds for state in states)
+    cached = f" ({hits} from the cache)" if hits else ""
+    return (
+        f"{graphs} graph{'s' if graphs != 1 else ''}{cached}, {recompiles} recompile{'s' if recompiles != 1 else ''}, "
+        f"{seconds:.0f} s once"
+    )

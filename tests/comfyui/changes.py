@@ -1,0 +1,154 @@
+"""Everything that can be done to a MODEL or its sampling after it was compiled, each as one function.
+
+``model`` changes go ``(studio, core_node, model) -> model``; ``sampling`` changes give keyword arguments of
+``Studio.sample``. Objects that a user would keep while turning something on and off (a patch function, a hook, a
+ControlNet) are made anew by each call, as a node does when it runs again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+KEY = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight"
+
+
+def tome(studio, core_node, model):
+    return studio.tome(model)
+
+
+def tome_methods(studio, core_node, model):
+    return studio.tome(model, method="kv_downsample", ratio=0.75)
+
+
+def tome_window(studio, core_node, model):
+    return studio.tome(model, start_percent=0.3)
+
+
+def tome_refresh(studio, core_node, model):
+    return studio.tome(model, refresh_every=2)
+
+
+def tome_everywhere(studio, core_node, model):
+    return studio.tome(model, merge_mlp=True, merge_crossattn=True)
+
+
+def attention(studio, core_node, model):
+    return studio.attention(model, "sdpa_math")
+
+
+def lora(studio, core_node, model, strength=1.0):
+    return lora_for(model, strength)
+
+
+def lora_for(model, strength=1.0):
+    clone = model.clone()
+    shape = model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1.to_q.weight.shape
+    difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) / 8
+    assert clone.add_patches({KEY: ("diff", (difference,))}, strength) == [KEY]
+    return clone
+
+
+def lora_weaker(studio, core_node, model):
+    return lora(studio, core_node, model, strength=0.4)
+
+
+def easycache(studio, core_node, model):
+    options = {"reuse_threshold": 0.5, "start_percent": 0.0, "end_percent": 1.0, "verbose": False}
+    return core_node("comfy_extras.nodes_easycache", "EasyCacheNode", model=model, **options)
+
+
+def freeu(studio, core_node, model):
+    return core_node("comfy_extras.nodes_freelunch", "FreeU_V2", model=model, b1=1.3, b2=1.4, s1=0.9, s2=0.2)
+
+
+def perturbed_attention(studio, core_node, model):
+    return core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=model, scale=3.0)
+
+
+def image_prompt(studio, core_node, model):
+    """IP-Adapter's way in: replaces cross-attention, with other keys for the positive than for the negative pass."""
+    clone = model.clone()
+    image = torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(9))  # [pass, tokens, channels]
+
+    def replace(q, k, v, extra_options):
+        from comfy.ldm.modules.attention import optimized_attention
+
+        text = optimized_attention(q, k, v, extra_options["n_heads"])
+        passes = extra_options["cond_or_uncond"]
+        rows = q.shape[0] // len(passes)
+        keys = torch.cat([image[index].expand(rows, -1, -1) for index in passes])[..., : q.shape[-1]]
+        return text + 0.5 * optimized_attention(q, keys, keys, extra_options["n_heads"])
+
+    clone.set_model_attn2_replace(replace, "middle", 0, 0)
+    clone.set_model_attn2_replace(replace, "input", 1, 0)
+    return clone
+
+
+MODEL_CHANGES = {
+    function.__name__: function
+    for function in (
+        tome,
+        tome_methods,
+        tome_window,
+        tome_refresh,
+        tome_everywhere,
+        attention,
+        lora,
+        lora_weaker,
+        easycache,
+        freeu,
+        perturbed_attention,
+        image_prompt,
+    )
+}
+
+
+def controlnet(studio) -> dict[str, Any]:
+    """A narrow ControlNet with random weights, on the positive pass only."""
+    import comfy.cldm.cldm
+    import comfy.controlnet
+    from comfy_host import checkpoints, weights
+
+    config = {key: value for key, value in checkpoints.SD15_CONFIG.items() if key != "out_channels"}
+    config.pop("transformer_depth_output")
+    config |= {"model_channels": 32, "context_dim": 48}
+    network = comfy.cldm.cldm.ControlNet(**config, num_heads=4, hint_channels=3, dtype=torch.float32, device="cpu")
+    weights.fill(network, seed=3)
+    control = comfy.controlnet.ControlNet(network, load_device=torch.device("cpu"))
+    hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(1))
+    context, details = studio.positive[0]
+    options = {"control": control.set_cond_hint(hint, 1.0, (0.0, 1.0)), "control_apply_to_uncond": False}
+    return {"positive": [[context, {**details, **options}]]}
+
+
+def lora_hook(studio) -> dict[str, Any]:
+    """ComfyUI's LoRA hooks: other weights for one of the passes."""
+    import comfy.hooks
+
+    shape = studio.model.model.state_dict()[KEY].shape
+    hook = comfy.hooks.WeightHook(strength_model=1.0, strength_clip=0.0)
+    hook.need_weight_init = False
+    hook.weights = {KEY: ("diff", (torch.randn(shape, generator=torch.Generator().manual_seed(5)) / 8,))}
+    group = comfy.hooks.HookGroup()
+    group.add(hook)
+    context, details = studio.positive[0]
+    return {"positive": [[context, {**details, "hooks": group}]]}
+
+
+def longer_prompt(studio) -> dict[str, Any]:
+    from comfy_host import in_process
+
+    return {"positive": in_process.random_conditioning(studio.model, tokens=231, seed=4)}
+
+
+SAMPLING_CHANGES = {
+    "controlnet": controlnet,
+    "lora_hook": lora_hook,
+    "longer_prompt": longer_prompt,
+    "other_size": lambda studio: {"size": (32, 24)},
+    "batch_of_two": lambda studio: {"batch": 2},
+    "no_negative": lambda studio: {"cfg": 1.0},
+    "more_steps": lambda studio: {"steps": 5},
+}

@@ -1,0 +1,106 @@
+"""Compiled code on disk: found again, bounded, and never taken from the wrong place."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+import torch
+from paceline.optimizers.compilation import ArtifactStore, CompiledFunction, CompileSettings
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return ArtifactStore(tmp_path / "compiled", limit_bytes=1000)
+
+
+def fill(folder, size, used):
+    with folder.in_use():
+        (folder.path / "inductor" / "kernel.bin").write_bytes(b"x" * size)
+    os.utime(folder.path / "entry.json", (used, used))
+
+
+def test_the_switch_is_set_while_in_use_and_put_back(store, monkeypatch):
+    folder = store.folder({"model": "a"})
+    with folder.in_use():
+        assert os.environ[VARIABLE] == str(folder.path / "inductor")
+    assert VARIABLE not in os.environ
+    assert not folder.was_used
+    again = store.folder({"model": "a"})
+    with again.in_use():
+        pass
+    assert again.was_used
+    assert again.path == folder.path
+    monkeypatch.setenv(VARIABLE, "/the/users/own")
+    with store.folder({"model": "b"}).in_use():
+        assert os.environ[VARIABLE] == "/the/users/own"
+
+
+def test_other_models_other_settings_and_other_machines_have_folders_of_their_own(store, monkeypatch):
+    first = store.folder({"model": "a"})
+    assert store.folder({"model": "b"}).path != first.path
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    assert store.folder({"model": "a"}).path.parent != first.path.parent
+
+
+def test_the_least_recently_used_goes_first(store):
+    for index, name in enumerate("abc"):
+        fill(store.folder({"model": name}), 300, used=1000 + index)
+    assert [entry.about["model"] for entry in store.entries()] == ["c", "b", "a"]
+    fill(store.folder({"model": "a"}), 300, used=2000)
+    fill(store.folder({"model": "d"}), 300, used=3000)
+    with store.folder({"model": "d"}).in_use():
+        pass
+    kept = {entry.about["model"] for entry in store.entries()}
+    assert "b" not in kept
+    assert "d" in kept
+    assert store.size() <= 1000 + 300
+
+
+@pytest.mark.parametrize("content", ["", "{", json.dumps({"format": 99, "about": {}}), json.dumps([1])])
+def test_a_damaged_or_foreign_entry_is_replaced_with_one_line(store, caplog, content):
+    folder = store.folder({"model": "a"})
+    fill(folder, 10, used=1)
+    (folder.path / "entry.json").write_text(content)
+    assert store.entries() == []
+    again = store.folder({"model": "a"})
+    with again.in_use():
+        assert not (again.path / "inductor" / "kernel.bin").exists()
+    assert not again.was_used
+    assert caplog.text.count("damaged, or was made for something else") == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_nothing_is_read_where_others_may_write(store, caplog):
+    store.root.mkdir(parents=True)
+    store.root.chmod(0o777)
+    folder = store.folder({"model": "a"})
+    with folder.in_use():
+        assert VARIABLE not in os.environ
+    assert "others may write to" in caplog.text
+
+
+def test_a_broken_artifact_costs_one_compilation_and_not_the_speed(store):
+    """What cannot be loaded is thrown away, and the next call compiles anew."""
+    attempts = []
+
+    def backend(graph, inputs):
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OSError("kernel.so: file too short")
+        return graph
+
+    folder = store.folder({"model": "a"})
+    folder.was_used = True
+    folder.path.mkdir(parents=True)
+    compiled = CompiledFunction(lambda x: x.relu(), CompileSettings(backend="eager"), artifacts=folder, backend=backend)
+    x = torch.randn(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.relu())
+    assert not compiled.state.fallback
+    assert compiled.state.compiled_calls == 1
+    assert not folder.path.exists()

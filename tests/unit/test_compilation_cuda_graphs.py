@@ -1,0 +1,113 @@
+"""The bookkeeping of our own CUDA graphs, with a recording that needs no GPU; on a GPU, with a real one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.compilation import cudagraph_trees_refusal
+from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
+
+
+class Replayable:
+    """Runs again what was recorded, on the tensors it was recorded with, into the tensors it returned then."""
+
+    def __init__(self, run):
+        self._run = run
+        self.output = run()
+
+    def replay(self):
+        with torch.no_grad():
+            self.output[0].copy_(self._run()[0])
+
+
+def network(x, *, control=None, scale=2.0):
+    extra = control["input"].pop() if control else 0.0
+    return (x * scale + extra,)
+
+
+def test_a_kind_of_call_is_recorded_when_it_comes_again():
+    recorded = RecordedFunction(network, Replayable)
+    for round_number in range(4):
+        x = torch.randn(2, 3)
+        output = recorded("weights", x)[0]
+        assert torch.equal(output, x * 2)
+        assert (recorded.recorded, recorded.replayed) == (int(round_number > 0), max(0, round_number))
+
+
+def test_results_do_not_change_when_the_next_step_is_replayed():
+    recorded = RecordedFunction(network, Replayable)
+    outputs = [(x, recorded("weights", x)[0]) for x in torch.randn(5, 2, 3)]
+    assert all(torch.equal(output, x * 2) for x, output in outputs)
+
+
+def test_sizes_values_and_control_are_kinds_of_their_own():
+    recorded = RecordedFunction(network, Replayable, limit=8)
+    for _ in range(3):
+        for x, options in (
+            (torch.randn(2, 3), {}),
+            (torch.randn(4, 3), {}),
+            (torch.randn(3, 2).T, {}),
+            (torch.randn(2, 3), {"scale": 3.0}),
+            (torch.randn(2, 3), {"control": {"input": [torch.randn(2, 3)]}}),
+        ):
+            expected = x * options.get("scale", 2.0) + (options["control"]["input"][0] if "control" in options else 0)
+            torch.testing.assert_close(recorded("weights", x, **options)[0], expected)
+    assert (recorded.recorded, recorded.replayed) == (5, 10)
+
+
+def test_other_weights_are_recorded_anew_and_the_old_recordings_given_up():
+    recorded = RecordedFunction(network, Replayable)
+    x = torch.randn(2, 3)
+    for token in ("a", "a", "b", "b", "a", "a"):
+        recorded(token, x)
+    assert recorded.recorded == 3
+
+
+def test_the_oldest_goes_when_there_are_too_many():
+    recorded = RecordedFunction(network, Replayable, limit=2)
+    for size in (1, 1, 2, 2, 3, 3, 1, 1):
+        recorded("weights", torch.randn(size, 3))
+    assert recorded.recorded == 4
+    assert len(recorded._variants) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory"), MEMORY),
+        (RuntimeError("operation not permitted when stream is capturing\nmore"), "operation not permitted"),
+    ],
+)
+def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(error, reason):
+    def fails(run):
+        raise error
+
+    recorded = RecordedFunction(network, fails)
+    for _ in range(4):
+        x = torch.randn(2, 3)
+        assert torch.equal(recorded("weights", x)[0], x * 2)
+    assert reason in recorded.failure
+    assert "\n" not in recorded.failure
+    assert recorded.recorded == 0
+
+
+def test_torchs_own_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cudagraph_trees_refusal() == "there is no CUDA device"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert "--disable-cuda-malloc" in cudagraph_trees_refusal()
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    assert cudagraph_trees_refusal() is None
+
+
+@pytest.mark.gpu
+def test_a_real_recording_on_a_gpu():
+    layer = torch.nn.Linear(64, 64, device="cuda")
+    recorded = RecordedFunction(lambda x: (layer(x).relu(),))
+    with torch.inference_mode():
+        for _ in range(5):
+            x = torch.randn(8, 64, device="cuda")
+            torch.testing.assert_close(recorded(layer.weight.data_ptr(), x)[0], layer(x).relu())
+    assert not recorded.failure
+    assert recorded.replayed == 4

@@ -1,0 +1,232 @@
+"""A compiled function: what it counts, when it falls back, how it is cancelled, and what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+import torch
+from paceline.optimizers.compilation import (
+    LIMIT_REACHED,
+    CompilationCancelled,
+    CompilationFailed,
+    CompiledFunction,
+    CompileSettings,
+)
+
+EAGER = CompileSettings(backend="eager")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def scaled(x, options):
+    return (x * options["factor"]).relu()
+
+
+def test_counts_graphs_recompiles_and_calls():
+    compiled = CompiledFunction(scaled, EAGER)
+    for size in (4, 5, 6):
+        x = torch.randn(size, 3)
+        assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
+    state = compiled.state
+    assert (state.graphs, state.recompiles, state.compiled_calls, state.eager_count) == (2, 1, 3, 0)
+    assert state.phase == "ready"
+    assert state.seconds > 0
+    assert compiled.variants_left() == EAGER.recompile_limit - 2
+
+
+def test_two_compilations_of_one_function_count_for_themselves():
+    """torch keeps one list of compiled variants for a function; ours must not use up each other's."""
+    first = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
+    second = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1, dynamic="false"))
+    first(torch.randn(3, 3), {"factor": 1.0})
+    second(torch.randn(4, 3), {"factor": 1.0})
+    assert (first.state.compiled_calls, second.state.compiled_calls) == (1, 1)
+    assert (first.state.recompiles, second.state.recompiles) == (0, 0)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_at_the_limit_what_fits_stays_compiled_and_the_rest_is_counted(fullgraph):
+    settings = CompileSettings(backend="eager", recompile_limit=2, dynamic="false", fullgraph=fullgraph)
+    compiled = CompiledFunction(scaled, settings)
+    for size in (2, 3, 4, 5, 3, 2):
+        x = torch.randn(size, 3)
+        assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
+    assert compiled.state.graphs == 2
+    assert compiled.state.compiled_calls == 4
+    assert compiled.state.eager_calls == {LIMIT_REACHED: 2}
+    assert not compiled.state.fallback
+    assert compiled.variants_left() == 0
+
+
+def test_a_backend_that_fails_is_tried_once_until_something_changes():
+    attempts = []
+
+    def broken(graph, inputs):
+        attempts.append(1)
+        raise RuntimeError("No working C++ compiler found")
+
+    compiled = CompiledFunction(scaled, EAGER, backend=broken)
+    x = torch.randn(2, 2)
+    for _ in range(3):
+        assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
+    assert len(attempts) == 1
+    assert "no C++ compiler" in compiled.state.fallback
+    assert compiled.state.phase == "eager"
+    assert compiled.state.eager_count == 3
+    compiled.retry()
+    compiled(x, {"factor": 2.0})
+    assert len(attempts) == 2
+
+
+def test_a_backend_that_fails_stops_the_run_if_asked_to():
+    def broken(graph, inputs):
+        raise MemoryError("can't allocate memory")
+
+    compiled = CompiledFunction(
+        scaled, CompileSettings(backend="eager", on_error="raise"), name="the network", backend=broken
+    )
+    with pytest.raises(CompilationFailed, match="Compiling the network failed: memory ran out.* Make the image"):
+        compiled(torch.randn(2, 2), {"factor": 2.0})
+
+
+def test_the_functions_own_errors_are_raised_as_they_are():
+    def wrong(x):
+        if x.shape[0] == 3:
+            raise ValueError("three is not allowed")
+        return x + 1
+
+    compiled = CompiledFunction(wrong, EAGER)
+    with pytest.raises(ValueError, match="three is not allowed"):
+        compiled(torch.randn(3))
+    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
+    assert not compiled.state.fallback
+    with pytest.raises(RuntimeError, match="size of tensor"):
+        CompiledFunction(lambda a, b: a + b, EAGER)(torch.zeros(2), torch.zeros(3))
+
+
+def test_running_out_of_memory_while_running_is_for_the_host_to_handle():
+    def runs_out(graph, inputs):
+        calls = []
+
+        def run(*args):
+            calls.append(1)
+            if len(calls) > 1:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return graph(*args)
+
+        return run
+
+    compiled = CompiledFunction(scaled, EAGER, backend=runs_out)
+    compiled(torch.randn(2, 2), {"factor": 2.0})
+    with pytest.raises(torch.OutOfMemoryError):
+        compiled(torch.randn(2, 2), {"factor": 2.0})
+    assert not compiled.state.fallback
+
+
+def test_a_failure_after_a_part_has_run_starts_over_with_the_arguments_as_they_were():
+    """ControlNet's residuals are taken out of their lists while the network runs."""
+    calls = []
+
+    def second_fails(graph, inputs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("no")
+        return graph
+
+    def takes(x, control):
+        x = x + control["input"].pop()
+        torch._dynamo.graph_break()
+        return x + control["input"].pop()
+
+    compiled = CompiledFunction(takes, EAGER, backend=second_fails)
+    assert compiled(torch.zeros(2), {"input": [torch.ones(2), torch.ones(2)]}).tolist() == [2, 2]
+    assert len(calls) == 2
+    assert compiled.state.graph_breaks == 1
+
+
+class Recorder:
+    def __init__(self, cancel_after: float | None = None) -> None:
+        self.seen: list = []
+        self.threads: set[int] = set()
+        self._cancel_after = cancel_after
+        self._since = time.perf_counter()
+
+    def progress(self, progress):
+        self.seen.append(progress)
+        self.threads.add(threading.get_ident())
+
+    def check_cancelled(self):
+        if self._cancel_after is not None and time.perf_counter() - self._since > self._cancel_after:
+            raise KeyboardInterrupt("cancelled by the user")
+
+
+def slow(seconds):
+    def backend(graph, inputs):
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            time.sleep(0.01)
+        return graph
+
+    return backend
+
+
+def test_progress_is_reported_while_compiling_from_another_thread():
+    compiled = CompiledFunction(scaled, EAGER, name="the network", backend=slow(1.5))
+    compiled.observer = observer = Recorder()
+    compiled(torch.randn(2, 2), {"factor": 2.0})
+    assert observer.seen[0].text == "compiling 00:01 · graph 1"
+    assert observer.seen[0].phase == "generating code"
+    assert threading.get_ident() not in observer.threads
+    count = len(observer.seen)
+    compiled(torch.randn(2, 2), {"factor": 2.0})  # nothing is compiled: nobody looks on
+    assert len(observer.seen) == count
+
+
+def test_cancelling_stops_the_compilation_and_is_no_failure():
+    compiled = CompiledFunction(scaled, EAGER, backend=slow(60))
+    compiled.observer = Recorder(cancel_after=0.3)
+    started = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
+        compiled(torch.randn(2, 2), {"factor": 2.0})
+    assert time.perf_counter() - started < 30
+    assert not compiled.state.fallback
+    for _ in range(1000):  # nothing of it may be delivered later
+        time.sleep(0)
+    again = CompiledFunction(scaled, EAGER)
+    x = torch.randn(2, 2)
+    assert torch.equal(again(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
+    assert again.state.graphs == 1
+    assert issubclass(CompilationCancelled, Exception)
+
+
+def test_nothing_is_left_registered_or_alive():
+    from torch._dynamo.callback import callback_handler
+
+    network = torch.nn.Linear(3, 3)
+    alive = weakref.ref(network)
+    compiled = CompiledFunction(network.forward, EAGER)
+    with torch.no_grad():
+        compiled(torch.randn(2, 3))
+    assert compiled.state.graphs == 1
+    assert not callback_handler.start_callbacks
+    assert not callback_handler.end_callbacks
+    del network, compiled
+    gc.collect()
+    assert alive() is None  # torch keeps compiled code for good; it must not keep the network
+
+
+def test_a_call_that_torch_leaves_alone_is_not_called_compiled():
+    compiled = CompiledFunction(scaled, EAGER)
+    with torch.compiler.set_stance("force_eager"):
+        compiled(torch.randn(2, 2), {"factor": 2.0})
+    assert compiled.state.compiled_calls == 0
+    assert "torch did not compile this call" in next(iter(compiled.state.eager_calls))

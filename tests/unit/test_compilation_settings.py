@@ -1,0 +1,68 @@
+"""Settings of a compilation, and what torch is told for them."""
+
+from __future__ import annotations
+
+import pytest
+import torch._inductor.config
+from paceline.optimizers.compilation import CompileSettings, explain, inductor_options
+from paceline.optimizers.errors import InvalidSetting
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"mode": "fastest"}, "mode is 'fastest'. It must be one of: default, reduce-overhead"),
+        ({"dynamic": True}, "dynamic is True"),
+        ({"backend": ""}, "It must be a name"),
+        ({"on_error": "ignore"}, "fallback, raise"),
+        ({"recompile_limit": 0}, "from 1 to 1000"),
+        ({"backend": "eager", "mode": "max-autotune"}, "belongs to the backend inductor"),
+        ({"backend": "eager", "preset": "diffusion-fast"}, "options of the backend inductor"),
+    ],
+)
+def test_what_is_not_allowed_is_said(wrong, sentence):
+    with pytest.raises(InvalidSetting, match=sentence.replace("(", r"\(")):
+        CompileSettings(**wrong)
+
+
+def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it():
+    assert inductor_options(CompileSettings()) == {}
+    options = inductor_options(CompileSettings(mode="max-autotune"))
+    assert options["max_autotune"]
+    assert options["triton.cudagraphs"]
+    without = inductor_options(CompileSettings(mode="max-autotune"), cudagraph_trees=False)
+    assert set(options) - set(without) == {"triton.cudagraphs"}
+
+
+def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
+    before = torch._inductor.config.get_config_copy()
+    options = inductor_options(CompileSettings(preset="diffusion-fast"), int8=True)
+    assert options.items() >= {"conv_1x1_as_mm": True, "epilogue_fusion": False}.items()
+    assert set(options) <= set(before)
+    assert torch._inductor.config.get_config_copy() == before
+    fewer = {name: value for name, value in before.items() if name != "use_mixed_mm"}
+    monkeypatch.setattr(torch._inductor.config, "get_config_copy", lambda: fewer)
+    assert "use_mixed_mm" not in inductor_options(CompileSettings(preset="diffusion-fast"), int8=True)
+
+
+@pytest.mark.parametrize(
+    ("platform", "error", "words"),
+    [
+        ("linux", "No working C++ compiler found in torch._inductor.config.cpp.cxx", ["no C++ compiler", "g++"]),
+        ("win32", "Compiler: cl is not found.", ["no C++ compiler", "Build Tools"]),
+        ("win32", "Cannot find a working triton installation", ["no Triton", "triton-windows"]),
+        ("linux", "CUDA out of memory. Tried to allocate", ["memory ran out", "smaller"]),
+        ("linux", "cudaMallocAsync does not yet support checkPoolLiveAllocations", ["--disable-cuda-malloc"]),
+        ("linux", "something unheard of\nwith a second line", ["RuntimeError: something unheard of)", "log"]),
+    ],
+)
+def test_a_failure_is_explained_with_the_remedy_for_this_system(monkeypatch, platform, error, words):
+    monkeypatch.setattr("sys.platform", platform)
+    try:
+        try:
+            raise RuntimeError(error)
+        except RuntimeError as inner:
+            raise ValueError("backend='inductor' raised") from inner
+    except ValueError as outer:
+        text = " ".join(explain(outer))
+    assert all(word in text for word in words)

@@ -1,0 +1,82 @@
+"""One guard on all weights: what compiled code depends on compiles anew, a LoRA does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.compilation import CompiledFunction, CompileSettings, WeightGuards
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def network():
+    with torch.inference_mode():  # as ComfyUI loads a model
+        return torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).requires_grad_(False)
+
+
+def compiled(network):
+    return CompiledFunction(network.forward, CompileSettings(backend="eager"), weights=WeightGuards(network))
+
+
+def replace(layer, weight):
+    layer.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+
+@torch.inference_mode()
+def check(function, network, x):
+    assert torch.equal(function(x), network(x))
+
+
+def test_weights_that_a_lora_has_changed_are_used_without_compiling(network):
+    function, x = compiled(network), torch.randn(2, 4)
+    check(function, network, x)
+    for layer in (network[0], network[2]):
+        replace(layer, torch.randn(layer.weight.shape))
+        check(function, network, x)
+    with torch.no_grad():
+        network[0].weight.mul_(2)
+    check(function, network, x)
+    assert function.state.graphs == 1
+
+
+@pytest.mark.parametrize("change", ["size", "dtype", "stride", "in place"])
+def test_weights_of_another_kind_are_compiled_for(network, change):
+    function, x = compiled(network), torch.randn(2, 4)
+    check(function, network, x)
+    key = function._weights.key()
+    if change == "size":
+        replace(network[2], torch.randn(5, 4))
+        network[2].bias = torch.nn.Parameter(torch.randn(5), requires_grad=False)
+    elif change == "dtype":
+        network.double()
+        x = x.double()
+    elif change == "stride":
+        replace(network[0], torch.randn(4, 4).T)
+    else:
+        network[2].weight.data = torch.randn(6, 4)
+        network[2].bias.data = torch.randn(6)
+    check(function, network, x)
+    assert function._weights.key() != key
+    assert function.state.graphs == 2
+
+
+def test_a_module_in_place_of_another_is_noticed(network):
+    function, x = compiled(network), torch.randn(2, 4)
+    check(function, network, x)
+    network[2] = torch.nn.Linear(4, 7)
+    check(function, network, x)
+    network[2] = torch.nn.Sequential(torch.nn.Linear(4, 2))
+    check(function, network, x)
+
+
+def test_weights_taken_away_do_no_harm(network):
+    function, x = compiled(network), torch.randn(2, 4)
+    check(function, network, x)
+    network[2].bias = None
+    check(function, network, x)
