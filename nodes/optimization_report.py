@@ -6,6 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io, ui
 
+from ..optimizers.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.report import report_text
 from ..optimizers.hosts.comfyui.unet import require_model
@@ -13,7 +14,7 @@ from .common import CATEGORY
 
 
 class PacelineOptimizationReport(io.ComfyNode):
-    """Say what the optimizations on a model did in its last sampling run."""
+    """Say what the optimizations on a model, VAE or ControlNet did when it was last used."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -23,17 +24,21 @@ class PacelineOptimizationReport(io.ComfyNode):
             display_name="Optimization Report",
             category=CATEGORY,
             description=(
-                "Shows what is attached to the model and what it did when it was last sampled: where it was active, "
-                "tokens before and after, fallbacks and their reasons."
+                "Shows what is attached to the model, VAE or ControlNet and what it did when it was last used: where "
+                "it was active, tokens before and after, graphs compiled, fallbacks and their reasons."
             ),
             search_aliases=["report", "statistics", "is it active", "benchmark"],
             inputs=[
-                io.Model.Input("model", tooltip="The model that goes into the sampler."),
+                io.Model.Input("model", optional=True, tooltip="The model that goes into the sampler."),
                 io.AnyType.Input(
                     "after",
                     optional=True,
                     tooltip="Connect the sampler's latent (or the image made from it), so that the report is written "
                     "after sampling and not before.",
+                ),
+                io.Vae.Input("vae", optional=True, tooltip="The VAE that decodes or encodes."),
+                io.ControlNet.Input(
+                    "control_net", optional=True, tooltip="The ControlNet that goes into the node that applies it."
                 ),
             ],
             outputs=[io.String.Output(display_name="report")],
@@ -47,9 +52,12 @@ class PacelineOptimizationReport(io.ComfyNode):
         return float("nan")
 
     @classmethod
-    def execute(cls, model: Any, after: Any = None) -> io.NodeOutput:
+    def execute(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
         require_host()
-        require_model(model)
-        text = report_text(model)
+        if model is None and vae is None and control_net is None:
+            raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")
+        if model is not None:
+            require_model(model)
+        text = report_text(model, vae, control_net)
         return io.NodeOutput(text, ui=ui.PreviewText(text))

@@ -118,6 +118,25 @@ def tiny_sd15(
     return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
 
 
+def smallest_unet(seed: int = 0, width: int = 32, context: int = 48) -> Any:
+    """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
+
+    Args:
+        seed: of the weights.
+        width: channels; a multiple of 32.
+        context: channels of the text tokens.
+    """
+    import comfy.supported_models
+
+    class Smallest(comfy.supported_models.SD15):
+        unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
+
+    config = SD15_CONFIG | {"model_channels": width, "context_dim": context, "num_res_blocks": [1]}
+    config |= {"channel_mult": [1], "transformer_depth": [1], "transformer_depth_output": [1, 0]}
+    config |= {"transformer_depth_middle": -2}
+    return _patcher(_base_model(Smallest, config, torch.float32, "cpu"), seed)
+
+
 def sdxl_layout(
     width: int = 64,
     seed: int = 0,
@@ -207,9 +226,7 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
         shapes = comfy.cldm.cldm.ControlNet(
             **config, num_heads=8, hint_channels=3, dtype=dtype, device="meta"
         ).state_dict()
-    tensors = random_state_dict(
-        shapes, seed, dtype, lambda name: 0.1 if "zero_convs" in name else unet_gain(name)
-    )
+    tensors = random_state_dict(shapes, seed, dtype, lambda name: 0.1 if "zero_convs" in name else unet_gain(name))
     return _save(tensors, Path(path))
 
 

@@ -21,9 +21,7 @@ def load_pack(name: str = "paceline") -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded
-    spec = importlib.util.spec_from_file_location(
-        name, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
-    )
+    spec = importlib.util.spec_from_file_location(name, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)])
     if spec is None or spec.loader is None:
         raise ImportError(f"{ROOT / '__init__.py'} cannot be loaded.")
     module = importlib.util.module_from_spec(spec)

@@ -269,9 +269,7 @@ class ComfyServer:
                 end_group(process)
                 if "address already in use" in self.log.lower() and not last_attempt:
                     return False
-                raise ServerFailed(
-                    f"ComfyUI ended with status {process.returncode} while starting.\n{self.log_tail()}"
-                )
+                raise ServerFailed(f"ComfyUI ended with status {process.returncode} while starting.\n{self.log_tail()}")
             with contextlib.suppress(urllib.error.URLError, OSError, ValueError):
                 self.system_stats()
                 return True

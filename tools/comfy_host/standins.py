@@ -53,9 +53,7 @@ def _libraries_load(package: str) -> bool:
 def _declare_torchvision_operators() -> None:
     import torch
 
-    missing = [
-        schema for schema in _TORCHVISION_OPERATORS if not hasattr(torch.ops.torchvision, schema.split("(")[0])
-    ]
+    missing = [schema for schema in _TORCHVISION_OPERATORS if not hasattr(torch.ops.torchvision, schema.split("(")[0])]
     if not missing:
         return
     library = torch.library.Library("torchvision", "FRAGMENT")  # noqa: TOR901 (kept below for good)

@@ -1,0 +1,139 @@
+"""Attach techniques to a copy of a CONTROL_NET, and take them off again.
+
+The nodes that apply a ControlNet call ``copy()`` for each use, which makes a new object of ComfyUI's own class. Our
+copy has a class derived from that one, whose ``copy`` passes the techniques on, and whose ``get_control`` lets them in
+(see ``network_calls``). Everything is kept per object: of two ControlNets of one file, in one sampling run or even in
+one chain, each has its own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, cast
+
+from ...errors import UnsupportedModel
+from .network_calls import NetworkCall, NetworkTechnique, count, install
+from .stack import Stack, Technique
+
+_STACK = "paceline_stack"
+_HOME = "paceline_home"
+
+
+class _WithTechniques:
+    """Comes before ComfyUI's ControlNet in the class of a copy that carries techniques."""
+
+    control_model: Any
+    control_model_wrapped: Any
+
+    def get_control(self, *args: Any, **kwargs: Any) -> Any:
+        # The copy keeps its hint from step to step, so the call must be its own and not that of another copy.
+        network, stack = self.control_model, stack_of_controlnet(self)
+        call = NetworkCall(network, self.control_model_wrapped, ("__call__",))
+        try:
+            with call.cleanup:
+                self.control_model = install(stack, call)
+                result = super().get_control(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.control_model = network
+        count(stack, call)
+        return result
+
+    def pre_run(self, *args: Any, **kwargs: Any) -> Any:
+        # All copies of a run begin before the first of them computes, and end after the last: any of them may say so.
+        stack = stack_of_controlnet(self)
+        stack.begin(stack)
+        return super().pre_run(*args, **kwargs)  # type: ignore[misc]
+
+    def cleanup(self) -> None:
+        super().cleanup()  # type: ignore[misc]
+        stack = stack_of_controlnet(self)
+        stack.finish(stack)
+
+    def copy(self) -> Any:
+        return controlnet_with(self, stack_of_controlnet(self))
+
+
+@cache
+def _class_with_techniques(plain: type) -> type:
+    """Return the class of a ControlNet with techniques that otherwise is a ``plain`` one."""
+    return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
+
+
+def _plain_class(control_net: Any) -> Any:
+    """Return the class that ``control_net`` came with."""
+    return next(base for base in type(control_net).__mro__ if not issubclass(base, _WithTechniques))
+
+
+def require_controlnet(control_net: Any) -> None:
+    """Check that ``control_net`` is one of ComfyUI's own, with a network of its own inside.
+
+    Raises:
+        UnsupportedModel: for any other object, by its name and with the reason.
+    """
+    from comfy.controlnet import ControlLora, ControlNet, T2IAdapter
+
+    name = type(control_net).__name__
+    if isinstance(control_net, T2IAdapter):
+        raise UnsupportedModel(
+            f"This CONTROL_NET is a {name}, whose network runs once for an image and not at every step.",
+            "There is nothing to gain; remove the node.",
+        )
+    if isinstance(control_net, ControlLora):
+        raise UnsupportedModel(
+            f"This CONTROL_NET is a {name}, which builds its network anew from the model at each sampling run.",
+            "Use a full ControlNet in its place, or remove the node.",
+        )
+    if name == "QwenFunControlNet":
+        raise UnsupportedModel(
+            f"This CONTROL_NET is a {name}, which runs layers of the diffusion model inside of its own.",
+            "Remove the node for this ControlNet; Compile UNet works beside it.",
+        )
+    if not isinstance(control_net, ControlNet) or getattr(control_net, "control_model", None) is None:
+        raise UnsupportedModel(
+            f"This CONTROL_NET is a {type(control_net).__module__.split('.')[0]} {name}, not one of ComfyUI's own.",
+            "Load it with ComfyUI's Load ControlNet Model.",
+        )
+
+
+def describe_controlnet(control_net: Any) -> str:
+    """Return the class a person would name a CONTROL_NET by, e.g. ``ControlNet (ControlNetFlux)``."""
+    network = getattr(control_net, "control_model", None)
+    return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
+
+
+def stack_of_controlnet(control_net: Any) -> Stack:
+    """Return what this pack has attached to a CONTROL_NET; an empty stack if nothing."""
+    return cast(Stack, getattr(control_net, _STACK, None) or Stack())
+
+
+def controlnet_with(control_net: Any, stack: Stack) -> Any:
+    """Return a copy of a CONTROL_NET that carries ``stack`` and nothing else of ours; the given one stays as it is."""
+    copy = _plain_class(control_net).copy(control_net)
+    if stack.techniques:
+        setattr(copy, _STACK, stack)
+        if hasattr(control_net, _HOME):
+            setattr(copy, _HOME, getattr(control_net, _HOME))
+        copy.__class__ = _class_with_techniques(type(copy))
+    return copy
+
+
+def moved_to(control_net: Any, patcher: Any) -> Any:
+    """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
+    moved = controlnet_with(control_net, stack_of_controlnet(control_net))
+    setattr(moved, _HOME, getattr(control_net, _HOME, control_net.control_model_wrapped))
+    moved.control_model_wrapped, moved.control_model = patcher, patcher.model
+    return moved
+
+
+def attach_to_controlnet(control_net: Any, technique: NetworkTechnique) -> Any:
+    """Return a copy of a CONTROL_NET with ``technique`` added; it replaces one of the same kind."""
+    return controlnet_with(control_net, stack_of_controlnet(control_net).with_technique(technique))
+
+
+def detach_all_from_controlnet(control_net: Any) -> tuple[Any, tuple[Technique, ...]]:
+    """Return a copy of a CONTROL_NET without anything of ours, and what was taken off."""
+    bare = controlnet_with(control_net, Stack())
+    home = getattr(control_net, _HOME, None)
+    if home is not None:
+        bare.control_model_wrapped, bare.control_model = home, home.model
+    return bare, stack_of_controlnet(control_net).techniques

@@ -1,0 +1,75 @@
+"""Compile ControlNet: the technique, and a ControlNet that it can work with."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from ...compilation import CompileSettings
+from .controlnet import moved_to, require_controlnet
+from .network_compile import CompileNetwork
+from .rebase import settle
+from .vae_compile import SECOND_COPY
+
+# What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
+_HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")
+
+
+def compilable(control_net: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a CONTROL_NET that can be compiled, the given one if possible, and in sentences what was done for that.
+
+    Raises:
+        UnsupportedModel: if it is of a kind that cannot be compiled.
+    """
+    require_controlnet(control_net)
+    patcher = control_net.control_model_wrapped
+    if not getattr(patcher, "is_dynamic", bool)():
+        return control_net, ()
+    # Unlike models and VAEs, ControlNets have no way to be loaded again without dynamic VRAM.
+    from comfy.model_patcher import ModelPatcher
+
+    settle(patcher)
+    network = without_handles(patcher.model)
+    classic = ModelPatcher(network, load_device=patcher.load_device, offload_device=patcher.offload_device)
+    return moved_to(control_net, classic), (SECOND_COPY,)
+
+
+def without_handles(network: Any) -> Any:
+    """Return a copy of an unloaded network as it was before dynamic VRAM took it over."""
+    held = [value for module in network.modules() for name, value in vars(module).items() if name in _HANDLES]
+    copied = copy.deepcopy(network, {id(value): None for value in held})
+    for module in copied.modules():
+        attributes = vars(module)
+        if "_pin_state" in attributes:  # was loaded: casting at every call, as its class does or does not
+            attributes.pop("comfy_cast_weights", None)
+        for name in _HANDLES:
+            attributes.pop(name, None)
+    return copied
+
+
+class CompileControlNet(CompileNetwork):
+    """Compile ControlNet on one CONTROL_NET.
+
+    Args:
+        control_net: read for its class only.
+        settings: how to compile.
+        channels_last: whether images are handed over with their channels last in memory.
+        notes: what was done to the ControlNet before, in sentences.
+        node_id: the node to report to.
+
+    Raises:
+        UnsupportedModel: if this ControlNet cannot be compiled.
+    """
+
+    title = "Compile ControlNet"
+
+    def __init__(
+        self,
+        control_net: Any,
+        settings: CompileSettings,
+        channels_last: bool = False,
+        notes: tuple[str, ...] = (),
+        node_id: str | None = None,
+    ) -> None:
+        require_controlnet(control_net)
+        super().__init__(settings, ("__call__",), channels_last, notes, node_id)

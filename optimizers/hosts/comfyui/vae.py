@@ -1,0 +1,133 @@
+"""Attach techniques to a copy of a VAE, and take them off again.
+
+A VAE has no ``clone``: ComfyUI's own nodes use ``copy.copy``, which keeps the class and the attributes. Our copy gets
+a class of its own, derived from the one it had, whose decoding and encoding let the techniques in (see
+``network_calls``), and the immutable :class:`Stack` as an attribute. So both survive copies made by other nodes.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import cache
+from typing import Any, cast
+
+from ...errors import UnsupportedModel
+from .network_calls import NetworkCall, NetworkTechnique, count, install
+from .stack import Stack, Technique
+
+_STACK = "paceline_stack"
+_HOME = "paceline_home"
+_METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")
+
+
+class _WithTechniques:
+    """Comes before ComfyUI's VAE in the class of a copy that carries techniques.
+
+    A call is run by a short-lived copy with the plain class, which sees the stand-in as its network: even two
+    threads that use one VAE at once do not meet.
+    """
+
+    first_stage_model: Any
+    patcher: Any
+
+    def decode(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_techniques("decode", args, kwargs)
+
+    def decode_tiled(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_techniques("decode_tiled", args, kwargs)
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_techniques("encode", args, kwargs)
+
+    def encode_tiled(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_techniques("encode_tiled", args, kwargs)
+
+    def _with_techniques(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stack = stack_of_vae(self)
+        call = NetworkCall(self.first_stage_model, self.patcher, _METHODS)
+        plain = _bare_copy(self)
+        stack.begin(call)
+        try:
+            with call.cleanup:
+                plain.first_stage_model = install(stack, call)
+                return getattr(plain, name)(*args, **kwargs)
+        finally:
+            count(stack, call)
+            stack.finish(call)
+
+
+@cache
+def _class_with_techniques(plain: type) -> type:
+    """Return the class of a VAE with techniques that otherwise is a ``plain`` one."""
+    return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
+
+
+def _bare_copy(vae: Any) -> Any:
+    """Return a copy of ``vae`` that has the class it came with, and nothing of ours."""
+    bare = copy.copy(vae)
+    if isinstance(bare, _WithTechniques):
+        bare.__class__ = next(base for base in type(bare).__mro__ if not issubclass(base, _WithTechniques))
+        del bare.__dict__[_STACK]
+    return bare
+
+
+def require_vae(vae: Any) -> None:
+    """Check that ``vae`` is ComfyUI's own VAE object, with a network inside.
+
+    Raises:
+        UnsupportedModel: for any other object.
+    """
+    from comfy.sd import VAE
+
+    if not isinstance(vae, VAE):
+        raise UnsupportedModel(
+            f"This VAE is a {type(vae).__name__}, not ComfyUI's own VAE object.",
+            "Load it with Load VAE or Load Checkpoint.",
+        )
+    if vae.first_stage_model is None:
+        raise UnsupportedModel(
+            "This VAE is empty: the checkpoint it was loaded from has no VAE inside.",
+            "Load one with Load VAE.",
+        )
+
+
+def describe_vae(vae: Any) -> str:
+    """Return the class a person would name a VAE by, e.g. ``VAE (AutoencoderKL)``."""
+    return f"VAE ({type(vae.first_stage_model).__name__})"
+
+
+def stack_of_vae(vae: Any) -> Stack:
+    """Return what this pack has attached to a VAE; an empty stack if nothing."""
+    return cast(Stack, getattr(vae, _STACK, None) or Stack())
+
+
+def vae_with(vae: Any, stack: Stack) -> Any:
+    """Return a copy of a VAE that carries ``stack`` and nothing else of ours; ``vae`` stays as it is."""
+    bare = _bare_copy(vae)
+    if stack.techniques:
+        setattr(bare, _STACK, stack)
+        bare.__class__ = _class_with_techniques(type(bare))
+    return bare
+
+
+def moved_to(vae: Any, patcher: Any) -> Any:
+    """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off."""
+    moved = copy.copy(vae)
+    home = getattr(vae, _HOME, (vae.patcher,))[0]
+    setattr(moved, _HOME, (home, patcher.model))
+    moved.patcher, moved.first_stage_model = patcher, patcher.model
+    return moved
+
+
+def attach_to_vae(vae: Any, technique: NetworkTechnique) -> Any:
+    """Return a copy of a VAE with ``technique`` added; it replaces one of the same kind."""
+    return vae_with(vae, stack_of_vae(vae).with_technique(technique))
+
+
+def detach_all_from_vae(vae: Any) -> tuple[Any, tuple[Technique, ...]]:
+    """Return a copy of a VAE without anything of ours, and what was taken off."""
+    bare = vae_with(vae, Stack())
+    home, network = bare.__dict__.pop(_HOME, (None, None))
+    if home is not None and bare.first_stage_model is network:  # else another node has moved it since
+        bare.patcher, bare.first_stage_model = home, home.model
+    return bare, stack_of_vae(vae).techniques

@@ -1,0 +1,114 @@
+"""Compile VAE: which VAEs can be compiled, and the technique."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...compilation import CompileSettings
+from ...errors import InvalidSetting, UnsupportedModel
+from .network_compile import CompileNetwork
+from .vae import describe_vae, moved_to, require_vae
+
+_CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
+_TILES = "it cuts its input into tiles itself"
+_BREAKS = "it is full of places that torch.compile cannot trace"
+
+# By the name of the network's class. Found by tracing every VAE class of ComfyUI 0.30, at full size.
+_REFUSED = {
+    "TAEHV": "it shows a progress bar between its layers, and torch.compile cannot trace that",
+    "AudioOobleckVAE": _BREAKS,
+    "MusicDCAE": _BREAKS,
+    "AudioAutoencoder": _BREAKS,
+    "AudioVAE": _BREAKS,
+    "MiniMaxH3AudioVAE": _BREAKS,
+    "PixelspaceConversionVAE": "it has no layers; its images are its latents",
+    "ShapeVAE": "it makes a shape, not an image, and its size depends on the shape",
+    "OctreeGaussianDecoder": "ComfyUI does not decode through the VAE with it",
+}
+
+# These run a part of themselves once for every few frames. The part is compiled: the whole would be unrolled, and
+# compiled for as many minutes as there are frames.
+_BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
+
+
+SECOND_COPY = (
+    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
+    "--disable-dynamic-vram)"
+)
+
+
+def compilable(vae: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return a VAE that can be compiled, ``vae`` itself if possible, and in sentences what was done for that.
+
+    Raises:
+        UnsupportedModel: if this VAE cannot be compiled, or cannot be loaded without dynamic VRAM.
+    """
+    require_compilable(vae)
+    if not getattr(vae.patcher, "is_dynamic", bool)():
+        return vae, ()
+    try:
+        patcher = vae.patcher.clone(disable_dynamic=True)
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedModel(
+            f"{describe_vae(vae)} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it "
+            f"without ({error}).",
+            "Start ComfyUI with --disable-dynamic-vram, or load it with Load VAE or Load Checkpoint.",
+        ) from error
+    return moved_to(vae, patcher), (SECOND_COPY,)
+
+
+def require_compilable(vae: Any) -> None:
+    """Check that a VAE's network is one that torch.compile can do something for.
+
+    Raises:
+        UnsupportedModel: with the name of its class and the reason.
+    """
+    require_vae(vae)
+    network = vae.first_stage_model
+    reason = _REFUSED.get(type(network).__name__)
+    if reason is None and getattr(network, "comfy_has_chunked_io", False):
+        reason = _CHUNKS
+    if reason is None and getattr(vae, "handles_tiling", False):
+        reason = _TILES
+    if reason is not None:
+        raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
+
+
+class CompileVAE(CompileNetwork):
+    """Compile VAE on one VAE.
+
+    Args:
+        vae: read for its class only.
+        settings: how to compile.
+        encoder: whether to compile encoding.
+        decoder: whether to compile decoding.
+        channels_last: whether images are handed over with their channels last in memory.
+        notes: what was done to the VAE before, in sentences.
+        node_id: the node to report to.
+
+    Raises:
+        InvalidSetting: if neither the encoder nor the decoder is to be compiled.
+        UnsupportedModel: if this VAE cannot be compiled.
+    """
+
+    title = "Compile VAE"
+
+    def __init__(
+        self,
+        vae: Any,
+        settings: CompileSettings,
+        encoder: bool = True,
+        decoder: bool = True,
+        channels_last: bool = False,
+        notes: tuple[str, ...] = (),
+        node_id: str | None = None,
+    ) -> None:
+        if not encoder and not decoder:
+            raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
+        require_compilable(vae)
+        methods = ("decode",) * decoder + ("encode",) * encoder
+        super().__init__(settings, methods, channels_last, notes, node_id)
+
+    def parts(self, network: Any, method: str) -> str | None:
+        """Return the part that is run again and again, for networks that work by frames."""
+        return _BY_PARTS.get(type(network).__name__, {}).get(method)

@@ -1,0 +1,21 @@
+"""Hand images to convolutions with their channels last in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+
+def channels_last(value: Any) -> Any:
+    """Return ``value`` in memory order ``[batch, (frames,) height, width, channels]`` if it is an image or a video.
+
+    Only the order in memory changes: shape, values and dtype stay, and so does the caller's own tensor. Convolutions
+    and what follows them keep the order they are given, so converting the input converts all activations. What is no
+    floating point tensor of 4 or 5 dimensions is returned as it is.
+    """
+    if isinstance(value, torch.Tensor) and value.ndim in _FORMATS and value.is_floating_point():
+        return value.contiguous(memory_format=_FORMATS[value.ndim])
+    return value

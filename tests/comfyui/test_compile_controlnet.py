@@ -1,0 +1,249 @@
+"""Compile ControlNet while sampling a real model. The backend ``eager`` traces and guards as any other."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+import torch
+import torch._dynamo
+from comfy_host.checkpoints import SD15_CONFIG
+from comfy_host.weights import fill
+
+SETTINGS = {"backend": "eager", "mode": "default"}
+
+
+def controlnet(seed=0):
+    """Return a CONTROL_NET that fits the studio's model: SD 1.5's class, narrow."""
+    import comfy.cldm.cldm
+    import comfy.controlnet
+    import comfy.model_management
+    import comfy.ops
+
+    without = ("out_channels", "transformer_depth_output")
+    config = {name: value for name, value in SD15_CONFIG.items() if name not in without}
+    network = comfy.cldm.cldm.ControlNet(
+        **{**config, "model_channels": 32, "context_dim": 48},
+        num_heads=4,
+        hint_channels=3,
+        dtype=torch.float32,
+        device="cpu",
+        operations=comfy.ops.disable_weight_init,
+    )
+    fill(network, seed)
+    return comfy.controlnet.ControlNet(network.eval(), load_device=comfy.model_management.get_torch_device())
+
+
+@pytest.fixture
+def control_net(studio):
+    return controlnet()
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled(studio):
+    def run(control_net, **settings):
+        return studio.run("PacelineCompileControlNet", control_net=control_net, **{**SETTINGS, **settings})
+
+    return run
+
+
+@pytest.fixture
+def report(studio):
+    return lambda control_net: studio.run("PacelineOptimizationReport", control_net=control_net)
+
+
+@pytest.fixture
+def sample(studio):
+    """Sample with ControlNets in a row, each applied by ComfyUI's own node; (control_net, strength, end) or one."""
+
+    def run(*control_nets, size=(24, 16), tokens=77, **options):
+        positive, negative = studio.positive, studio.negative
+        if tokens != 77:
+            positive = [[positive[0][0][:, :tokens], positive[0][1]]]
+        hint = torch.rand(1, size[0] * 8, size[1] * 8, 3, generator=torch.Generator().manual_seed(1))
+        for given in control_nets:
+            control_net, strength, end = given if isinstance(given, tuple) else (given, 1.0, 1.0)
+            positive, negative = (
+                import_module("nodes")
+                .ControlNetApplyAdvanced()
+                .apply_controlnet(positive, negative, control_net, hint, strength, 0.0, end)
+            )
+        return studio.sample(studio.model, size=size, positive=positive, negative=negative, **options)
+
+    return run
+
+
+def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled, report, sample, baseline):
+    ours = compiled(control_net)
+    assert "not used yet" in report(ours)
+    expected = sample(control_net, steps=4)
+    assert not torch.equal(expected, sample(steps=4))
+    assert torch.equal(sample(ours, steps=4), expected)
+    assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
+    assert "4 calls compiled, 0 eager" in report(ours)
+    assert "ControlNet (ControlNet) on cpu" in report(ours)
+    assert torch.equal(sample(), baseline)
+
+
+def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sample, studio):
+    network = control_net.control_model
+    attributes = {name: sorted(vars(module)) for name, module in network.named_modules()}
+    expected = sample(control_net)
+    ours = compiled(control_net, channels_last=True)
+    sample(ours)
+    removed = studio.nodes["PacelineRemoveOptimizations"].execute(control_net=ours).result[2]
+    for plain in (control_net, removed, removed.copy()):
+        assert type(plain).__name__ == "ControlNet" and type(plain).__mro__[1].__name__ == "ControlBase"
+        assert plain.control_model is plain.control_model_wrapped.model is network
+        assert torch.equal(sample(plain), expected)
+        assert "No Paceline optimizations are attached to this ControlNet" in report(plain)
+    assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
+
+
+@pytest.mark.parametrize("first", ["compiled", "plain"])
+def test_of_two_copies_in_one_chain_each_keeps_its_own(control_net, compiled, report, sample, first):
+    ours = compiled(control_net)
+    chain = [ours, control_net] if first == "compiled" else [control_net, ours]
+    assert torch.equal(sample(*chain, steps=3), sample(control_net, control_net, steps=3))
+    assert "3 calls compiled, 0 eager" in report(ours)
+    for _ in range(10):
+        assert torch.equal(sample(ours, steps=1), sample(control_net, steps=1))
+    assert "1 calls compiled, 0 eager" in report(ours)
+
+
+def test_both_copies_compiled_in_one_chain_count_together(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    assert torch.equal(sample(ours, (ours, 0.5, 1.0), steps=3), sample(control_net, (control_net, 0.5, 1.0), steps=3))
+    assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
+    assert "6 calls compiled, 0 eager" in report(ours)
+
+
+def test_strength_schedule_and_prompt_compile_nothing_again(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    for strength, end, tokens in ((1.0, 1.0, 77), (0.3, 1.0, 77), (0.3, 0.5, 77), (0.7, 1.0, 77), (1.0, 1.0, 77)):
+        expected = sample((control_net, strength, end), steps=4, tokens=tokens)
+        assert torch.equal(sample((ours, strength, end), steps=4, tokens=tokens), expected)
+        assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
+
+
+def test_a_schedule_that_skips_steps_is_not_a_fallback(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    sample((ours, 1.0, 0.5), steps=4)
+    assert "0 eager" in report(ours)
+    assert "4 calls compiled" not in report(ours)
+
+
+def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    for size in ((16, 16), (24, 24), (24, 16), (16, 32), (16, 16)):
+        torch.testing.assert_close(sample(ours, size=size), sample(control_net, size=size))
+    assert "compiled forward: 2 graphs, 1 recompile" in report(ours)
+    assert "0 eager" in report(ours)
+
+
+def test_a_compiler_that_fails_costs_one_sentence(control_net, compiled, report, sample):
+    @torch._dynamo.register_backend(name="paceline_broken_control")
+    def broken(graph, inputs):
+        raise RuntimeError("the compiler is on strike")
+
+    ours = compiled(control_net, backend="paceline_broken_control")
+    assert torch.equal(sample(ours, steps=3), sample(control_net, steps=3))
+    assert "not compiled: all 3 calls ran as without the node" in report(ours)
+    assert "3 x fallback: torch could not compile it (RuntimeError: the compiler is on strike)" in report(ours)
+    with pytest.raises(Exception, match="Compiling Compile ControlNet failed: .* on strike"):
+        sample(compiled(control_net, backend="paceline_broken_control", on_error="raise"))
+    assert torch.equal(sample(compiled(control_net)), sample(control_net))
+
+
+def test_an_interrupted_run_does_not_spoil_the_next(control_net, compiled, report, sample, studio):
+    ours = compiled(control_net)
+
+    def stop(args):
+        raise KeyboardInterrupt
+
+    model = studio.model
+    studio.model = model.clone()
+    studio.model.set_model_sampler_post_cfg_function(stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sample(ours)
+    finally:
+        studio.model = model
+    sample(ours, steps=3)
+    assert "3 calls compiled, 0 eager" in report(ours)
+
+
+def test_a_copy_for_another_gpu_has_its_own_network_and_stays_compiled(control_net, compiled, report, sample):
+    ours = compiled(control_net)
+    clone = ours.deepclone_multigpu(torch.device("cpu"))
+    assert clone.control_model is not control_net.control_model
+    assert torch.equal(sample(clone, steps=3), sample(control_net, steps=3))
+    assert "3 calls compiled, 0 eager" in report(ours)
+
+
+def test_channels_last_changes_rounding_only(control_net, compiled, sample):
+    ours = compiled(control_net, channels_last=True)
+    torch.testing.assert_close(sample(ours), sample(control_net), rtol=1e-3, atol=1e-3)
+
+
+def test_a_second_node_replaces_the_first(control_net, compiled, report):
+    ours = compiled(compiled(control_net), backend="aot_eager")
+    assert report(ours).count("Compile ControlNet") == 1
+    assert "forward with aot_eager" in report(ours)
+
+
+def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
+    import comfy.controlnet
+
+    class Advanced:
+        def copy(self):
+            return self
+
+    kinds = [
+        (comfy.controlnet.T2IAdapter(None, 3, 8, "bicubic", device="cpu"), "T2IAdapter, whose network runs once"),
+        (comfy.controlnet.ControlLora({}), "ControlLora, which builds its network anew"),
+        (comfy.controlnet.QwenFunControlNet(control_net.control_model), "QwenFunControlNet, which runs layers of the"),
+        (Advanced(), "Advanced, not one of ComfyUI's own. Load it with"),
+    ]
+    for kind, reason in kinds:
+        with pytest.raises(Exception, match=reason):
+            compiled(kind)
+
+
+def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, sample, studio):
+    """There is no dynamic VRAM on a CPU: what it leaves on a patcher and on modules stands for it."""
+
+    class Handle:
+        def __deepcopy__(self, memo):
+            raise RuntimeError("memory of the device must not be copied")
+
+    dynamic = controlnet()
+    expected = sample(control_net)
+    dynamic.control_model.dynamic_vbars = {"cuda:0": Handle()}
+    first = dynamic.control_model.time_embed[0]
+    first._v, first._pin_state, first.comfy_cast_weights = Handle(), {"weights": Handle()}, True
+    dynamic.control_model_wrapped.is_dynamic = lambda: True
+    ours = compiled(dynamic)
+    assert ours.control_model is ours.control_model_wrapped.model is not dynamic.control_model
+    assert not ours.copy().control_model_wrapped.is_dynamic()
+    assert set(vars(ours.control_model.time_embed[0])) == set(vars(control_net.control_model.time_embed[0]))
+    assert torch.equal(sample(ours), expected)
+    assert "a second copy of its weights, without dynamic VRAM" in report(ours)
+    removed = studio.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
+    assert removed.control_model is dynamic.control_model
+    assert removed.control_model_wrapped is dynamic.control_model_wrapped
+
+
+def test_the_compiler_of_torch_itself(control_net, compiled, report, sample):
+    """inductor generates code here, once and for a tiny network; everything else is about tracing."""
+    ours = compiled(control_net, backend="inductor")
+    torch.testing.assert_close(sample(ours), sample(control_net), rtol=1e-3, atol=1e-3)
+    assert "compiled forward: 1 graph" in report(ours)
+    assert "0 eager" in report(ours)

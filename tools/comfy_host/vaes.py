@@ -1,0 +1,124 @@
+"""VAEs with random weights, small, through ComfyUI's own VAE class. Needs ``in_process.bootstrap()``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .checkpoints import taesd_state_dict
+from .weights import random_state_dict
+
+
+def _gain(name: str) -> float:
+    return 0.5 if name.endswith(("conv2.weight", "proj_out.weight", "residual.6.weight")) else 1.0
+
+
+def _random(network: Any, seed: int) -> dict[str, torch.Tensor]:
+    return random_state_dict(network.state_dict(), seed, gain=_gain)
+
+
+def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
+    """Return a VAE with SD's AutoencoderKL, narrow.
+
+    Args:
+        seed: of the weights.
+        width: channels of every level (SD: 128, 256, 512, 512); a multiple of 32.
+        levels: resolutions; the latent is smaller by 2 to the power of ``levels - 1``, which is 8 for ComfyUI's nodes.
+    """
+    import comfy.ldm.models.autoencoder
+    import comfy.sd
+
+    config = {
+        "double_z": True,
+        "z_channels": 4,
+        "resolution": 256,
+        "in_channels": 3,
+        "out_ch": 3,
+        "ch": width,
+        "ch_mult": [1] * levels,
+        "num_res_blocks": 1,
+        "attn_resolutions": [],
+        "dropout": 0.0,
+    }
+    parameters = {"ddconfig": config, "embed_dim": 4}
+    with torch.device("meta"):
+        shapes = comfy.ldm.models.autoencoder.AutoencoderKL(**parameters)
+    return comfy.sd.VAE(sd=_random(shapes, seed), config={"params": parameters}, dtype=torch.float32)
+
+
+def sd15(seed: int = 0, latent_channels: int = 4) -> Any:
+    """Return a VAE of SD 1.5's full size; with 16 latent channels and no quantising convolutions it is Flux's."""
+    import comfy.ldm.models.autoencoder
+    import comfy.sd
+
+    config = {
+        "double_z": True,
+        "z_channels": latent_channels,
+        "resolution": 256,
+        "in_channels": 3,
+        "out_ch": 3,
+        "ch": 128,
+        "ch_mult": [1, 2, 4, 4],
+        "num_res_blocks": 2,
+        "attn_resolutions": [],
+        "dropout": 0.0,
+    }
+    with torch.device("meta"):
+        network = comfy.ldm.models.autoencoder.AutoencoderKL(ddconfig=config, embed_dim=latent_channels)
+    weights = _random(network, seed)
+    if latent_channels == 16:
+        weights = {name: value for name, value in weights.items() if "quant_conv" not in name}
+    return comfy.sd.VAE(sd=weights, dtype=torch.float32)
+
+
+def taesd(seed: int = 0) -> Any:
+    """Return a VAE with a TAESD."""
+    import comfy.sd
+
+    return comfy.sd.VAE(sd=taesd_state_dict(seed), dtype=torch.float32)
+
+
+def wan(seed: int = 0, width: int = 8) -> Any:
+    """Return a VAE with Wan 2.1's (and Qwen-Image's) network, narrow (Wan: 96)."""
+    import comfy.ldm.wan.vae
+    import comfy.sd
+
+    with torch.device("meta"):
+        network = comfy.ldm.wan.vae.WanVAE(
+            dim=width,
+            z_dim=16,
+            dim_mult=[1, 2, 4, 4],
+            num_res_blocks=2,
+            attn_scales=[],
+            temperal_downsample=[False, True, True],
+        )
+    return comfy.sd.VAE(sd=_random(network, seed), dtype=torch.float32)
+
+
+def ltx(seed: int = 0, config: Mapping[str, Any] | None = None) -> Any:
+    """Return a VAE with LTX-Video's network, tiny; it decodes in chunks into a buffer that it is given."""
+    import json
+
+    import comfy.ldm.lightricks.vae.causal_video_autoencoder as lightricks
+    import comfy.sd
+
+    config = config or {
+        "_class_name": "CausalVideoAutoencoder",
+        "dims": 3,
+        "in_channels": 3,
+        "out_channels": 3,
+        "latent_channels": 128,
+        "blocks": [["res_x", 1], ["compress_all", 1], ["res_x", 1]],
+        "scaling_factor": 1.0,
+        "norm_layer": "pixel_norm",
+        "patch_size": 4,
+        "latent_log_var": "uniform",
+        "use_quant_conv": False,
+        "causal_decoder": False,
+    }
+    with torch.device("meta"):
+        network = lightricks.VideoVAE(version=0, config=dict(config))
+    metadata = {"config": json.dumps({"vae": config})}
+    return comfy.sd.VAE(sd=_random(network, seed), metadata=metadata, dtype=torch.float32)
