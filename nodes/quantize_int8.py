@@ -1,0 +1,98 @@
+"""The node Quantize int8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.quantization import quantize
+from ..optimizers.hosts.comfyui.quantization.text import table
+from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
+from .common import CATEGORY, attach_and_announce, node_id
+
+
+class PacelineQuantizeInt8(io.ComfyNode):
+    """Compute the linear layers that gain from it in 8-bit integers."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
+        return io.Schema(
+            node_id="PacelineQuantizeInt8",
+            display_name="Quantize int8",
+            category=CATEGORY,
+            description=(
+                "Computes linear layers in int8: those that are quicker that way on this machine, measured. Their "
+                "weights need half the memory of 16 bits. LoRAs work before and after this node."
+            ),
+            search_aliases=["int8", "w8a8", "torchao", "quantization", "convrot", "low memory"],
+            inputs=[
+                io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
+                io.Combo.Input(
+                    "preset",
+                    options=list(PRESETS),
+                    default="balanced",
+                    tooltip="How much error a layer may have: 1.2 % (quality), 2 % (balanced) or 5 % (speed). Others "
+                    "stay in full precision, as do layers that are not quicker in int8.",
+                ),
+                io.Combo.Input(
+                    "mode",
+                    options=list(MODES),
+                    default="int8",
+                    tooltip="int8: weights and arithmetic, for speed. weight_only: all layers' weights, arithmetic "
+                    "stays in full precision; saves memory, costs a little speed, changes the image less.",
+                ),
+                io.String.Input(
+                    "include",
+                    default="",
+                    advanced=True,
+                    tooltip="Regular expression: layers whose name it matches are quantised even if nothing is gained, "
+                    "whatever their error. The output table lists the names.",
+                ),
+                io.String.Input(
+                    "exclude",
+                    default="",
+                    advanced=True,
+                    tooltip="Regular expression: layers whose name it matches stay in full precision, e.g. attn2|ff",
+                ),
+                io.Combo.Input(
+                    "rotation",
+                    options=list(ROTATIONS),
+                    default="auto",
+                    advanced=True,
+                    tooltip="auto: rotate the inputs (ConvRot) of layers that have too much error otherwise; costs a "
+                    "little of the gain. off: leave such layers in full precision.",
+                ),
+                io.Combo.Input(
+                    "device",
+                    options=list(DEVICES),
+                    default="auto",
+                    advanced=True,
+                    tooltip="Where the weights are quantised, one layer at a time. auto: the GPU where there is one.",
+                ),
+                io.Latent.Input(
+                    "latent",
+                    optional=True,
+                    tooltip="The size you will sample. Which layers gain depends on it. Not connected: the model's own.",
+                ),
+                io.Conditioning.Input(
+                    "conditioning",
+                    optional=True,
+                    tooltip="With a latent: one sampling step shows what each layer is really given, and the layers "
+                    "with outliers are kept. Not connected: random numbers of the usual distribution stand in.",
+                ),
+            ],
+            outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],
+            hidden=[io.Hidden.unique_id],
+        )
+
+    @classmethod
+    def execute(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
+        """Return a clone of ``model`` with int8 layers, and the table of all layers."""
+        require_host()
+        size = None if latent is None else latent["samples"]
+        technique = quantize(model, QuantizationSettings(**settings), node_id(cls), conditioning, size)
+        lines = "\n".join((technique.describe(), *technique.details(), "", table(technique.decisions)))
+        return io.NodeOutput(attach_and_announce(model, technique), lines)

@@ -1,0 +1,59 @@
+"""The node Save int8 Model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..optimizers.activity import Summary
+from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.quantization import save_int8_model
+from ..optimizers.hosts.comfyui.reporting import announce
+from .common import CATEGORY, node_id
+
+
+class PacelineSaveInt8Model(io.ComfyNode):
+    """Write an int8 model to a file that ComfyUI loads without this pack."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs."""
+        return io.Schema(
+            node_id="PacelineSaveInt8Model",
+            display_name="Save int8 Model",
+            category=CATEGORY,
+            description=(
+                "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
+                "Load Diffusion Model reads it, with or without Paceline, and gives the same image."
+            ),
+            search_aliases=["export int8", "ModelSave", "quantized checkpoint"],
+            inputs=[
+                io.Model.Input("model"),
+                io.String.Input(
+                    "filename_prefix",
+                    default="diffusion_models/int8",
+                    tooltip="Folder and name in ComfyUI's output directory. Load Diffusion Model lists what is in its "
+                    "folder diffusion_models.",
+                ),
+            ],
+            outputs=[],
+            hidden=[io.Hidden.unique_id],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
+        """Write the file and show its name."""
+        require_host()
+        import folder_paths
+
+        folder, name, counter, subfolder, _ = folder_paths.get_save_image_path(
+            filename_prefix, folder_paths.get_output_directory()
+        )
+        path = Path(folder) / f"{name}_{counter:05}_.safetensors"
+        save_int8_model(model, path)
+        shown = f"{Path(subfolder) / path.name} ({path.stat().st_size / 1e6:.1f} MB)"
+        announce(node_id(cls), Summary("active", f"saved {shown}"))
+        return io.NodeOutput(ui={"text": (shown,)})

@@ -1,0 +1,78 @@
+"""Read from a MODEL which linear layers could be in int8, and which must not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ....errors import UnsupportedModel
+from ....quantization.layers import Layer
+from ..unet import describe_model, is_unet
+from .linear import is_int8
+
+PREFIX = "diffusion_model."
+
+_EMBEDDING = "it embeds or modulates: little work, much effect"
+_BORDER = "first and last layers stay in full precision"
+
+# (pattern of the name, reason). One list for all families, as their authors share these names.
+_PROTECTED = (
+    (r"(^|\.)(time|label|clip|vector|text|img|cap|t|y|x|context|image|patch|pos)_emb", _EMBEDDING),
+    (r"emb_layers|timestep|time_text|time_proj|time_in\b|vector_in\b|guidance|time_stack.*time_pos", _EMBEDDING),
+    (r"modulation|adaln|(^|[._])mod([._]|$)|scale_shift", _EMBEDDING),
+    (r"(^|\.)(img_in|txt_in|pos_embed|patch_embedding|text_embedding)\b", _BORDER),
+    (r"refiner", "it prepares the text"),
+    (r"^(final_layer|last_layer|head|norm_out|proj_out|out)\b|^input_blocks\.0\.", _BORDER),
+)
+
+
+def protected_because(name: str, unet: bool) -> str:
+    """Return why the layer of this name must stay in floating point, or an empty string."""
+    for pattern, reason in _PROTECTED:
+        if re.search(pattern, name, re.IGNORECASE):
+            return reason
+    # Z-Image and Lumina 2: their first layer has outliers that the others do not.
+    return "the first layer has outliers" if not unet and name.startswith("layers.0.") else ""
+
+
+def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[Layer, Any]]:
+    """Return the linear layers of a MODEL's network with their modules, by name.
+
+    Args:
+        patcher: a MODEL whose weights are those of the file (see ``rebase.original``).
+        tokens: how many rows each layer is given, where that is known.
+
+    Raises:
+        UnsupportedModel: if the network has none, or is quantised in another format already.
+    """
+    unet = is_unet(patcher)
+    found: dict[str, tuple[Layer, Any]] = {}
+    other_formats = set()
+    for name, module in patcher.model.diffusion_model.named_modules():
+        weight = getattr(module, "weight", None)
+        if hasattr(weight, "_layout_cls"):
+            other_formats.add(str(weight._layout_cls))
+        if not isinstance(module, torch.nn.Linear) or weight is None or weight.ndim != 2:
+            continue
+        rows, columns = weight.shape
+        reason = protected_because(name, unet)
+        found[name] = (Layer(name, columns, rows, tokens.get(name), weight.nbytes, reason), module)
+    if other_formats:
+        raise UnsupportedModel(
+            f"This {describe_model(patcher)} comes from a file that is quantised already ({', '.join(other_formats)}).",
+            "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
+        )
+    if not found:
+        raise UnsupportedModel(
+            f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
+            "Remove the node for this model.",
+        )
+    return found
+
+
+def has_int8_layers(patcher: Any) -> bool:
+    """Return whether the file was in ComfyUI's int8 format."""
+    return any(is_int8(module) for module in patcher.model.diffusion_model.modules())

@@ -1,0 +1,93 @@
+"""Write an int8 MODEL to a safetensors file that ComfyUI's own loaders read, with or without this pack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ....errors import UnsupportedModel
+from ....quantization.atomic_file import require_space, sha256, write_atomically
+from ..compat import host_version
+from ..rebase import origin_file
+from ..stack import stack_of
+from ..unet import describe_model, require_model
+from .linear import is_int8
+from .technique import Int8Quantization
+
+
+def save_int8_model(patcher: Any, path: Path) -> dict[str, str]:
+    """Write the network of a MODEL, with its LoRAs in it, and return the file's metadata.
+
+    The tensors and their names are ComfyUI's own (its writer makes them): ``weight`` in int8, ``weight_scale`` and
+    ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle.
+
+    Args:
+        patcher: a MODEL that Quantize int8 made, or from a file in int8.
+        path: the file; it appears when it is complete.
+
+    Raises:
+        UnsupportedModel: if no layer of the MODEL is in int8.
+        NotEnoughSpace: if it would not fit.
+    """
+    import comfy.model_management
+    import comfy.sd
+
+    require_model(patcher)
+    if not any(is_int8(module) for module in patcher.model.diffusion_model.modules()):
+        raise UnsupportedModel(
+            f"This {describe_model(patcher)} has no layers in int8, so there is nothing to save.",
+            "Put Quantize int8 before this node, or save the model with ComfyUI's ModelSave.",
+        )
+    require_space(path.parent, comfy.model_management.module_size(patcher.model.diffusion_model))
+    metadata = _metadata(patcher)
+
+    def write(temporary: Path) -> None:
+        comfy.sd.save_checkpoint(str(temporary), patcher, metadata=metadata, extra_keys=_prediction_keys(patcher))
+
+    write_atomically(path, write)
+    return metadata
+
+
+def _metadata(patcher: Any) -> dict[str, str]:
+    """Return what is written into the file's header: where it comes from and how it was made."""
+    source = origin_file(patcher)
+    technique = stack_of(patcher).find(Int8Quantization.kind)
+    content: dict[str, Any] = {
+        "made_by": "ComfyUI-Paceline, Save int8 Model",
+        "format": 1,
+        "comfyui": host_version(),
+        "torch": torch.__version__,
+        "loras": bool(patcher.patches),
+    }
+    if source is not None:
+        content["source"] = {"file": source.name, "sha256": sha256(source)}
+    if isinstance(technique, Int8Quantization):
+        content["settings"] = {name: str(value) for name, value in vars(technique.settings).items()}
+        content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.verdicts)}
+    return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
+
+
+def _prediction_metadata(patcher: Any) -> dict[str, str]:
+    names = {"EPS": "epsilon", "V_PREDICTION": "v"}
+    name = names.get(patcher.model.model_type.name)
+    return {} if name is None else {"modelspec.predict_key": name}
+
+
+def _prediction_keys(patcher: Any) -> dict[str, torch.Tensor]:
+    """Return the empty tensors by which ComfyUI's loaders know what a network predicts."""
+    import comfy.model_sampling
+
+    sampling = patcher.get_model_object("model_sampling")
+    keys: dict[str, torch.Tensor] = {}
+    if isinstance(sampling, comfy.model_sampling.ModelSamplingContinuousEDM):
+        if isinstance(sampling, comfy.model_sampling.V_PREDICTION):
+            keys["edm_vpred.sigma_max"] = torch.tensor(sampling.sigma_max).float()
+            keys["edm_vpred.sigma_min"] = torch.tensor(sampling.sigma_min).float()
+    elif patcher.model.model_type.name == "V_PREDICTION":
+        keys["v_pred"] = torch.tensor([])
+        if getattr(sampling, "zsnr", False):
+            keys["ztsnr"] = torch.tensor([])
+    return keys

@@ -1,0 +1,77 @@
+"""An int8 linear layer for processors, made of torch's own operators.
+
+Quantising the tokens, ``torch._int_mm`` and scaling its sums are separate passes over memory. Taken a few hundred
+tokens at a time, what one pass writes is still in the cache for the next. Every token's result is the same as in one go,
+and the same as comfy-kitchen's, bit for bit: the operations are the same, in the same order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from .rounding import quantize_rows, rotate
+
+ROWS_PER_THREAD = 256
+"""Tokens per chunk. On an AMX processor 64 was up to 1.4 times slower and 512 no quicker (320 to 10240 channels)."""
+
+
+def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int = 0) -> Tensor:
+    """Return ``x @ (values * scale).T + bias`` with ``x`` quantised for each token.
+
+    Args:
+        x: ``[..., in]`` in floating point.
+        values: int8 ``[out, in]``.
+        scale: float32 ``[out, 1]``, or one number for all.
+        bias: ``[out]`` or None.
+        rotation: size of the groups of input channels to rotate first, or 0.
+    """
+    if torch.compiler.is_compiling():
+        result: Tensor = _as_operator(x, values, scale, bias, rotation)
+        return result
+    return _chunked(x, values, scale, bias, rotation)
+
+
+@lru_cache(maxsize=1)
+def prefers_unsigned() -> bool:
+    """Return whether this processor has VNNI but not AMX, which multiplies signed numbers as quickly."""
+    has = {name: getattr(torch.cpu, f"_is_{name}_supported", lambda: False)() for name in ("vnni", "amx_tile")}
+    return has["vnni"] and not has["amx_tile"]
+
+
+def _chunked(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+    tokens = rotate(x, rotation) if rotation else x
+    tokens = tokens.reshape(-1, tokens.shape[-1])
+    out = tokens.new_empty(len(tokens), len(values))
+    columns, scale = values.t(), scale.reshape(1, -1)
+    # VNNI multiplies unsigned with signed numbers: tokens + 128, and 128 times the sum of each weight row off again.
+    correction = values.sum(1, dtype=torch.int32).mul_(128) if prefers_unsigned() else None
+    rows = ROWS_PER_THREAD * torch.get_num_threads()
+    for start in range(0, len(tokens), rows):
+        quantized, token_scale = quantize_rows(tokens[start : start + rows])
+        if correction is None:
+            sums = torch._int_mm(quantized, columns)
+        else:
+            sums = torch._int_mm(quantized.bitwise_xor_(-128).view(torch.uint8), columns).sub_(correction)
+        part = out[start : start + rows]
+        if out.dtype == torch.float32:
+            torch.mul(token_scale, scale, out=part)
+            part.mul_(sums)
+        else:
+            part.copy_(sums.float().mul_(token_scale * scale))
+        if bias is not None:
+            part.add_(bias)
+    return out.reshape(*x.shape[:-1], len(values))
+
+
+# torch.compile sees one operator that it does not look into: no graph break, the same bits as without it.
+@torch.library.custom_op("paceline::int8_linear", mutates_args=())
+def _as_operator(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+    return _chunked(x, values, scale, bias, rotation)
+
+
+@_as_operator.register_fake
+def _(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+    return x.new_empty(*x.shape[:-1], values.shape[0])

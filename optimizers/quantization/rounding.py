@@ -1,0 +1,78 @@
+"""Scales and rounding: floating point to int8 with one scale for each row, and back.
+
+The arithmetic is that of comfy-kitchen's reference (eager) backend, operation by operation, so that a saved model gives
+the same bits in ComfyUI without this pack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+ROTATION_GROUPS = (16, 64, 256)
+"""Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
+
+_SMALLEST = 1e-30
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """A linear layer's weight.
+
+    Attributes:
+        values: int8 ``[out, in]``.
+        scale: float32 ``[out, 1]``; a weight is about ``values * scale``.
+        rotation: size of the groups of input channels that are rotated before, or 0.
+    """
+
+    values: Tensor
+    scale: Tensor
+    rotation: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory it needs."""
+        return self.values.nbytes + self.scale.nbytes
+
+
+def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return int8 values ``[..., channels]`` and a float32 scale ``[..., 1]`` for each row: symmetric, to nearest."""
+    scale = (x.abs().amax(dim=-1, keepdim=True).float() / 127.0).clamp_(min=_SMALLEST)
+    divisor = scale.to(x.dtype)
+    if x.dtype == torch.float16:  # the smallest scales are zero there
+        divisor = torch.where(divisor == 0, torch.finfo(x.dtype).tiny, divisor)
+    # In 16 bits the scale is rounded, and the largest value can come out as 128.
+    rounded = (x / divisor).round_()
+    return (rounded if x.dtype == torch.float32 else rounded.clamp_(-128.0, 127.0)).to(torch.int8), scale
+
+
+def quantize_weight(weight: Tensor, rotation: int = 0) -> Int8Weight:
+    """Quantise a weight ``[out, in]``, rotated first if ``rotation`` is not 0. Computes in float32."""
+    weight = weight.float()
+    if rotation:
+        weight = rotate(weight, rotation)
+    return Int8Weight(*quantize_rows(weight), rotation)
+
+
+def dequantize_weight(weight: Int8Weight) -> Tensor:
+    """Return the float32 weight ``[out, in]`` that ``weight`` stands for."""
+    restored = weight.values.float() * weight.scale
+    return rotate(restored, weight.rotation) if weight.rotation else restored
+
+
+@lru_cache(maxsize=16)
+def _hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Return the regular, symmetric Hadamard matrix of ConvRot (arXiv 2512.03673), normalised."""
+    base = torch.tensor([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]], device=device, dtype=dtype)
+    matrix = base
+    while len(matrix) < size:
+        matrix = torch.kron(matrix, base)
+    return matrix / size**0.5
+
+
+def rotate(x: Tensor, group: int) -> Tensor:
+    """Rotate each group of ``group`` channels of ``[..., channels]``. Twice is the identity: the matrix is symmetric."""
+    return (x.unflatten(-1, (-1, group)) @ _hadamard(group, x.device, x.dtype)).flatten(-2)
