@@ -1,0 +1,74 @@
+"""Several weights as one: matrices that lie one behind the other in memory *are* the larger matrix of all their rows.
+
+A fused weight is usually a copy, so the model holds its projections twice. Here the weights are moved behind each other
+once, and the fused weight is the same memory seen as one tensor. Nobody else can tell: parameters keep their identity,
+shape, strides and values. What is changed in place (a LoRA, say) is changed in both, because there is only one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+MATRIX_ALIGNMENT, VECTOR_ALIGNMENT = 64, 16
+"""Bytes. Allocators begin tensors on such a boundary, and matrix kernels choose their code by it, so a weight that began
+elsewhere could give other bits than before. A bias is only added."""
+
+
+def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
+    """Return why ``tensors`` ``[rows, ...]`` cannot be one tensor of all their rows, or None if they can."""
+    first = tensors[0]
+    if any(tensor.device != first.device for tensor in tensors):
+        return "its weights are on different devices"
+    if any(tensor.dtype != first.dtype for tensor in tensors):
+        return "its weights have different dtypes"
+    if any(tensor.shape[1:] != first.shape[1:] for tensor in tensors):
+        return "its weights have rows of different lengths"
+    if any(not tensor.is_contiguous() for tensor in tensors):
+        return "its weights are not contiguous"
+    alignment = MATRIX_ALIGNMENT if first.ndim > 1 else VECTOR_ALIGNMENT
+    if any(tensor.numel() * tensor.element_size() % alignment for tensor in tensors[:-1]):
+        return f"its weights do not fill whole blocks of {alignment} bytes"
+    return None
+
+
+def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return one tensor ``[sum of rows, ...]`` that shares its memory with ``tensors``, none of which change in value.
+
+    Where they do not lie behind each other yet, they are copied there and their ``data`` is set to the new place; the
+    old memory is free unless somebody else holds it. Where they do, nothing is copied.
+
+    Args:
+        tensors: contiguous, for which ``refuse_rows`` has no objection.
+    """
+    found = _already_joined(tensors)
+    if found is not None:
+        return found
+    # Tensors made in inference mode cannot be changed in place outside of it, and core does that to parameters.
+    with torch.inference_mode(False), torch.no_grad():
+        joined = torch.cat([tensor.detach() for tensor in tensors])
+        begin = 0
+        for tensor in tensors:
+            tensor.data = joined[begin : begin + tensor.shape[0]]
+            begin += tensor.shape[0]
+    return joined
+
+
+def _already_joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return the tensor of all rows if ``tensors`` lie behind each other in one allocation."""
+    first = tensors[0]
+    storage = first.untyped_storage()
+    end = first.data_ptr()
+    for tensor in tensors:
+        # Two allocations can touch by chance; only one and the same can be looked at through one tensor.
+        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != storage.data_ptr():
+            return None
+        end += tensor.numel() * tensor.element_size()
+    rows = sum(tensor.shape[0] for tensor in tensors)
+    shape = (rows, *first.shape[1:])
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    with torch.inference_mode(False), torch.no_grad():
+        joined = torch.empty(0, dtype=first.dtype, device=first.device)
+        return joined.set_(storage, first.storage_offset(), shape, strides)  # type: ignore[call-overload, no-any-return]

@@ -1,0 +1,286 @@
+"""Fuse QKV on ComfyUI's own models: the same image, no second copy of the weights, and nothing left behind."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process
+from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
+
+ALL, TEXT = "q, k and v in 14", "k and v in 14"
+
+
+@pytest.fixture
+def fuse(studio):
+    return lambda model: studio.run("PacelineFuseQKV", model=model)
+
+
+def memory(model):
+    """Bytes of all weights, each piece of memory once."""
+    tensors = list(model.model.parameters())
+    return sum({t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}.values())
+
+
+def weights(model):
+    return {name: tensor.clone() for name, tensor in model.model.diffusion_model.state_dict().items()}
+
+
+def with_lora(model, strength, part="to_k"):
+    clone = model.clone()
+    key = f"diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.{part}.weight"
+    shape = model.model.state_dict()[key].shape
+    difference = torch.randn(shape, generator=torch.Generator().manual_seed(5)) * 0.1
+    assert clone.add_patches({key: ("diff", (difference,))}, strength) == [key]
+    return clone
+
+
+def test_same_image_same_weights_same_memory(studio, baseline, fuse):
+    before, names, size = weights(studio.model), set(studio.model.model.state_dict()), memory(studio.model)
+    model = fuse(studio.model)
+    torch.testing.assert_close(studio.sample(model), baseline, rtol=1e-5, atol=1e-5)
+    report = studio.report(model)
+    assert ALL in report and TEXT in report and "0 fallbacks" in report
+    assert "q, k and v of 7 attention layers, k and v of 7 attention layers" in report
+    assert memory(studio.model) == size
+    assert set(studio.model.model.state_dict()) == names
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in studio.model.model.diffusion_model.state_dict().items()
+    )
+
+
+def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, fuse):
+    network, before = studio.model.model.diffusion_model, weights(studio.model)
+    attributes = {name: sorted(module.__dict__) for name, module in network.named_modules()}
+    model = fuse(studio.model)
+    images = [studio.sample(which) for _ in range(20) for which in (model, studio.model)]
+    assert all(torch.equal(image, baseline) for image in images[1::2])
+    assert all(torch.equal(image, images[0]) for image in images[::2])
+    assert {name: sorted(module.__dict__) for name, module in network.named_modules()} == attributes
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+
+
+@pytest.mark.parametrize("part", ["to_q", "to_v"])
+def test_lora_strength_can_change_after_the_node(studio, baseline, fuse, part):
+    model = fuse(studio.model)
+    images = {}
+    for strength in (0.5, 1.0, 0.0, 1.0):
+        expected = studio.sample(with_lora(studio.model, strength, part))
+        for chosen in (with_lora(model, strength, part), fuse(with_lora(studio.model, strength, part))):
+            torch.testing.assert_close(studio.sample(chosen), expected, rtol=1e-5, atol=1e-5)
+        images[strength] = expected
+    assert torch.equal(images[0.0], baseline)
+    assert not torch.equal(images[0.5], images[1.0])
+
+
+def test_the_weights_are_let_go_after_the_run(studio, fuse):
+    """What is unloaded must be free: nothing but the parameters may hold their memory between runs."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    model = checkpoints.tiny_sd15(width=32, context=48, seed=3)
+    studio.sample(fuse(model), steps=1)
+    storages = [StorageWeakRef(tensor.untyped_storage()) for tensor in model.model.parameters()]
+    for tensor in model.model.parameters():
+        tensor.data = tensor.data.clone()
+    assert all(storage.expired() for storage in storages)
+
+
+def test_a_second_node_replaces_the_first_and_the_order_does_not_matter(studio, fuse):
+    assert studio.report(fuse(fuse(studio.model))).count("Fuse QKV") == 1
+    one = studio.attention(studio.tome(fuse(studio.model)), "vanilla")
+    two = fuse(studio.tome(studio.attention(studio.model, "vanilla")))
+    assert torch.equal(studio.sample(one), studio.sample(two))
+
+
+@pytest.mark.parametrize(
+    ("settings", "fused"),
+    [
+        ({"method": "merge"}, (ALL, TEXT)),
+        ({"method": "local_merge"}, (ALL, TEXT)),
+        # Keys and values of fewer tokens than the queries: those two together, the queries alone.
+        ({"method": "kv_downsample", "ratio": 0.75}, ("q, k and v in 8", "k and v in 20")),
+        ({"method": "merge", "merge_crossattn": True, "merge_mlp": True}, (ALL, TEXT)),
+    ],
+    ids=["merge", "local_merge", "kv_downsample", "merge everywhere"],
+)
+def test_beside_apply_tome(studio, fuse, settings, fused):
+    model = studio.tome(studio.model, **settings)
+    found = studio.sample(fuse(model))
+    torch.testing.assert_close(found, studio.sample(model), rtol=1e-4, atol=1e-4)
+    report = studio.report(fused_model := fuse(model))
+    assert "not sampled yet" in report  # a new technique, nothing counted so far
+    studio.sample(fused_model)
+    report = studio.report(fused_model)
+    assert all(text in report for text in fused), report
+    assert report.count("0 fallbacks") == 2
+
+
+def test_patches_that_need_separate_projections_are_obeyed_and_counted(studio, fuse):
+    def other_values(q, k, v, extra_options):
+        return q, k, v * 0.5
+
+    patched = studio.model.clone()
+    patched.set_model_attn1_patch(other_values)
+    patched.set_model_attn2_patch(other_values)
+    model = fuse(patched)
+    torch.testing.assert_close(studio.sample(model), studio.sample(patched), rtol=1e-5, atol=1e-5)
+    report = studio.report(model)
+    assert "28 x fallback: another node's patch gives keys and values tokens of their own" in report
+
+
+def test_longer_context_fuses_keys_and_values_only(studio, fuse):
+    """Reference-style nodes append tokens to keys and values, the same to both."""
+
+    def extend(q, k, v, extra_options):
+        longer = torch.cat([k, k[:, :8]], dim=1)
+        return q, longer, longer
+
+    patched = studio.model.clone()
+    patched.set_model_attn1_patch(extend)
+    model = fuse(patched)
+    torch.testing.assert_close(studio.sample(model), studio.sample(patched), rtol=1e-5, atol=1e-5)
+    assert "k and v in 28" in studio.report(model)
+
+
+def test_replaced_attention_gets_its_projections_one_by_one(studio, fuse):
+    """IP-Adapter and its kin replace attention to the text and add tokens of their own."""
+    from comfy.ldm.modules.attention import optimized_attention
+
+    def with_image(q, k, v, extra_options):
+        image = torch.ones_like(k[:, :4])
+        return optimized_attention(q, torch.cat([k, image], 1), torch.cat([v, image], 1), extra_options["n_heads"])
+
+    patched = studio.model.clone()
+    patched.set_model_attn2_replace(with_image, "input", 1)
+    model = fuse(patched)
+    torch.testing.assert_close(studio.sample(model), studio.sample(patched), rtol=1e-5, atol=1e-5)
+    report = studio.report(model)
+    assert ALL in report and "k and v in 12" in report
+    assert "2 x fallback: another node replaces this attention" in report
+
+
+def test_core_nodes_that_patch_attention(studio, core_node, fuse):
+    pag = core_node("comfy_extras.nodes_pag", "PerturbedAttentionGuidance", model=studio.model, scale=3.0)
+    tiling = {"tile_size": 64, "swap_size": 1, "max_depth": 0, "scale_depth": False}
+    tiled = core_node("comfy_extras.nodes_hypertile", "HyperTile", model=studio.model, **tiling)
+    for patched in (pag, tiled):
+        torch.testing.assert_close(studio.sample(fuse(patched)), studio.sample(patched), rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_that_is_only_partly_loaded_is_left_alone(studio, fuse):
+    """ComfyUI applies LoRAs at each use to the weights that did not fit; those change from one use to the next."""
+    model = checkpoints.tiny_sd15(width=32, context=48)
+    studio.sample(model, steps=1)
+    layer = model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0].attn1.to_v
+    layer.weight_function = [lambda weight: weight * 2]
+    fused = fuse(model)
+    found = studio.sample(fused, steps=1)
+    torch.testing.assert_close(found, studio.sample(model, steps=1), rtol=1e-5, atol=1e-5)
+    report = studio.report(fused)
+    assert "q, k and v in 6 and for k and v in 7" in report
+    assert "1 x fallback: a LoRA is applied to its weights at each use" in report
+
+
+def test_streamed_weights_and_foreign_forwards_are_left_alone(studio, fuse):
+    model = checkpoints.tiny_sd15(width=32, context=48)
+    block = model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0]
+    plain = block.attn1.to_q.forward
+    block.attn1.to_q.forward = lambda x: plain(x) * 2  # a LoRA in bypass mode does this
+    fused = fuse(model)
+    torch.testing.assert_close(studio.sample(fused, steps=1), studio.sample(model, steps=1), rtol=1e-5, atol=1e-5)
+    assert "1 x fallback: another node has changed how its projections compute" in studio.report(fused)
+    assert "forward" in block.attn1.to_q.__dict__
+
+
+def test_a_model_in_16_bit_weights_computes_as_it_does_alone(studio, fuse):
+    """Half-precision weights on a CPU: ComfyUI casts them at each use."""
+    import comfy.model_management
+    import comfy.model_patcher
+    import comfy.supported_models
+
+    config = comfy.supported_models.SD15(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48})
+    config.unet_config |= {"num_heads": 4, "num_head_channels": -1}
+    config.set_inference_dtype(torch.float16, torch.float32)
+    base = config.get_model({}, "", device=torch.device("cpu")).eval()
+    source = studio.model.model.diffusion_model.state_dict()
+    base.diffusion_model.load_state_dict({name: tensor.half() for name, tensor in source.items()})
+    device = comfy.model_management.get_torch_device()
+    model = comfy.model_patcher.CoreModelPatcher(base, device, device)
+    torch.testing.assert_close(studio.sample(fuse(model)), studio.sample(model), rtol=1e-5, atol=1e-5)
+
+
+def test_saving_the_model_gives_the_same_file(studio, fuse, tmp_path):
+    import comfy.utils
+
+    model = fuse(with_lora(studio.model, 1.0))
+    studio.sample(model)
+    state = {name: tensor for name, tensor in model.model.diffusion_model.state_dict().items()}
+    comfy.utils.save_torch_file(state, str(tmp_path / "model.safetensors"))
+    loaded = comfy.utils.load_torch_file(str(tmp_path / "model.safetensors"))
+    assert loaded.keys() == state.keys()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
+    size = sum(tensor.nbytes for tensor in state.values())
+    assert (tmp_path / "model.safetensors").stat().st_size < size * 1.05 + 100_000
+
+
+def test_inside_of_a_compiled_network_it_is_one_graph(studio, baseline, fuse):
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    model = fuse(studio.model)
+    compiled = model.clone()
+    set_torch_compile_wrapper(model=compiled, backend="eager", fullgraph=True)
+    expected = studio.sample(model, steps=4)
+    for _ in range(2):
+        assert torch.equal(studio.sample(compiled, steps=4), expected)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert "q, k and v in 28 and for k and v in 28 attention calls; 0 fallbacks" in studio.report(model)
+    torch._dynamo.reset()
+
+
+def _ltx():
+    settings = {"num_layers": 2, "num_attention_heads": 2, "attention_head_dim": 16, "caption_channels": 24,
+                "cross_attention_dim": 32, "in_channels": 128, "image_model": "ltxv"}  # fmt: skip
+    import comfy.supported_models
+
+    return checkpoints._patcher(
+        checkpoints._base_model(comfy.supported_models.LTXV, settings, torch.float32, "cpu"), seed=0
+    )
+
+
+SERVED = {
+    "qwen_image": "q, k and v in 4 attention calls",
+    "wan": "q, k and v in 2 and for k and v in 2 attention calls",
+    "wan_i2v": "q, k and v in 2 and for k and v in 4 attention calls",
+    "wan_vace": "q, k and v in 3 and for k and v in 3 attention calls",
+    "wan_camera": "q, k and v in 2 and for k and v in 2 attention calls",
+    "ltx": "q, k and v in 2 and for k and v in 2 attention calls",
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_transformers(studio, fuse, name):
+    if name == "ltx":
+        model, image = _ltx(), torch.zeros(1, 128, 2, 4, 6)
+        text = [[torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1)), {"frame_rate": 25}]]
+    else:
+        model, image, text = build(name), latent(name), conditioning(name)
+
+    def sample(chosen):
+        return in_process.sample(chosen, text, text, image, steps=1, seed=7, cfg=1.0, scheduler="simple")
+
+    before, size = sample(model), memory(model)
+    assert before.isfinite().all()
+    fused = fuse(model)
+    torch.testing.assert_close(sample(fused), before, rtol=1e-5, atol=1e-5)
+    report = studio.report(fused)
+    assert SERVED[name] in report and "0 fallbacks" in report
+    assert memory(model) == size
+    assert torch.equal(sample(model), before)
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSFORMERS if name not in SERVED])
+def test_families_that_are_fused_by_design_are_named_as_such(fuse, name):
+    with pytest.raises(Exception, match=r"computes them together already \(layer .*qkv\)"):
+        fuse(build(name))
