@@ -1,0 +1,147 @@
+"""Write RESULTS.md from the files in results/: the same files give the same bytes.
+
+    python benchmarks/render_results.py
+
+With ``--check`` nothing is written, and it fails if the page is not up to date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parent
+RESULTS = FOLDER / "results"
+PAGE = FOLDER / "RESULTS.md"
+
+_START = """# Results
+
+Written by `python benchmarks/render_results.py` from the files in `results/`; do not edit. Each table has the machine,
+the versions and the command beside it. Times are medians over rounds in which all variants took turns, with the
+shortest and the longest; *speed-up* is the median of the rounds' own ratios to the baseline.
+"""
+
+_VERSIONS = ("python", "torch", "comfyui", "tomesd", "diffusers", "torchao", "triton")
+# Shown in another column, or not by itself.
+_ABSORBED = ("name", "work", "quality", "seconds_min", "seconds_max", "rounds")
+_TITLES = {"seconds_median": "time", "cpu_seconds_median": "processor time", "speedup": "speed-up",
+           "peak_memory_bytes": "peak memory", "roof_share": "of the roof"}  # fmt: skip
+
+Row = dict[str, Any]
+
+
+def page(folder: Path = RESULTS) -> str:
+    """Return the whole page for the files in a folder."""
+    files = sorted(folder.glob("*.json"))
+    contents = [f"- [{_title(path)}](#{path.stem.replace('_', '-')})" for path in files]
+    return "\n".join([_START, *contents, "", *(section(path) for path in files)]).rstrip() + "\n"
+
+
+def section(path: Path) -> str:
+    """Return the part of the page for one file."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    lines = [f"## {_title(path)}", "", _hardware(content["hardware"]), "", _versions(content), "",
+             f"    {content['command']}", "", f"Baseline: {content['baseline']}.", ""]  # fmt: skip
+    for name, note in (content.get("notes") or {}).items():
+        lines.append(f"- *{name.replace('_', ' ')}*: {note}")
+    lines += [""] if content.get("notes") else []
+    picture = path.with_suffix(".png")
+    if picture.exists():
+        lines += [f"![{_title(path)}](results/{picture.name})", ""]
+    for work, rows in _by_work(content["rows"]).items():
+        lines += [f"**{work}**", "", *table(rows), ""]
+    return "\n".join(lines)
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Return the lines of a Markdown table with a column for whatever these rows have."""
+    flat = [{**row, **(row.get("quality") or {})} for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row if name not in _ABSORBED))
+    columns = [name for name in names if any(row.get(name) is not None for row in flat)]
+    head = ["variant", *(_TITLES.get(name, name.replace("_", " ")) for name in columns)]
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * len(columns)]
+    for row in flat:
+        cells = [str(row["name"]), *(_cell(name, row) for name in columns)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(name: str, row: Row) -> str:
+    value = row.get(name)
+    if value is None:
+        return ""
+    return _FORMATS[name](row) if name in _FORMATS else _plain(value)
+
+
+def _time(row: Row) -> str:
+    shortest, longest = row.get("seconds_min"), row.get("seconds_max")
+    text = _seconds(row["seconds_median"])
+    return text if shortest is None or longest is None else f"{text} ({_seconds(shortest)} to {_seconds(longest)})"
+
+
+_FORMATS: dict[str, Callable[[Row], str]] = {
+    "seconds_median": _time,
+    "cpu_seconds_median": lambda row: _seconds(row["cpu_seconds_median"]),
+    "speedup": lambda row: f"{row['speedup']:.2f}x",
+    "peak_memory_bytes": lambda row: f"{row['peak_memory_bytes'] / 2**20:.1f} MiB",
+    "roof_share": lambda row: f"{row['roof_share']:.0%}",
+}
+
+
+def _seconds(value: float) -> str:
+    """Return seconds or milliseconds with about three digits."""
+    if value >= 1:
+        return f"{value:.2f} s"
+    milliseconds = 1000 * value
+    digits = 3 if milliseconds < 1 else 2 if milliseconds < 10 else 1 if milliseconds < 100 else 0
+    return f"{milliseconds:.{digits}f} ms"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return str(value)
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _by_work(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    parts: dict[str, list[Row]] = {}
+    for row in rows:
+        parts.setdefault(str(row.get("work", "")), []).append(row)
+    return parts
+
+
+def _title(path: Path) -> str:
+    return path.stem.replace("_", " ")
+
+
+def _hardware(hardware: dict[str, Any]) -> str:
+    cores, threads = hardware["cpu_cores"], hardware["torch_threads"]
+    used = f"{cores} core{'s' if cores != 1 else ''}, {threads} thread{'s' if threads != 1 else ''} for torch"
+    return f"Hardware: {hardware.get('gpu') or 'no GPU'}; {hardware['cpu']}, {used}."
+
+
+def _versions(content: dict[str, Any]) -> str:
+    found = content["versions"]
+    known = ", ".join(f"{name} {found[name]}" for name in _VERSIONS if found.get(name))
+    return f"Versions: {known}; {found['platform']}. Commit {content['commit']}, {content['date'][:10]}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is not up to date")
+    options = parser.parse_args()
+    text = page()
+    if options.check:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+            sys.exit("benchmarks/RESULTS.md is not up to date: run python benchmarks/render_results.py")
+        return
+    PAGE.write_text(text, encoding="utf-8", newline="\n")
+    print(f"{PAGE}: {len(text.splitlines())} lines from {len(list(RESULTS.glob('*.json')))} files")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""The node Compare Models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from comfy_api.latest import io
+
+from ..optimizers.activity import Summary
+from ..optimizers.errors import InvalidSetting
+from ..optimizers.hosts.comfyui import comparison
+from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.measurement import comparison_sheet
+from .common import CATEGORY, node_id
+
+_BADGES = {"faster": "active", "slower": "partly", "no_gain": "partly", "no_effect": "inactive", "unknown": "active"}
+
+
+class PacelineCompareModels(io.ComfyNode):
+    """Measure what an optimisation brings and what it costs."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs."""
+        return io.Schema(
+            node_id="PacelineCompareModels",
+            display_name="Compare Models",
+            category=CATEGORY,
+            description=(
+                "Samples with both models in turn, from the same seed, and shows how much faster the optimised one is, "
+                "how much memory it needs, how far its image is from the baseline's, and what chance alone would do."
+            ),
+            search_aliases=["benchmark", "speed", "quality", "psnr", "ssim", "lpips", "difference", "measure"],
+            inputs=[
+                io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),
+                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
+                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
+                io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
+                io.Model.Input(
+                    "model_optimized",
+                    optional=True,
+                    tooltip="The same model behind the nodes to be judged. Leave it empty to compare two VAEs only.",
+                ),
+                io.Vae.Input(
+                    "vae",
+                    optional=True,
+                    tooltip="Decodes the images that are compared. Without it, rough previews of the latent are.",
+                ),
+                io.Vae.Input(
+                    "vae_optimized",
+                    optional=True,
+                    tooltip="The same VAE behind the nodes to be judged: its decoding is timed too.",
+                ),
+                io.Int.Input(
+                    "seed",
+                    default=0,
+                    min=0,
+                    max=0xFFFFFFFFFFFFFFFF - 100,
+                    control_after_generate=io.ControlAfterGenerate.fixed,
+                    tooltip="Seed of both sides. The next one gives the 'other seed' that differences are held to.",
+                ),
+                io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
+                io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
+                io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
+                io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
+                io.Float.Input(
+                    "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
+                ),
+                io.Int.Input(
+                    "runs",
+                    default=3,
+                    min=1,
+                    max=20,
+                    tooltip="Timed runs of each side, in turn. More take longer and make the speed-up surer; with 1 "
+                    "there is no telling a gain from chance.",
+                ),
+                io.Int.Input(
+                    "warmup_runs",
+                    default=1,
+                    min=0,
+                    max=20,
+                    advanced=True,
+                    tooltip="Runs of each side before, not timed: loading and compiling happen here.",
+                ),
+                io.Boolean.Input(
+                    "fp32_reference",
+                    default=False,
+                    advanced=True,
+                    tooltip="Also draw the baseline in fp32 once, to see what rounding alone does to the image. Slow, "
+                    "and needs more memory.",
+                ),
+                io.String.Input(
+                    "filename_prefix",
+                    default="paceline/compare",
+                    advanced=True,
+                    tooltip="Where in ComfyUI's output folder the images and the numbers (JSON) are saved.",
+                ),
+            ],
+            outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
+            hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        model_baseline: Any,
+        positive: Any,
+        negative: Any,
+        latent_image: dict[str, Any],
+        filename_prefix: str,
+        runs: int = 3,
+        warmup_runs: int = 1,
+        fp32_reference: bool = False,
+        model_optimized: Any = None,
+        vae: Any = None,
+        vae_optimized: Any = None,
+        **sampler: Any,
+    ) -> io.NodeOutput:
+        """Run the comparison, save it, and show it at the node."""
+        require_host()
+        if model_optimized is None and vae_optimized is None:
+            raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
+        comparison.find_place(filename_prefix)  # a bad one should not be found after all the work
+        node = node_id(cls)
+        found = comparison.compare(
+            comparison.Variant("baseline", model_baseline, vae),
+            comparison.Variant("optimised", model_optimized or model_baseline, vae_optimized or vae),
+            comparison.SamplingJob(positive, negative, latent_image, **sampler),
+            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
+            say=lambda text: announce(node, Summary("waiting", text)),
+        )
+        lines = comparison.summary_lines(found)
+        sheet = comparison_sheet(found.pictures["baseline"], found.pictures["optimized"], found.verdict.text, lines)
+        numbers = {**comparison.record(found), "surroundings": comparison.surroundings(model_baseline)}
+        hidden = cls.hidden
+        workflow = {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
+        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow)
+        announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, tuple(lines)))
+        summary = "\n".join([found.verdict.text, *lines])
+        shown = {key: value for key, value in numbers.items() if key not in ("runs", "reports")} | {"files": files}
+        payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
+        image = torch.from_numpy(np.array(sheet)).float()[None] / 255.0
+        return io.NodeOutput(image, summary, ui=payload)

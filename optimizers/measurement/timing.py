@@ -1,0 +1,66 @@
+"""Who runs when, and what can be said about a speed-up from a few rounds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+SMALLEST_EFFECT = 0.01
+"""Less than one percent is not called a difference, however sure it is."""
+
+# Student's t for 95 % on both sides, by degrees of freedom 1 to 19 (the last one serves for more).
+_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+      2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Speedup:
+    """How many times faster one variant is than the other.
+
+    Attributes:
+        ratio: median over rounds of baseline time / optimised time.
+        low: lower end of the 95 % confidence interval of the rounds' (geometric) mean ratio.
+        high: its upper end.
+        rounds: number of rounds; with one there is no interval, and ``low`` and ``high`` are 0 and infinite.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def faster(self) -> bool:
+        """Whether the whole interval is on the fast side."""
+        return self.low > 1 and self.ratio > 1 + SMALLEST_EFFECT
+
+    @property
+    def slower(self) -> bool:
+        """Whether the whole interval is on the slow side."""
+        return self.high < 1 and self.ratio < 1 / (1 + SMALLEST_EFFECT)
+
+
+def interleaved(variants: Sequence[T], round_number: int) -> list[T]:
+    """Return the variants in this round's order: every other round backwards, so that nobody always goes last."""
+    return list(variants) if round_number % 2 == 0 else list(reversed(variants))
+
+
+def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Speedup:
+    """Return the speed-up from the seconds of each round; both have one value for each round.
+
+    The interval is Student's, on the logarithms of the rounds' own ratios: the two runs of a round share the
+    machine's mood, so their ratio varies less than their times.
+    """
+    ratios = [before / after for before, after in zip(baseline, optimized, strict=True)]
+    middle, rounds = statistics.median(ratios), len(ratios)
+    if rounds < 2:
+        return Speedup(middle, 0.0, math.inf, rounds)
+    logarithms = [math.log(ratio) for ratio in ratios]
+    mean = statistics.fmean(logarithms)
+    margin = _T[min(rounds - 1, len(_T)) - 1] * statistics.stdev(logarithms) / math.sqrt(rounds)
+    return Speedup(middle, math.exp(mean - margin), math.exp(mean + margin), rounds)

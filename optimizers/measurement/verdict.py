@@ -1,0 +1,126 @@
+"""What the numbers of a comparison mean, in words.
+
+No number is judged alone. A time counts as shorter only where the rounds agree; a difference between pictures is
+measured against what a change of the seed does to the same picture, and what the baseline does from run to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .quality import Distance
+from .timing import Speedup
+
+TOO_FAR = 0.5
+"""Share of a seed change from which on a difference is not called the price of speed any more."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured.
+
+    Attributes:
+        speedup: of the optimised side.
+        difference: between the optimised and the baseline's pictures, from the same seed.
+        same_bits: whether what was compared was equal bit for bit, beyond the 8 bits of a picture.
+        seed: between the baseline's pictures and its own from another seed.
+        repeat: the largest between the baseline's pictures and its own from the same seed; None if it ran once.
+        precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
+        broken: what is wrong with the optimised result, if it is no picture at all.
+    """
+
+    speedup: Speedup
+    difference: Distance
+    same_bits: bool
+    seed: Distance
+    repeat: Distance | None = None
+    precision: Distance | None = None
+    broken: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A judgement.
+
+    Attributes:
+        state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
+            ``unknown`` (one run), ``suspicious`` (another picture altogether), ``broken`` (no picture).
+        text: one line.
+        seed_share: the difference as a share of a seed change; None if the seed changes nothing.
+        measure: what that share is of, ``LPIPS`` or ``RMSE``.
+    """
+
+    state: str
+    text: str
+    seed_share: float | None
+    measure: str
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """Say what the evidence means."""
+    share, measure = _share(evidence.difference, evidence.seed)
+    too_far = share is not None and share > TOO_FAR and not _within_repeat(evidence)
+    speed = _speed_words(evidence.speedup)
+    picture = _picture_words(evidence, share)
+    if evidence.broken:
+        return Verdict("broken", f"{evidence.broken}: something is wrong.", share, measure)
+    if too_far:
+        text = f"Difference is larger than half a seed change ({share:.2f}): something is wrong. {_start(speed)}."
+        return Verdict("suspicious", text, share, measure)
+    if evidence.speedup.rounds < 2:
+        return Verdict("unknown", f"{_start(speed)}; {picture}.", share, measure)
+    if evidence.speedup.faster:
+        return Verdict("faster", f"{speed}; {picture}.", share, measure)
+    if evidence.speedup.slower:
+        return Verdict("slower", f"{speed}; {picture}.", share, measure)
+    if evidence.same_bits:
+        text = "No measurable difference in time and image: the optimised model does what the baseline does."
+        return Verdict("no_effect", text, share, measure)
+    return Verdict("no_gain", f"{_start(speed)}; {picture}.", share, measure)
+
+
+def fraction(share: float) -> str:
+    """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4."""
+    if share < 0.01:
+        return "less than 1/100"
+    return f"1/{round(1 / share)}" if share <= 0.35 else f"{share:.1g}"
+
+
+def _share(difference: Distance, whole: Distance) -> tuple[float | None, str]:
+    """Return one distance as a share of the other, by LPIPS where both have it."""
+    if difference.lpips is not None and whole.lpips:
+        return difference.lpips / whole.lpips, "LPIPS"
+    return (difference.rmse / whole.rmse if whole.rmse else None), "RMSE"
+
+
+def _within_repeat(evidence: Evidence) -> bool:
+    return evidence.repeat is not None and 0 < evidence.difference.rmse <= evidence.repeat.rmse
+
+
+def _speed_words(speedup: Speedup) -> str:
+    if speedup.rounds < 2:
+        return f"{speedup.ratio:.2f}x in a single run, which cannot tell a gain from chance"
+    if speedup.faster:
+        return f"{speedup.ratio:.2f}x faster ({speedup.low:.2f} to {speedup.high:.2f})"
+    if speedup.slower:
+        return f"{1 / speedup.ratio:.2f}x slower ({1 / speedup.high:.2f} to {1 / speedup.low:.2f})"
+    return f"no measurable difference in time (between {speedup.low:.2f}x and {speedup.high:.2f}x)"
+
+
+def _picture_words(evidence: Evidence, share: float | None) -> str:
+    if evidence.same_bits:
+        return "the image is the same bit for bit"
+    if evidence.difference.rmse == 0:
+        return "the pictures are the same in all of their 8 bits"
+    if _within_repeat(evidence):
+        return "difference is no larger than the baseline's own from run to run"
+    if share is None:
+        return f"difference {evidence.difference}; another seed changes nothing here, so there is nothing to hold it to"
+    text = f"difference is {fraction(share)} of a seed change"
+    if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
+        text += ", and smaller than what rounding does to the baseline"
+    return text
+
+
+def _start(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,334 @@
+"""Compare Models in a real ComfyUI: a real no-op, a real bug and a real optimisation are told apart.
+
+Time is counted in model calls, so that nothing here depends on how fast the machine is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from itertools import count
+from typing import Any
+
+import lpips_weights
+import numpy as np
+import pytest
+import torch
+from comfy_host import checkpoints
+from comfy_host.paths import ROOT
+from paceline.optimizers.errors import InvalidSetting
+from PIL import Image
+from skimage.metrics import structural_similarity
+
+
+class Work:
+    """A clock that only moves when a model is called: by one second for each call, unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def watch(self, model: Any, seconds: float = 1.0) -> Any:
+        """Return a clone of a model whose calls take so long."""
+
+        def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
+            self.seconds += seconds
+            return apply(arguments["input"], arguments["timestep"], **arguments["c"])
+
+        clone = model.clone()
+        clone.set_model_unet_function_wrapper(wrapper)
+        return clone
+
+
+class Emoji:
+    """The demo's trained model, and comparisons with it."""
+
+    def __init__(self, studio: Any) -> None:
+        path = ROOT / "demo" / "emoji_nodes" / "model.py"
+        spec = importlib.util.spec_from_file_location("emoji_model", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.studio = studio
+        self.model, encode = module.load()
+        self.positive, self.negative = encode("red apple"), encode("")
+        self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
+
+    def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
+        from paceline.optimizers.hosts.comfyui import comparison
+
+        latent = options.pop("latent", self.latent)
+        seed, clock, say = options.pop("seed", 42), options.pop("clock", None) or Work(), options.pop("say", str)
+        steps = options.pop("steps", 8)
+        job = comparison.SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
+        sides = [
+            comparison.Variant(title, *side) if isinstance(side, tuple) else comparison.Variant(title, side)
+            for title, side in (("baseline", baseline), ("optimised", optimized))
+        ]
+        settings = comparison.ComparisonSettings(**options)
+        with torch.inference_mode():
+            return comparison.compare(*sides, job, settings, say, clock)
+
+
+@pytest.fixture(scope="module")
+def emoji(studio) -> Emoji:
+    return Emoji(studio)
+
+
+@pytest.fixture
+def output_folder(tmp_path):
+    import folder_paths
+
+    before = folder_paths.get_output_directory()
+    folder_paths.set_output_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_output_directory(before)
+
+
+@pytest.fixture
+def with_lpips(monkeypatch):
+    try:
+        monkeypatch.syspath_prepend(str(lpips_weights.folder()))
+    except lpips_weights.LpipsMissing as missing:
+        pytest.skip(str(missing))
+
+
+def with_noise_in_the_middle(model: Any) -> Any:
+    """A broken optimisation: the middle block's output is replaced by noise."""
+    clone = model.clone()
+
+    def replace(output: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        return torch.randn(output.shape, generator=torch.Generator().manual_seed(1)) * 8 * output.std()
+
+    clone.set_model_attn2_output_patch(replace)
+    return clone
+
+
+def test_a_no_op_is_called_out(emoji):
+    work = Work()
+    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)
+    assert found.verdict.state == "no_effect"
+    assert found.verdict.text.startswith("No measurable difference in time and image")
+    assert found.evidence.speedup.ratio == 1.0
+    assert found.unit == "step"
+    # One second for the guided pair of predictions; cfg 2 runs them as one batch.
+    assert [run.step_seconds for run in found.baseline] == [1.0] * 3
+    assert [run.sampling_seconds for run in found.optimized] == [8.0] * 3
+
+
+@pytest.mark.parametrize("perception", [False, True])
+def test_a_broken_optimisation_is_called_out(emoji, perception, request):
+    if perception:
+        request.getfixturevalue("with_lpips")
+    work = Work()
+    bad = work.watch(with_noise_in_the_middle(emoji.model), seconds=0.5)
+    found = emoji.compare(work.watch(emoji.model), bad, clock=work)
+    assert found.verdict.state == "suspicious"
+    assert "larger than half a seed change" in found.verdict.text
+    assert "something is wrong" in found.verdict.text
+    assert found.verdict.measure == ("LPIPS" if perception else "RMSE")
+    assert any(note.startswith("LPIPS: not installed (pip install") for note in found.notes) != perception
+
+
+def test_a_real_optimisation_has_its_speed_its_price_and_its_activity(emoji):
+    work = Work()
+    tome = emoji.studio.tome(emoji.model, ratio=0.25)
+    found = emoji.compare(work.watch(emoji.model, seconds=1.25), work.watch(tome), clock=work)
+    assert found.verdict.state == "faster"
+    assert found.evidence.speedup.ratio == pytest.approx(1.25)
+    assert 0.0 < found.verdict.seed_share < 0.5
+    assert "1.25x faster" in found.verdict.text
+    assert "of a seed change" in found.verdict.text
+    assert found.activity["Apply ToMe"].text.startswith("active in 3 of 10 self-attention blocks")
+    assert "Apply ToMe" in found.reports["optimized"]
+    assert "No Paceline optimizations" in found.reports["baseline"]
+    assert found.evidence.repeat.rmse == 0.0
+    assert found.evidence.seed.rmse > 0.1
+
+
+def test_not_a_number_is_called_broken(emoji):
+    clone = emoji.model.clone()
+    clone.set_model_attn2_output_patch(lambda output, options: output * float("nan"))
+    found = emoji.compare(emoji.model, clone, runs=1, warmup_runs=0, steps=2)
+    assert found.verdict.state == "broken"
+    assert "not numbers" in found.verdict.text
+    assert "The optimised image" in found.verdict.text
+    assert emoji.compare(clone, emoji.model, runs=1, warmup_runs=0, steps=2).verdict.text.startswith("The baseline's")
+
+
+def test_a_baseline_that_never_repeats_itself_has_a_noise_floor(emoji):
+    """As atomics on a GPU do: a tiny change of each call, which is then what any difference is held to."""
+    numbers = count()
+
+    def restless(output, options):
+        generator = torch.Generator().manual_seed(next(numbers))
+        return output + 0.3 * output.std() * torch.randn(output.shape, generator=generator)
+
+    clone = emoji.model.clone()
+    clone.set_model_attn1_output_patch(restless)
+    found = emoji.compare(clone, emoji.model, runs=3, warmup_runs=0)
+    assert found.evidence.repeat.rmse > 0
+    assert not found.evidence.same_bits
+
+
+def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
+    said: list[str] = []
+    work = Work()
+    found = emoji.compare(
+        work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, warmup_runs=1, steps=2
+    )
+    assert said == [
+        "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimised",
+        "round 1 of 3: baseline", "round 1 of 3: optimised",
+        "round 2 of 3: optimised", "round 2 of 3: baseline",
+        "round 3 of 3: baseline", "round 3 of 3: optimised",
+        "comparing the pictures",
+    ]  # fmt: skip
+    assert len(found.baseline) == len(found.optimized) == 3
+    assert work.seconds == 8 * 2
+    assert found.baseline[0].process_bytes > 50e6
+
+
+def test_it_samples_as_the_sampler_node_does(emoji, core_node):
+    """The very bits of KSampler, and of the preview's colours, for an image to image run with a mask."""
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.zeros(1, 1, 32, 32)
+    mask[..., 16:] = 1.0
+    latent = {"samples": torch.randn(1, 4, 32, 32, generator=generator), "noise_mask": mask, "batch_index": [2]}
+    with torch.inference_mode():
+        sampled = core_node(
+            "nodes", "KSampler", model=emoji.model, seed=42, steps=4, cfg=2.0, sampler_name="dpmpp_2m",
+            scheduler="karras", positive=emoji.positive, negative=emoji.negative, latent_image=latent, denoise=1.0,
+        )["samples"]  # fmt: skip
+    found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, warmup_runs=0, steps=4)
+    rgb = (sampled[:, :3] - sampled[:, 3:] + 2) / 2  # composited on white, as the demo's decoder does
+    expected = rgb.mul(255).clamp(0, 255).byte().movedim(1, -1)
+    assert (found.pictures["baseline"].int() - expected.int()).abs().max() <= 1
+
+
+def test_fp32_is_the_third_noise_floor(emoji):
+    half = emoji.model.clone()
+    half.set_model_compute_dtype(torch.bfloat16)
+    found = emoji.compare(half, half.clone(), runs=1, warmup_runs=0, fp32_reference=True, steps=4)
+    assert 0 < found.evidence.precision.rmse < found.evidence.seed.rmse / 4
+    full = emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=0, fp32_reference=True, steps=2)
+    assert full.evidence.precision is None
+    assert "fp32_reference: the baseline computes in fp32 already" in full.notes
+
+
+def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
+    import comfy.model_management as management
+
+    tome = emoji.studio.tome(emoji.model)
+    before = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+
+    def cancel(text: str) -> None:
+        if text == "round 2 of 3: baseline":
+            management.interrupt_current_processing(True)
+
+    with pytest.raises(management.InterruptProcessingException):
+        emoji.compare(emoji.model, tome, say=cancel, steps=2)
+    after = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+    assert all(torch.equal(after.pictures[name], picture) for name, picture in before.pictures.items())
+
+
+@pytest.fixture(scope="module")
+def vae(comfy):
+    import comfy.sd
+
+    with torch.inference_mode():
+        return comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+
+
+def test_two_vaes_are_compared_on_one_latent(emoji, vae):
+    """The sampler runs once for each seed, and only decoding is timed."""
+    import copy
+
+    work = Work()
+
+    class Slow:
+        def __init__(self, seconds, change=0.0):
+            self.copy, self.seconds, self.change = copy.copy(vae), seconds, change
+
+        def decode(self, latent):
+            work.seconds += self.seconds
+            return self.copy.decode(latent) + self.change
+
+    sampler = work.watch(emoji.model, seconds=100.0)
+    found = emoji.compare((sampler, Slow(3.0)), (sampler, Slow(1.5, 0.02)), clock=work, steps=2)
+    assert found.unit == "decode"
+    assert found.evidence.speedup.ratio == 2.0
+    assert found.baseline[0].sampling_seconds is None
+    assert found.latent_change == 0.0
+    assert found.evidence.difference.rmse == pytest.approx(0.02, abs=0.005)
+    assert not found.evidence.same_bits
+    both = emoji.compare((sampler, Slow(3.0)), (work.watch(emoji.model, 50.0), Slow(1.0)), clock=work, steps=2)
+    assert both.unit == "picture"
+    assert both.evidence.speedup.ratio == pytest.approx(203 / 101)
+
+
+def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips):
+    """Every quality number, computed anew by scikit-image from the saved pictures."""
+    inputs = {
+        "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.latent, "seed": 42, "steps": 8,
+        "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 2,
+        "filename_prefix": "compare/tome", "vae": vae,
+    }  # fmt: skip
+    tome = emoji.studio.tome(emoji.model, ratio=0.6)
+    node = emoji.studio.nodes["PacelineCompareModels"]
+    with torch.inference_mode():
+        result = node.execute(model_baseline=emoji.model, model_optimized=tome, **inputs)
+    image, summary = result.result
+    names = ("baseline.png", "optimized.png", "other_seed.png", "comparison.png", "comparison.json")
+    files = {name: output_folder / "compare" / f"tome_00001_{name}" for name in names}
+    assert sorted(path.name for path in (output_folder / "compare").iterdir()) == sorted(p.name for p in files.values())
+    saved = json.loads(files["comparison.json"].read_text())
+    pictures = {name: np.asarray(Image.open(path)) for name, path in files.items() if name.endswith("png")}
+    assert np.array_equal(np.asarray(image[0] * 255).round(), pictures["comparison.png"])
+
+    reference = pictures["baseline.png"]
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    for name, numbers in (("optimized", saved["difference"]), ("other_seed", saved["noise_floor"]["another seed"])):
+        picture = pictures[f"{name}.png"]
+        error = np.mean((picture / 255.0 - reference / 255.0) ** 2)
+        assert numbers["rmse"] == pytest.approx(error**0.5)
+        assert numbers["psnr"] == pytest.approx(-10 * np.log10(error))
+        ssim = structural_similarity(reference, picture, channel_axis=2, data_range=255, **options)
+        assert numbers["ssim"] == pytest.approx(ssim, abs=1e-6)
+        assert numbers["lpips"] > 0
+    assert saved["seed_share"] == pytest.approx(
+        saved["difference"]["lpips"] / saved["noise_floor"]["another seed"]["lpips"]
+    )
+    before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
+    assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
+    assert saved["speedup_low"] < saved["speedup"] < saved["speedup_high"]
+    assert saved["files"]["optimized"] == ["tome_00001_optimized.png"]
+
+    assert summary.splitlines()[0] == saved["verdict"]
+    assert f"PSNR {saved['difference']['psnr']:.1f} dB" in summary
+    assert "noise floor: another seed: PSNR" in summary
+    assert "Apply ToMe: active in 3 of 10" in summary
+    shown = result.ui["paceline_comparison"][0]
+    assert shown["verdict"] == saved["verdict"]
+    assert result.ui["images"] == [{"filename": "tome_00001_comparison.png", "subfolder": "compare", "type": "output"}]
+    json.dumps(result.ui, allow_nan=False)
+
+
+def test_mistakes_are_sentences(emoji, vae, output_folder):
+    node = emoji.studio.nodes["PacelineCompareModels"]
+    inputs = {
+        "model_baseline": emoji.model, "positive": emoji.positive, "negative": emoji.negative,
+        "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0, "sampler_name": "euler",
+        "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0, "filename_prefix": "x",
+    }  # fmt: skip
+    with pytest.raises(InvalidSetting, match="Connect model_optimized, vae_optimized, or both"):
+        node.execute(**inputs)
+    with pytest.raises(InvalidSetting, match="Connect the untouched VAE to vae"):
+        node.execute(**inputs, vae_optimized=vae)
+    with pytest.raises(InvalidSetting, match="runs is 0"):
+        node.execute(**{**inputs, "runs": 0}, model_optimized=emoji.model)
+    with pytest.raises(InvalidSetting, match="filename_prefix is '../../x'"), torch.inference_mode():
+        node.execute(**{**inputs, "filename_prefix": "../../x"}, model_optimized=emoji.model)
+    assert list(output_folder.iterdir()) == []

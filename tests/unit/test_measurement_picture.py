@@ -1,0 +1,58 @@
+"""The picture that a comparison shows."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.measurement import comparison_sheet
+from paceline.optimizers.measurement.picture import _PAPER, _font, _wrapped, difference_gain
+
+VERDICT = "1.34x faster (1.31 to 1.37); difference is 1/9 of a seed change."
+
+
+def pictures(height: int, width: int, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    a = torch.randint(0, 256, (batch, height, width, 3), generator=torch.Generator().manual_seed(1)).byte()
+    return a, (a.int() + 5).clamp(0, 255).byte()
+
+
+@pytest.mark.parametrize("size", [(64, 64), (32, 32), (768, 512), (300, 900), (900, 100)])
+def test_everything_fits_into_the_picture(size):
+    sheet = comparison_sheet(*pictures(*size), VERDICT, ["word " * 80, "noise floor: another seed"])
+    pixels = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
+    paper = torch.tensor(_PAPER, dtype=torch.uint8)
+    for edge in (pixels[:4], pixels[-4:], pixels[:, :4], pixels[:, -4:]):
+        assert (edge == paper).all(), "something touches the edge"
+    assert sheet.width <= 3 * 512 + 4 * 16
+
+
+def test_long_text_is_broken_at_words():
+    text = "the quick brown fox jumps over the lazy dog " * 8
+    lines = _wrapped(text, 16, 300)
+    assert " ".join(lines) == text.strip()
+    assert max(_font(16).getlength(line) for line in lines) <= 300
+
+
+def test_the_shown_pictures_are_the_given_ones():
+    a, b = pictures(256, 256)
+    sheet = comparison_sheet(a, b, VERDICT)
+    shown = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
+    top = 16 + 25
+    assert torch.equal(shown[top : top + 256, 16 : 16 + 256], a[0])
+    assert torch.equal(shown[top : top + 256, 32 + 256 : 32 + 512], b[0])
+    difference = (a[0].int() - b[0].int()).abs() * 32
+    assert torch.equal(shown[top : top + 256, 48 + 512 : 48 + 768].int(), difference.clamp(max=255))
+
+
+def test_of_a_video_four_frames_are_shown():
+    tall = comparison_sheet(*pictures(64, 64, batch=30), VERDICT)
+    assert tall.height < comparison_sheet(*pictures(64, 64), VERDICT).height + 3.2 * 272
+    assert tall.height > comparison_sheet(*pictures(64, 64), VERDICT).height + 2.8 * 272
+
+
+def test_small_differences_are_amplified_until_they_can_be_seen():
+    grey = torch.full((1, 50, 50, 3), 100, dtype=torch.uint8)
+    assert difference_gain(grey, grey) == 0
+    assert [difference_gain(grey, grey + step) for step in (1, 3, 5, 40, 150)] == [64, 64, 32, 4, 1]
+    spot = grey.clone()
+    spot[0, 0, 0] = 255  # one bright spot does not hide the rest
+    assert difference_gain(grey, spot + 1) == 64

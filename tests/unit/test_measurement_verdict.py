@@ -1,0 +1,135 @@
+"""What may be said about a speed-up from a few rounds, and the words of the verdict."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+
+import pytest
+import torch
+from paceline.optimizers.measurement import Distance, Evidence, PeakMemory, interleaved, judge, measure_speedup
+from paceline.optimizers.measurement.timing import _T
+from paceline.optimizers.measurement.verdict import fraction
+
+SAME = Distance(0.0, None, 1.0)
+SEED = Distance(0.36, 8.9, 0.2)
+FASTER = measure_speedup([1.42, 1.43, 1.41], [1.0, 1.0, 1.0])
+EQUAL = measure_speedup([1.0, 1.02, 0.99], [1.01, 1.0, 1.0])
+SLOWER = measure_speedup([1.0, 1.0, 1.01], [1.2, 1.21, 1.2])
+ONCE = measure_speedup([1.5], [1.0])
+
+
+def distance(rmse: float, lpips: float | None = None) -> Distance:
+    return Distance(rmse, -20 * math.log10(rmse), 0.9, lpips)
+
+
+def evidence(speedup=FASTER, difference=distance(0.04), same_bits=False, seed=SEED, **others) -> Evidence:  # noqa: B008
+    return Evidence(speedup, difference, same_bits, seed, **others)
+
+
+def test_variants_take_turns_and_change_places():
+    assert [interleaved("ab", number) for number in range(3)] == [["a", "b"], ["b", "a"], ["a", "b"]]
+
+
+def test_the_interval_is_students():
+    from scipy.stats import t
+
+    assert [t.ppf(0.975, freedom + 1) for freedom in range(len(_T))] == pytest.approx(_T, abs=6e-4)
+    found = measure_speedup([2.0, 4.0, 3.0], [1.0, 1.0, 1.0])
+    logs = torch.tensor([2.0, 4.0, 3.0]).log()
+    low, high = t.interval(0.95, 2, loc=logs.mean().item(), scale=(logs.std() / 3**0.5).item())
+    assert (found.ratio, found.rounds) == (3.0, 3)
+    assert (found.low, found.high) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-3)
+
+
+def test_only_a_difference_that_the_rounds_agree_on_counts():
+    assert FASTER.faster and not FASTER.slower
+    assert SLOWER.slower and not SLOWER.faster
+    assert not EQUAL.faster and not EQUAL.slower
+    assert not measure_speedup([1.0, 3.0], [1.0, 1.0]).faster
+    assert not measure_speedup([1.004, 1.004, 1.004], [1.0, 1.0, 1.0]).faster, "a trifle, however sure"
+    assert not ONCE.faster and not ONCE.slower
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5])
+def test_chance_is_seldom_called_a_difference(rounds):
+    """Two equal models on a machine whose times vary by 5 %: a false alarm in about one of twenty comparisons."""
+    dice = random.Random(rounds)
+    alarms = 0
+    for _ in range(2000):
+        times = [[dice.lognormvariate(0, 0.05) for _ in range(rounds)] for _ in range(2)]
+        found = measure_speedup(*times)
+        alarms += found.faster or found.slower
+    assert alarms < 0.07 * 2000
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "text"),
+    [
+        (evidence(), "faster", "1.42x faster (1.40 to 1.44); difference is 1/9 of a seed change."),
+        (
+            evidence(EQUAL, SAME, same_bits=True),
+            "no_effect",
+            "No measurable difference in time and image: the optimised model does what the baseline does.",
+        ),
+        (evidence(difference=SAME, same_bits=True), "faster", "the image is the same bit for bit."),
+        (evidence(difference=SAME), "faster", "the pictures are the same in all of their 8 bits."),
+        (evidence(EQUAL), "no_gain", "No measurable difference in time (between 0.94x and 1.07x); difference is 1/9"),
+        (evidence(SLOWER), "slower", "1.20x slower (1.18 to 1.22); difference is 1/9 of a seed change."),
+        (evidence(ONCE), "unknown", "1.50x in a single run, which cannot tell a gain from chance; difference is 1/9"),
+        (
+            evidence(difference=distance(0.25)),
+            "suspicious",
+            "Difference is larger than half a seed change (0.69): something is wrong. 1.42x faster",
+        ),
+        (evidence(broken="The optimised image has NaN"), "broken", "The optimised image has NaN: something is wrong."),
+        (
+            evidence(difference=distance(0.01), repeat=distance(0.02)),
+            "faster",
+            "difference is no larger than the baseline's own from run to run.",
+        ),
+        (
+            evidence(difference=distance(0.3), repeat=distance(0.31)),
+            "faster",
+            "difference is no larger than the baseline's own from run to run.",
+        ),
+        (
+            evidence(difference=distance(0.01), precision=distance(0.02)),
+            "faster",
+            "difference is 1/36 of a seed change, and smaller than what rounding does to the baseline.",
+        ),
+        (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to hold it to."),
+    ],
+)
+def test_the_verdict_in_words(found, state, text):
+    verdict = judge(found)
+    assert verdict.state == state
+    assert text in verdict.text
+
+
+def test_perception_decides_where_it_was_measured():
+    """A picture that has only moved by a pixel is far off in RMSE, and the same to a person."""
+    moved = evidence(difference=distance(0.25, lpips=0.05), seed=Distance(0.36, 8.9, 0.2, 0.6))
+    verdict = judge(moved)
+    assert (verdict.state, verdict.measure) == ("faster", "LPIPS")
+    assert verdict.seed_share == pytest.approx(1 / 12)
+    assert judge(evidence()).measure == "RMSE"
+
+
+def test_shares_as_a_person_says_them():
+    assert [fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.5)] == [
+        "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.5",
+    ]  # fmt: skip
+
+
+def test_peak_memory_sees_what_was_freed_again():
+    device = torch.device("cpu")
+    with PeakMemory(device) as idle:
+        pass
+    with PeakMemory(device) as memory:
+        block = torch.ones(64 * 2**20)  # 256 MiB, touched
+        time.sleep(0.1)  # the watching thread looks every 20 ms
+        del block
+    assert memory.device_bytes is None
+    assert memory.process_bytes - idle.process_bytes > 200 * 2**20

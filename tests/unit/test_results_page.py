@@ -1,0 +1,52 @@
+"""benchmarks/RESULTS.md says what the files in benchmarks/results say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import pytest
+from comfy_host.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def render():
+    spec = importlib.util.spec_from_file_location("render_results", ROOT / "benchmarks" / "render_results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_committed_page_is_up_to_date(render):
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+    assert text == render.page(), "run python benchmarks/render_results.py"
+
+
+def test_every_row_is_there_with_its_machine_and_command(render):
+    text = render.page()
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        part = render.section(path)
+        assert part in text
+        assert content["command"] in part
+        assert content["hardware"]["cpu"] in part
+        assert content["versions"]["torch"] in part
+        for row in content["rows"]:
+            assert f"| {row['name']} |" in part
+            assert row["work"] in part
+    assert text == render.page()
+
+
+def test_numbers_are_written_for_people(render):
+    rows = [
+        {"name": "old", "work": "w", "seconds_median": 2.0, "seconds_min": 1.5, "seconds_max": 3.25, "speedup": 1.0,
+         "peak_memory_bytes": 3 * 2**20, "quality": {"psnr": 31.23456}, "roof_share": None, "rounds": 3},
+        {"name": "new", "work": "w", "seconds_median": 0.0123, "seconds_min": 0.01, "seconds_max": 0.5, "speedup": 1.5,
+         "peak_memory_bytes": 2**19, "quality": {}, "roof_share": None, "rounds": 3},
+    ]  # fmt: skip
+    assert render.table(rows) == [
+        "| variant | time | speed-up | peak memory | psnr |",
+        "|---|---:|---:|---:|---:|",
+        "| old | 2.00 s (1.50 s to 3.25 s) | 1.00x | 3.0 MiB | 31.23 |",
+        "| new | 12.3 ms (10.0 ms to 500 ms) | 1.50x | 0.5 MiB |  |",
+    ]
