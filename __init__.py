@@ -1,8 +1,41 @@
-"""Paceline: inference acceleration for ComfyUI that composes, can be undone, and says what it did."""
+"""Paceline: inference acceleration for ComfyUI and diffusers that composes, can be undone, and says what it did.
 
-from typing import Any
+This folder is two things. Put into ``custom_nodes``, it is a ComfyUI node pack. Installed with pip, it is the package
+``paceline`` for Python programs with diffusers pipelines: ``from paceline import optimize``, see docs/python.md.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .optimizers.hosts.diffusers import (
+        Attention,
+        Compile,
+        FuseQKV,
+        Precision,
+        QuantizeInt8,
+        Report,
+        ScheduleOnCPU,
+        TokenMerging,
+        optimize,
+        report,
+        restore,
+    )
 
 WEB_DIRECTORY = "./web"
+
+_PYTHON_API = (
+    "Attention",
+    "Compile",
+    "FuseQKV",
+    "Precision",
+    "QuantizeInt8",
+    "Report",
+    "ScheduleOnCPU",
+    "TokenMerging",
+    "optimize",
+    "report",
+    "restore",
+)
 
 
 async def comfy_entrypoint() -> Any:
@@ -14,4 +47,27 @@ async def comfy_entrypoint() -> Any:
     return PacelineExtension()
 
 
-__all__ = ["WEB_DIRECTORY", "comfy_entrypoint"]
+def __getattr__(name: str) -> Any:
+    """Import the Python API when somebody asks for a part of it: in ComfyUI nobody does."""
+    if name in _PYTHON_API:
+        from .optimizers.hosts import diffusers as api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+__all__ = [
+    "WEB_DIRECTORY",
+    "Attention",
+    "Compile",
+    "FuseQKV",
+    "Precision",
+    "QuantizeInt8",
+    "Report",
+    "ScheduleOnCPU",
+    "TokenMerging",
+    "comfy_entrypoint",
+    "optimize",
+    "report",
+    "restore",
+]

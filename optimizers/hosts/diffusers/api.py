@@ -1,0 +1,224 @@
+"""``optimize``, ``restore`` and ``report``: the Python face of this package, for diffusers pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from ...activity import Summary
+from ...compilation import CompileSettings
+from ...errors import InvalidSetting, UnsupportedModel
+from ...quantization.settings import QuantizationSettings
+from ...token_merging import TokenMergingSettings
+from .attention import Attention, AttentionBackend
+from .compilation import ComponentCompilation
+from .components import DENOISER, SCHEDULER, Component, choose, components_of
+from .fusion import ProjectionFusion
+from .host import Host, Technique, host_of
+from .precision import ComponentPrecision
+from .quantization import Int8Layers
+from .scheduler import HostSchedule
+from .settings import FuseQKV, Precision, ScheduleOnCPU
+from .token_reduction_joint import JointTokenReduction
+from .token_reduction_unet import UNetTokenReduction
+from .tomesd_reduction import TomesdReduction
+from .unet import is_unet
+
+
+def _token_reduction(settings: TokenMergingSettings, component: Component) -> Technique:
+    if getattr(settings, "implementation", "") == "tomesd":
+        return TomesdReduction(settings)
+    return UNetTokenReduction(settings) if is_unet(component.part) else JointTokenReduction(settings)
+
+
+_MAKERS: tuple[tuple[type, type[Technique], Callable[[Any, Component], Technique]], ...] = (
+    (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
+    (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
+    (QuantizationSettings, Int8Layers, lambda settings, _: Int8Layers(settings)),
+    (TokenMergingSettings, UNetTokenReduction, _token_reduction),
+    (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
+    (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
+    (ScheduleOnCPU, HostSchedule, lambda settings, _: HostSchedule(settings)),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One technique on one component.
+
+    Attributes:
+        component: the pipeline's name of the component.
+        title: the technique's name.
+        description: its settings and what they reach.
+        summary: what it has done since it was put on.
+    """
+
+    component: str
+    title: str
+    description: str
+    summary: Summary
+
+
+class Report:
+    """What is on a pipeline. Printing it tells what each optimisation has done so far.
+
+    As a context manager it takes everything off again at the end::
+
+        with optimize(pipe, TokenMerging(ratio=0.5)):
+            pipe("an astronaut")
+    """
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """One line for each technique on each component, as things are now."""
+        hosts = [host for part in components_of(self._target) if (host := host_of(part.part)) is not None]
+        lines = []
+        for host in hosts:
+            name = host.component.name
+            lines += [Line(name, item.title, item.describe(), item.summary()) for item in host.techniques]
+            left_out = host.left_out.values()
+            lines += [Line(name, item.title, "left out", Summary("inactive", reason)) for item, reason in left_out]
+        return tuple(lines)
+
+    def __str__(self) -> str:
+        """Return the lines as text."""
+        if not self.lines:
+            return "nothing is optimised"
+        rows = []
+        for line in self.lines:
+            rows.append(f"{line.component}: {line.title}: {line.description}")
+            rows.append(f"    {line.summary.state}: {line.summary.text}")
+            rows.extend(f"    {detail}" for detail in line.summary.details)
+        return "\n".join(rows)
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        restore(self._target)
+
+
+def optimize(pipe: Any, *settings: Any, components: Iterable[str] | None = None) -> Report:
+    """Put optimisations on a diffusers pipeline, or on one of its models.
+
+    Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
+    int8, fused projections, token reduction, attention, compilation), and a second setting of a kind replaces the first.
+
+    Args:
+        pipe: a diffusers pipeline, or a UNet, transformer, ControlNet or VAE.
+        settings: ``TokenMerging``, ``Attention``, ``Compile``, ``QuantizeInt8``, ``FuseQKV``, ``Precision``,
+            ``ScheduleOnCPU``.
+        components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
+            parts it is for: token merging to the UNet or transformer, precision to everything, the rest to UNet or
+            transformer, ControlNet and VAE.
+
+    Returns:
+        A report of all that is on the pipeline now; a context manager that ends with :func:`restore`.
+
+    Raises:
+        PacelineError: if a setting cannot help; then the pipeline is as it was before the call.
+    """
+    _check(settings)
+    parts = components_of(pipe)
+    chosen = choose(parts, components)
+    plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
+    _require_use(settings, [value for _, plan in plans for value in plan], chosen)
+    done: list[tuple[Component, Host | None]] = []
+    try:
+        for part, plan in plans:
+            if plan:
+                before = host_of(part.part)
+                _replace(part, pipe, plan, optional=components is None and len(parts) > 1 and part.role != DENOISER)
+                done.append((part, before))
+        used = [item.settings for part, _ in done for item in _host(part).techniques]  # type: ignore[attr-defined]
+        _require_use(settings, used, chosen)
+    except BaseException:
+        for part, before in reversed(done):
+            _host(part).detach()
+            if before is not None:
+                _renewed(before).attach()
+        raise
+    return Report(pipe)
+
+
+def restore(pipe: Any) -> None:
+    """Take everything off: the pipeline is, bit for bit, what it was.
+
+    Weights go back to the device they are on now; in the dtype they had, unless they were converted since.
+    """
+    for part in components_of(pipe):
+        host = host_of(part.part)
+        if host is not None:
+            host.detach()
+
+
+def report(pipe: Any) -> Report:
+    """Return what is on a pipeline and what it has done."""
+    return Report(pipe)
+
+
+def _maker(value: Any) -> tuple[type, type[Technique], Callable[[Any, Component], Technique]]:
+    found = next((maker for maker in _MAKERS if isinstance(value, maker[0])), None)
+    if found is None:
+        known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ScheduleOnCPU"
+        raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
+    return found
+
+
+def _check(settings: tuple[Any, ...]) -> None:
+    kinds: dict[type[Technique], Any] = {}
+    for value in settings:
+        kind = _maker(value)[1]
+        if kind in kinds:
+            raise InvalidSetting(
+                f"optimize was given {kinds[kind]!r} and {value!r}, which are of one kind.", "Give one of them."
+            )
+        kinds[kind] = value
+
+
+def _require_use(settings: tuple[Any, ...], used: list[Any], parts: tuple[Component, ...]) -> None:
+    for value in settings:
+        if value not in used:
+            raise UnsupportedModel(
+                f"{type(value).__name__} can do nothing for any of: {', '.join(part.name for part in parts)}.",
+                "Leave it out, or name other components.",
+            )
+
+
+def _host(part: Component) -> Host:
+    host = host_of(part.part)
+    assert host is not None, "it was put on a moment ago"
+    return host
+
+
+def _replace(part: Component, pipe: Any, settings: list[Any], optional: bool) -> None:
+    """Put the techniques of ``settings`` on a component, with those of other kinds that are on it already."""
+    before = host_of(part.part)
+    techniques = [_maker(value)[2](value, part) for value in settings]
+    kinds = {technique.kind for technique in techniques}
+    if before is not None:
+        techniques += [_made_again(old, part) for old in before.techniques if old.kind not in kinds]
+        before.detach()
+    try:
+        Host(part, pipe, techniques, optional).attach()
+    except BaseException:
+        if before is not None:
+            _renewed(before).attach()
+        raise
+
+
+def _renewed(host: Host) -> Host:
+    techniques = [_made_again(technique, host.component) for technique in host.techniques]
+    return Host(host.component, host.pipeline or host.component.part, techniques, host.optional)
+
+
+def _made_again(technique: Any, part: Component) -> Technique:
+    """Return a new technique with the same settings: one holds what it found on the component, and counts."""
+    return _maker(technique.settings)[2](technique.settings, part)

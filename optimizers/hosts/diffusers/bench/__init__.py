@@ -1,0 +1,1 @@
+"""Benchmarks of diffusers pipelines from the command line: ``python -m paceline bench``."""

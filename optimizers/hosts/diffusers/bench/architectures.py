@@ -1,0 +1,172 @@
+"""Networks of named architectures with random weights, built from their configurations without any download.
+
+Speed does not depend on the values of weights, so it can be measured where no checkpoint is. ``width`` is the number of
+channels of a UNet's first level, 320 in SD 1.5 and SDXL; with less, everything is narrower and there are fewer layers,
+with every kind of block still there.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+REAL_WIDTH = 320
+
+
+def scaled(channels: int, width: int, multiple: int = 8) -> int:
+    """Return a number of channels narrowed as ``width`` is, a multiple of ``multiple``."""
+    return max(multiple, round(channels * width / REAL_WIDTH / multiple) * multiple)
+
+
+def _levels(width: int, factors: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(width * factor for factor in factors)
+
+
+def sd15_unet(width: int, in_channels: int = 4) -> Any:
+    """Return SD 1.5's UNet: attention at the latent's size and at 1/2 and 1/4 of it, 8 heads everywhere."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=64,
+        in_channels=in_channels,
+        block_out_channels=_levels(width, (1, 2, 4, 4)),
+        layers_per_block=2 if width == REAL_WIDTH else 1,
+        cross_attention_dim=scaled(768, width),
+        attention_head_dim=8 if width % 64 == 0 else 2,  # diffusers means the number of heads by that
+        norm_num_groups=math.gcd(32, width),
+    )
+
+
+def sd15_controlnet(width: int) -> Any:
+    """Return a ControlNet that fits ``sd15_unet``."""
+    from diffusers import ControlNetModel
+
+    return ControlNetModel(
+        block_out_channels=_levels(width, (1, 2, 4, 4)),
+        layers_per_block=2 if width == REAL_WIDTH else 1,
+        cross_attention_dim=scaled(768, width),
+        attention_head_dim=8 if width % 64 == 0 else 2,
+        norm_num_groups=math.gcd(32, width),
+        conditioning_embedding_out_channels=(16, 32, 96, 256) if width == REAL_WIDTH else (8, 8, 16, 16),
+    )
+
+
+def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
+    """Return SDXL's UNet: 2 and 10 transformer blocks at 1/2 and 1/4 of the latent's size, heads of 64 channels.
+
+    Args:
+        width: channels of the first level.
+        ssd1b: the layout of SSD-1B instead: no block in the middle, a number of transformer blocks for each layer.
+    """
+    from diffusers import UNet2DConditionModel
+
+    full = width == REAL_WIDTH
+    options: dict[str, Any] = {"transformer_layers_per_block": [1, 2, 10] if full else [1, 1, 2]}
+    if ssd1b:
+        options = {
+            "mid_block_type": None,
+            "transformer_layers_per_block": [[1, 1], [2, 2], [4, 4]] if full else [[1, 1], [1, 1], [2, 1]],
+            "reverse_transformer_layers_per_block": [[4, 4, 10], [2, 1, 1], 1] if full else [[1, 1, 2], [1, 1, 1], 1],
+        }
+    times = scaled(256, width)
+    return UNet2DConditionModel(
+        sample_size=128,
+        block_out_channels=_levels(width, (1, 2, 4)),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        attention_head_dim=[max(1, channels // 64) for channels in _levels(width, (1, 2, 4))],
+        cross_attention_dim=scaled(2048, width),
+        use_linear_projection=True,
+        addition_embed_type="text_time",
+        addition_time_embed_dim=times,
+        projection_class_embeddings_input_dim=scaled(1280, width) + 6 * times,
+        norm_num_groups=math.gcd(32, width),
+        **options,
+    )
+
+
+def if_unet(width: int, stage: int) -> Any:
+    """Return a UNet of DeepFloyd IF's layout: text among the keys of self-attention, a variance beside the noise.
+
+    Stage 1 makes 64 x 64 pixels; stages 2 and 3 enlarge and are told how noisy the small image was made. The number of
+    channels is ours.
+    """
+    from diffusers import UNet2DConditionModel
+
+    options: dict[str, Any] = {}
+    if stage > 1:
+        options = {"class_embed_type": "timestep"}
+    return UNet2DConditionModel(
+        sample_size=64 if stage == 1 else 256,
+        in_channels=3 if stage == 1 else 6,
+        out_channels=6,
+        block_out_channels=_levels(width, (1, 2, 3)),
+        layers_per_block=3 if width == REAL_WIDTH else 1,
+        down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D", "SimpleCrossAttnDownBlock2D"),
+        mid_block_type="UNetMidBlock2DSimpleCrossAttn",
+        up_block_types=("SimpleCrossAttnUpBlock2D", "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
+        attention_head_dim=64 if width % 64 == 0 else 8,
+        cross_attention_dim=scaled(1024, width),
+        encoder_hid_dim=scaled(4096, width, 32),
+        cross_attention_norm="group_norm",
+        act_fn="gelu",
+        resnet_time_scale_shift="scale_shift",
+        addition_embed_type="text",
+        addition_embed_type_num_heads=4,
+        norm_num_groups=math.gcd(32, width),
+        **options,
+    )
+
+
+def autoencoder(width: int, latent_channels: int = 4, scaling_factor: float = 0.18215) -> Any:
+    """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle."""
+    from diffusers import AutoencoderKL
+
+    first = scaled(128, width)
+    return AutoencoderKL(
+        block_out_channels=_levels(first, (1, 2, 4, 4)),
+        down_block_types=("DownEncoderBlock2D",) * 4,
+        up_block_types=("UpDecoderBlock2D",) * 4,
+        layers_per_block=2 if width == REAL_WIDTH else 1,
+        latent_channels=latent_channels,
+        norm_num_groups=math.gcd(32, first),
+        scaling_factor=scaling_factor,
+        sample_size=512,
+    )
+
+
+def flux_transformer(width: int) -> Any:
+    """Return FLUX.1-dev's transformer: 19 double and 38 single blocks, 24 heads of 128 channels."""
+    from diffusers import FluxTransformer2DModel
+
+    full = width == REAL_WIDTH
+    return FluxTransformer2DModel(
+        in_channels=64,
+        num_layers=19 if full else 2,
+        num_single_layers=38 if full else 2,
+        attention_head_dim=128 if full else 16,
+        num_attention_heads=24 if full else 2,
+        joint_attention_dim=scaled(4096, width),
+        pooled_projection_dim=scaled(768, width),
+        guidance_embeds=True,
+        axes_dims_rope=(16, 56, 56) if full else (4, 6, 6),
+    )
+
+
+def sd3_transformer(width: int) -> Any:
+    """Return SD3 Medium's transformer: 24 blocks, 24 heads of 64 channels."""
+    from diffusers import SD3Transformer2DModel
+
+    full = width == REAL_WIDTH
+    return SD3Transformer2DModel(
+        sample_size=128,
+        in_channels=16,
+        out_channels=16,
+        num_layers=24 if full else 2,
+        attention_head_dim=64 if full else 16,
+        num_attention_heads=24 if full else 2,
+        caption_projection_dim=1536 if full else 32,
+        joint_attention_dim=scaled(4096, width),
+        pooled_projection_dim=scaled(2048, width),
+        pos_embed_max_size=192,
+    )

@@ -1,0 +1,101 @@
+"""The parts of a diffusers pipeline that can be optimised, and what each is called from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...errors import InvalidSetting, UnsupportedModel
+
+DENOISER, CONTROLNET, VAE, TEXT, SCHEDULER = "denoiser", "controlnet", "vae", "text encoder", "scheduler"
+
+_DENOISERS = ("unet", "transformer", "transformer_2")
+_TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "image_encoder")
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part of a pipeline.
+
+    Attributes:
+        name: the pipeline's name for it, e.g. ``unet``.
+        role: what it does.
+        part: the module, or the scheduler.
+    """
+
+    name: str
+    role: str
+    part: Any
+
+    @property
+    def entry(self) -> str:
+        """The method through which a pipeline runs it."""
+        return {VAE: "decode", SCHEDULER: "set_timesteps"}.get(self.role, "forward")
+
+    @property
+    def class_name(self) -> str:
+        """Return the name of its class, e.g. ``UNet2DConditionModel``."""
+        return type(self.part).__name__
+
+
+def components_of(target: Any) -> tuple[Component, ...]:
+    """Return the parts of a pipeline, or the one part that a model on its own is.
+
+    Raises:
+        UnsupportedModel: if ``target`` is neither a diffusers pipeline nor a model.
+    """
+    found = tuple(_parts(target))
+    if not any(part.role in (DENOISER, CONTROLNET, VAE) for part in found):
+        raise UnsupportedModel(
+            f"{type(target).__name__} has no part that can be optimised.",
+            "Give a diffusers pipeline with a unet, transformer, controlnet or vae, or one of these models itself.",
+        )
+    return found
+
+
+def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tuple[Component, ...]:
+    """Return the components called ``names``; all of them if None.
+
+    Raises:
+        InvalidSetting: if a name is not that of a component.
+    """
+    if names is None:
+        return components
+    wanted = (names,) if isinstance(names, str) else tuple(names)
+    known = {component.name.split(".")[0] for component in components} | {part.name for part in components}
+    for name in wanted:
+        if name not in known:
+            raise InvalidSetting(f"components names {name!r}.", f"This pipeline has: {', '.join(sorted(known))}.")
+    return tuple(part for part in components if part.name in wanted or part.name.split(".")[0] in wanted)
+
+
+def _parts(target: Any) -> Iterator[Component]:
+    if isinstance(target, torch.nn.Module):
+        yield from _from_module("model", target)
+        return
+    named = getattr(target, "components", None)
+    if not isinstance(named, dict):
+        return
+    for name, part in named.items():
+        if name == "scheduler" and hasattr(part, "set_timesteps"):
+            yield Component(name, SCHEDULER, part)
+        elif isinstance(part, torch.nn.Module):
+            yield from _from_module(name, part)
+
+
+def _from_module(name: str, module: Any) -> Iterator[Component]:
+    kind = type(module).__name__
+    if isinstance(getattr(module, "nets", None), torch.nn.ModuleList):  # several ControlNets as one
+        for number, net in enumerate(module.nets):
+            yield Component(f"{name}.{number}", CONTROLNET, net)
+    elif "ControlNet" in kind:
+        yield Component(name, CONTROLNET, module)
+    elif hasattr(module, "decode") and hasattr(module, "encode"):
+        yield Component(name, VAE, module)
+    elif name in _TEXT_ENCODERS:
+        yield Component(name, TEXT, module)
+    elif name in _DENOISERS or name == "model":
+        yield Component(name, DENOISER, module)

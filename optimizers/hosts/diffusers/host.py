@@ -1,0 +1,189 @@
+"""One part of a pipeline with everything this package has put on it.
+
+The part's entry (``forward``, or ``decode`` of a VAE) is shadowed by a function that tells the techniques about each
+call before and after it. That runs as plain Python around the network, compiled or not: what depends on the call (the
+size of the image, the step) is worked out there and laid out for the hooks inside of the network to read.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+from ...activity import Activity, Summary
+from ...errors import UnsupportedModel
+from .components import Component
+from .patches import Patches, current
+
+_HOSTS: weakref.WeakKeyDictionary[Any, Host] = weakref.WeakKeyDictionary()
+"""What is on which part. Not an attribute of the part: a copy of it would take the original's undo along."""
+
+MARK = "_paceline_host"
+"""Attribute of the entry that we put on a part, by which a copy of an optimised part is recognised."""
+
+
+class Technique(ABC):
+    """One optimisation of one component.
+
+    Attributes:
+        kind: a component has at most one technique of a kind; a second one replaces the first.
+        order: place in the canonical order, in which techniques are put on and undone backwards.
+        title: the name in reports.
+        roles: which parts of a pipeline it is for, if the user does not say.
+    """
+
+    kind: ClassVar[str]
+    order: ClassVar[int]
+    title: ClassVar[str]
+    roles: ClassVar[tuple[str, ...]]
+
+    def __init__(self) -> None:
+        self.activity = Activity()
+        self.total = Activity()
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the settings and what they reach, in one line."""
+
+    @abstractmethod
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Put the technique on ``host.component``, with its undo in ``patches``.
+
+        Raises:
+            PacelineError: if it cannot help this component; nothing of it must stay behind then but in ``patches``.
+        """
+
+    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: B027
+        """Get ready for one call of the component with these arguments."""
+
+    @abstractmethod
+    def summarize(self, activity: Activity) -> Summary:
+        """Return in words what ``activity`` says."""
+
+    def begin(self) -> None:
+        """Start counting one call anew: compiled code must find the same, empty counts in every call."""
+        self.activity = Activity(model_calls=1)
+
+    def end(self) -> None:
+        """Add what the call counted to the total."""
+        self.total.add(self.activity)
+
+    def summary(self) -> Summary:
+        """Return what happened since the technique was put on."""
+        return self.summarize(self.total) if self.total.model_calls else Summary("waiting", "not run yet")
+
+
+class Host:
+    """The techniques on one component.
+
+    Attributes:
+        component: the part of the pipeline.
+        pipeline: the pipeline, for its scheduler; None for a model on its own, or once it is gone.
+        techniques: in canonical order.
+        optional: whether a technique that cannot help this component is left out; else that is an error.
+        left_out: techniques that were, with the reason, by kind.
+        inner: what the entry runs: the part's own method, or it compiled.
+        running: whether a call is under way.
+    """
+
+    def __init__(
+        self, component: Component, pipeline: Any, techniques: Iterable[Technique], optional: bool = False
+    ) -> None:
+        self.component = component
+        self.optional = optional
+        self.left_out: dict[str, tuple[Technique, str]] = {}
+        self._pipeline = weakref.ref(pipeline) if pipeline is not component.part else None
+        self.techniques = tuple(sorted(techniques, key=lambda item: item.order))
+        self.inner: Callable[..., Any] = current(component.part, component.entry)
+        self.running = False
+        self._attached = False
+        self._patches = Patches()
+
+    @property
+    def pipeline(self) -> Any:
+        """The pipeline, if there is one."""
+        return self._pipeline() if self._pipeline is not None else None
+
+    def find(self, kind: str) -> Technique | None:
+        """Return the technique of ``kind``, or None."""
+        return next((technique for technique in self.techniques if technique.kind == kind), None)
+
+    def attach(self) -> None:
+        """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
+        refuse_copies(self.component)
+        part, entry = self.component.part, self.component.entry
+        plain = self.inner
+        try:
+            for technique in self.techniques:
+                self._attach(technique)
+            self.techniques = tuple(item for item in self.techniques if item.kind not in self.left_out)
+            self._patches.shadow(part, entry, self._entry(plain))
+        except BaseException:
+            self._patches.undo()
+            raise
+        self._attached = True
+        _HOSTS[part] = self
+
+    def detach(self) -> None:
+        """Take everything off: the component is what it was before."""
+        self._patches.undo()
+        self._attached = False
+        _HOSTS.pop(self.component.part, None)
+
+    def _attach(self, technique: Technique) -> None:
+        patches = Patches()
+        try:
+            technique.attach(self, patches)
+        except UnsupportedModel as error:
+            patches.undo()
+            if not self.optional:
+                raise
+            self.left_out[technique.kind] = (technique, error.problem)
+        except BaseException:
+            patches.undo()
+            raise
+        else:
+            self._patches.on_undo(patches.undo)
+
+    def _entry(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._attached or self.running:
+                return plain(*args, **kwargs)
+            self.running = True
+            try:
+                for technique in self.techniques:
+                    technique.begin()
+                for technique in self.techniques:
+                    technique.before(self, args, kwargs)
+                result = self.inner(*args, **kwargs)
+            finally:
+                self.running = False
+            for technique in self.techniques:
+                technique.end()
+            return result
+
+        setattr(run, MARK, self)
+        return run
+
+
+def host_of(part: Any) -> Host | None:
+    """Return what is on a part of a pipeline, or None if nothing is."""
+    return _HOSTS.get(part)
+
+
+def refuse_copies(component: Component) -> None:
+    """Check that ``component`` is not a copy of one that was optimised when it was copied.
+
+    Raises:
+        UnsupportedModel: if it is: the copy's hooks belong to the original, so they can be neither used nor undone.
+    """
+    host = getattr(component.part.__dict__.get(component.entry), MARK, None)
+    if host is not None and host_of(component.part) is not host:
+        raise UnsupportedModel(
+            f"{component.name} is a copy of a {component.class_name} that was optimised when it was copied.",
+            "Make the copy first, or restore the original before copying, then optimise both.",
+        )

@@ -1,0 +1,52 @@
+"""Keep a scheduler's timesteps on the CPU.
+
+diffusers keeps most schedulers' sigmas on the CPU but their timesteps on the model's device, and looks up tables with
+them at every step (DDIM, DDPM, PNDM, LCM) or at the first (Euler and others): each time Python waits until the GPU has
+done all it was given. A UNet moves the timestep to its own device again, which waits for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ...activity import Activity, Summary
+from .components import SCHEDULER
+from .host import Host, Technique
+from .patches import Patches, current
+from .settings import ScheduleOnCPU
+
+
+class HostSchedule(Technique):
+    """Timesteps on the CPU, for one scheduler."""
+
+    kind = "schedule"
+    order = 10
+    title = "Schedule on the CPU"
+    roles = (SCHEDULER,)
+
+    def __init__(self, settings: ScheduleOnCPU) -> None:
+        super().__init__()
+        self.settings = settings
+
+    def describe(self) -> str:
+        """Return what is done."""
+        return "timesteps stay on the CPU, so that no step waits for the GPU to read them"
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Let ``set_timesteps`` make them on the CPU whatever device it is given."""
+        scheduler = host.component.part
+        made = current(scheduler, "set_timesteps")
+
+        @functools.wraps(made)
+        def set_timesteps(*args: Any, **kwargs: Any) -> Any:
+            result = made(*args, **kwargs)
+            scheduler.timesteps = scheduler.timesteps.to("cpu")
+            return result
+
+        patches.shadow(scheduler, "set_timesteps", set_timesteps)
+        host.inner = set_timesteps
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return how many schedules were made."""
+        return Summary("active", f"{activity.model_calls} schedules made on the CPU")

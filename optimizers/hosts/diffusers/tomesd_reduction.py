@@ -1,0 +1,79 @@
+"""Token merging by the package tomesd, to compare ours with."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from ...errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ...token_merging import TokenMergingSettings
+from .host import Host
+from .patches import Patches
+from .token_reduction import TokenReduction
+from .unet import image_attention, is_unet
+
+_TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
+
+
+class TomesdReduction(TokenReduction):
+    """``tomesd.apply_patch`` on one UNet, undone by ``tomesd.remove_patch``.
+
+    Known from running 0.1.3: each patched block breaks the graph of torch.compile (17 graphs for 4 blocks), images
+    whose sides are not multiples of 8 latents can fail, and its random choice depends on the calls before.
+    """
+
+    def describe(self) -> str:
+        """Return the settings in one line."""
+        return f"tomesd {self.settings.describe()}; breaks the graph of torch.compile at every patched block"
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Let tomesd patch the UNet."""
+        unet, settings = host.component.part, self.settings
+        if not is_unet(unet):
+            raise UnsupportedModel(f"tomesd cannot patch a {host.component.class_name}.", "Use ours, or leave it out.")
+        _refuse_what_it_lacks(settings)
+        try:
+            import tomesd
+        except ImportError as error:
+            raise BackendUnavailable(
+                "TokenMerging: implementation is tomesd, which is not installed.", "pip install --no-deps tomesd"
+            ) from error
+        compile_settings = getattr(host.find("compile"), "settings", None)
+        if getattr(compile_settings, "fullgraph", False):
+            raise UnsupportedModel(
+                "TokenMerging: implementation is tomesd, which cannot be traced as one graph, and Compile asks for "
+                "fullgraph.",
+                "Set fullgraph to False, or use our implementation.",
+            )
+        blocks = image_attention(unet)
+        self.total_places = len(blocks)
+        options = {name: getattr(settings, name) for name in _TAKES}
+        if settings.max_downsample == "auto":
+            options["max_downsample"] = min(block.downsample for block in blocks)
+        tomesd.apply_patch(unet, **options)
+        patches.on_undo(lambda: _remove(tomesd, unet))
+
+    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Count the blocks that tomesd has patched; it has no counts of its own."""
+        for block in image_attention(host.component.part):
+            if type(block.module).__name__ == "ToMeBlock":
+                self.activity.use(block.name)
+
+
+def _remove(tomesd: Any, unet: Any) -> None:
+    tomesd.remove_patch(unet)
+    for part in unet.modules():  # left behind by tomesd
+        part.__dict__.pop("_tome_info", None)
+
+
+def _refuse_what_it_lacks(settings: TokenMergingSettings) -> None:
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        allowed = field.name in _TAKES or value == field.default or (field.name == "method" and value == "merge")
+        if field.name in ("implementation", "seed"):
+            continue
+        if not allowed:
+            raise InvalidSetting(
+                f"TokenMerging: implementation is tomesd, which has no {field.name} (it is {value!r}).",
+                f"It takes {', '.join(_TAKES)}.",
+            )

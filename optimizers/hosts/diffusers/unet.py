@@ -1,0 +1,79 @@
+"""Read the structure of a diffusers UNet: which attention it has, and at what resolution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Block:
+    """One place with self-attention over the image.
+
+    Attributes:
+        name: path in the UNet, e.g. ``down_blocks.1.attentions.0.transformer_blocks.0``.
+        number: place in the order of execution, over all blocks of the UNet.
+        downsample: how many times smaller than the latent the activations are on each side (1, 2, 4, 8).
+        part: ``down``, ``mid`` or ``up``.
+        module: a ``BasicTransformerBlock``; or, where text is among the keys of the self-attention (DeepFloyd IF), the
+            attention itself.
+        joined: whether it is the latter.
+    """
+
+    name: str
+    number: int
+    downsample: int
+    part: str
+    module: Any
+    joined: bool
+
+    def size(self, latent: tuple[int, int]) -> tuple[int, int]:
+        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
+        rows, columns = latent
+        for _ in range(int(math.log2(self.downsample))):
+            rows, columns = (rows + 1) // 2, (columns + 1) // 2
+        return rows, columns
+
+
+def is_unet(model: Any) -> bool:
+    """Return whether a model is of the UNet class of SD 1.x, SD 2.x, SDXL and DeepFloyd IF."""
+    from diffusers import UNet2DConditionModel
+
+    return isinstance(model, UNet2DConditionModel)
+
+
+def image_attention(unet: Any) -> tuple[Block, ...]:
+    """Return every block of a ``UNet2DConditionModel`` whose self-attention is over the image alone or with text."""
+    return tuple(
+        Block(name, number, scale, part, module, joined)
+        for number, (name, scale, part, module, joined) in enumerate(_walk(unet))
+    )
+
+
+def _walk(unet: Any) -> Iterator[tuple[str, int, str, Any, bool]]:
+    scale = 1
+    for number, block in enumerate(unet.down_blocks):
+        yield from _in_block(f"down_blocks.{number}", block, scale, "down")
+        scale *= 2 if getattr(block, "downsamplers", None) else 1
+    if unet.mid_block is not None:
+        yield from _in_block("mid_block", unet.mid_block, scale, "mid")
+    for number, block in enumerate(unet.up_blocks):
+        yield from _in_block(f"up_blocks.{number}", block, scale, "up")
+        scale //= 2 if getattr(block, "upsamplers", None) else 1
+
+
+def _in_block(path: str, block: Any, scale: int, part: str) -> Iterator[tuple[str, int, str, Any, bool]]:
+    from diffusers.models.attention import BasicTransformerBlock
+    from diffusers.models.attention_processor import Attention
+
+    attentions = getattr(block, "attentions", None)
+    for name, module in attentions.named_modules() if attentions is not None else ():
+        place = f"{path}.attentions.{name}"
+        if isinstance(module, BasicTransformerBlock):
+            if not module.only_cross_attention:
+                yield place, scale, part, module, False
+        elif isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None:
+            if not module.only_cross_attention:
+                yield place, scale, part, module, True
