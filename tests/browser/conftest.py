@@ -1,0 +1,80 @@
+"""The real frontend in a real browser, against a real server."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from browser.page import Page
+    from comfy_host.server import ComfyServer
+
+AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: needs Chrome or Chromium, its driver, and selenium")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("browser")
+
+
+@pytest.fixture(scope="session")
+def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page of the server, past its greetings for new users."""
+    pytest.importorskip("selenium", reason="selenium is not installed: pip install -r tests/requirements.txt")
+    from browser.page import Page, find_browser, start_browser
+
+    found = find_browser()
+    if found is None:
+        pytest.skip("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+    settings = {"Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "1.45.0", "Comfy.Locale": "en"}
+    request = urllib.request.Request(
+        f"{server.base_url}/settings", json.dumps(settings).encode(), {"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request, timeout=30).close()
+    driver = start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
+    try:
+        driver.set_script_timeout(60)
+        yield Page(driver, server.base_url).open()
+    finally:
+        driver.quit()
+
+
+@pytest.fixture
+def quiet_console(page: Page) -> Iterator[None]:
+    """Fail when our files complain on the browser's console during the test."""
+    page.complaints()
+    page.console.clear()
+    yield
+    assert page.complaints() == []
+
+
+@pytest.fixture
+def axe(page: Page) -> Any:
+    """Return what axe-core finds wrong in the part of the page that a selector names: serious and critical only."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: run `npm ci` in tests/browser")
+    page.driver.execute_script(AXE.read_text(encoding="utf-8"))
+
+    def violations(selector: str) -> list[str]:
+        found = page.script("return (await axe.run(args[0])).violations", selector)
+        return [f"{v['id']}: {v['help']}" for v in found if v["impact"] in ("serious", "critical")]
+
+    return violations
+
+
+@pytest.fixture
+def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
+    """The example with Apply ToMe, Set Attention Processor and Optimization Report."""
+    from browser.page import example
+
+    return example("txt2img_tome_attention", sd15_checkpoint)

@@ -1,0 +1,233 @@
+"""ComfyUI's page in a real browser, with what a user does as methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from comfy_host.paths import ROOT
+
+ARTIFACTS = ROOT / "tests" / "artifacts"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
+"""Keys, as WebDriver names them."""
+
+CANVAS, VUE = "canvas", "vue"
+"""The frontend's two renderers of nodes: LiteGraph's canvas, and "Nodes 2.0"."""
+
+
+def find_browser() -> tuple[str, str] | None:
+    """Return the paths of Chrome or Chromium (``CHROME``) and of its driver (``CHROMEDRIVER``), or None."""
+    browser = os.environ.get("CHROME") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
+    return (browser, driver) if browser and driver else None
+
+
+def start_browser(browser: str, driver: str, profile: Path) -> Any:
+    """Start a browser without a window that talks to nobody but the page's server."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for argument in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--disable-dev-shm-usage",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+        "--lang=en-US",
+        "--window-size=1500,950",
+        f"--user-data-dir={profile}",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+def example(name: str, checkpoint: Path) -> dict[str, Any]:
+    """Return a shipped workflow, set to the generated checkpoint and a size that a CPU draws in seconds."""
+    workflow = json.loads((ROOT / "example_workflows" / f"{name}.json").read_text(encoding="utf-8"))
+    values = {
+        "CheckpointLoaderSimple": {0: checkpoint.name},
+        "EmptyLatentImage": {0: 128, 1: 192},
+        "KSampler": {2: 2},
+    }
+    for node in workflow["nodes"]:
+        for index, value in values.get(node["type"], {}).items():
+            node["widgets_values"][index] = value
+    return workflow
+
+
+class Page:
+    """The page of a running ComfyUI.
+
+    Args:
+        driver: the browser.
+        base_url: the server's.
+    """
+
+    def __init__(self, driver: Any, base_url: str) -> None:
+        self.driver = driver
+        self.base_url = base_url
+        self.console: list[str] = []
+
+    # ---- the browser
+
+    def script(self, body: str, *arguments: Any) -> Any:
+        """Run JavaScript, an async function's body with ``args``, and return what it returns."""
+        code = (
+            "const done = arguments[arguments.length - 1], args = [...arguments].slice(0, -1);"
+            f"(async () => {{ {body} }})().then((value) => done([value]), (error) => done(String(error.stack)));"
+        )
+        answer = self.driver.execute_async_script(code, *arguments)
+        if isinstance(answer, str):
+            raise AssertionError(answer)
+        return answer[0]
+
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+        """Wait until ``condition`` returns something true, and return it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.1)
+        raise AssertionError(f"After {seconds:g} s there is no {what}. The page is in {self.screenshot('timeout')}.")
+
+    def screenshot(self, name: str) -> Path:
+        """Save what is seen now."""
+        ARTIFACTS.mkdir(parents=True, exist_ok=True)
+        path = ARTIFACTS / f"{name}.png"
+        self.driver.save_screenshot(str(path))
+        return path
+
+    def element(self, selector: str) -> Any:
+        """Return the first element, or None."""
+        found = self.driver.find_elements("css selector", selector)
+        return found[0] if found else None
+
+    def press(self, *keys: str) -> None:
+        """Press keys where the focus is."""
+        self.driver.switch_to.active_element.send_keys(*keys)
+
+    def complaints(self) -> list[str]:
+        """Return the console's errors and warnings that come from our files or name us, since the page was opened."""
+        for entry in self.driver.get_log("browser"):
+            if entry["level"] in ("SEVERE", "WARNING"):
+                self.console.append(entry["message"])
+        return [line for line in self.console if "paceline" in line.lower()]
+
+    # ---- ComfyUI
+
+    def open(self, query: str = "") -> Page:
+        """Open the page and wait until it is ready."""
+        self.driver.get(f"{self.base_url}/{query}")
+        return self.ready()
+
+    def ready(self) -> Page:
+        """Wait until the page shows a workflow."""
+        # The last thing that start-up does is to show the workflow of last time.
+        ready = "return !!(window.app?.vueAppReady && window.app.canvas?.graph && window.app.graph.nodes)"
+        self.wait(lambda: self.driver.execute_script(ready), "ComfyUI", 60)
+        self.wait(lambda: self.script("return app.extensionManager.workflow?.activeWorkflow != null"), "workflow")
+        return self
+
+    def reload(self) -> Page:
+        """Load the page again as a user does."""
+        self.script("window.loadedBefore = true")
+        self.driver.refresh()
+        self.wait(lambda: self.driver.execute_script("return !window.loadedBefore"), "new page")
+        return self.ready()
+
+    def setting(self, name: str, value: Any) -> None:
+        """Change a setting of the frontend."""
+        self.script("await app.extensionManager.setting.set(args[0], args[1])", name, value)
+
+    def use(self, renderer: str, theme: str = "dark") -> None:
+        """Choose the renderer of nodes and the colours."""
+        self.setting("Comfy.VueNodes.Enabled", renderer == VUE)
+        self.setting("Comfy.ColorPalette", theme)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until the canvas has been drawn again."""
+        self.script(
+            "app.canvas.setDirty(true, true);"
+            "for (let i = 0; i < 4; i++) await new Promise((next) => requestAnimationFrame(next));"
+            "await new Promise((next) => setTimeout(next, 150));"
+        )
+
+    def load(self, workflow: dict[str, Any]) -> None:
+        """Open a workflow in a tab of its own."""
+        self.script("await app.loadGraphData(args[0], true, true, args[1])", workflow, workflow.get("id", "test"))
+        self.settle()
+
+    def workflow(self) -> dict[str, Any]:
+        """Return the open workflow as it would be saved."""
+        return json.loads(self.script("return JSON.stringify(app.rootGraph.serialize())"))
+
+    def run(self, seconds: float = 120.0) -> str:
+        """Run the open workflow; return ``success``, or the message of the error."""
+        self.script(
+            """
+            window.ended = null;
+            const once = { once: true };
+            app.api.addEventListener("execution_success", () => (window.ended ??= "success"), once);
+            app.api.addEventListener("execution_error", (e) => (window.ended ??= e.detail.exception_message), once);
+            await app.queuePrompt(0);
+            """
+        )
+        outcome = self.wait(lambda: self.script("return window.ended"), "end of the run", seconds)
+        self.settle()
+        return outcome
+
+    def show_node(self, node_id: int, zoom: float = 1.5) -> None:
+        """Bring a node into the middle of the view."""
+        self.script(
+            """
+            const node = app.canvas.graph.getNodeById(args[0]), { ds, canvas } = app.canvas;
+            const area = canvas.getBoundingClientRect();
+            ds.scale = args[1];
+            ds.offset[0] = area.width / 2 / ds.scale - node.pos[0] - node.size[0] / 2;
+            ds.offset[1] = area.height / 2 / ds.scale - node.pos[1] - node.size[1] / 2;
+            """,
+            node_id,
+            zoom,
+        )
+        self.settle()
+
+    def badges(self) -> dict[str, str]:
+        """Return ``state: text`` of every badge in the open graph, by node id."""
+        return self.script(
+            """
+            const seen = {};
+            for (const node of app.canvas.graph.nodes) {
+              const widget = node.widgets?.find((widget) => widget.name === "$$paceline-badge");
+              const badge = widget?.element.querySelector(".paceline-badge");
+              if (badge) seen[node.id] = `${badge.dataset.state}: ${badge.textContent}`;
+            }
+            return seen;
+            """
+        )
+
+    def badge(self, node_id: int) -> Any:
+        """Return the badge's element at a node, or None."""
+        return self.script(
+            """
+            const node = app.canvas.graph.getNodeById(args[0]);
+            const widget = node?.widgets?.find((widget) => widget.name === "$$paceline-badge");
+            return widget?.element.querySelector(".paceline-badge") ?? null;
+            """,
+            node_id,
+        )

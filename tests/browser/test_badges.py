@@ -1,0 +1,216 @@
+"""The badges of our nodes, in both renderers and both themes."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+from browser.page import CANVAS, ESCAPE, VUE, Page
+
+TOME, ATTENTION, SAMPLER = 6, 7, 8
+ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
+
+pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
+
+
+seeds = itertools.count()
+
+
+@pytest.fixture
+def ran(page: Page, tome_workflow: dict[str, Any]) -> dict[str, Any]:
+    """A workflow with two of our nodes that has been run and is open in the canvas renderer, in the dark theme."""
+    page.use(CANVAS)
+    page.load(tome_workflow)
+    if set(page.badges()) != {str(TOME), str(ATTENTION)}:  # else remembered from the last test, as when tabs change
+        page.script("app.graph.getNodeById(args[0]).widgets[0].value = args[1]", SAMPLER, next(seeds))
+        assert page.run() == "success"
+        page.load(tome_workflow)
+    return tome_workflow
+
+
+def contrast(page: Page, element: Any) -> float:
+    """Return the contrast of an element's text with its background, by WCAG's formula."""
+    return page.script(
+        """
+        const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
+          .map((c) => c / 255)
+          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+          .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+        const { color, backgroundColor } = getComputedStyle(args[0]);
+        const [a, b] = [light(color), light(backgroundColor)].sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05);
+        """,
+        element,
+    )
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
+    page.use(renderer, theme)
+    page.show_node(TOME)
+    badge = page.badge(TOME)
+    page.screenshot(f"badge_{renderer}_{theme}")
+    assert badge.is_displayed()
+    assert badge.text.endswith("active in 3 of 7 self-attention blocks")
+    assert badge.get_attribute("data-state") == "active"
+    assert contrast(page, badge) >= 4.5
+    area = badge.rect
+    node = page.script(
+        """
+        const { pos, size } = app.canvas.graph.getNodeById(args[0]), { scale, offset } = app.canvas.ds;
+        const { left, top } = app.canvas.canvas.getBoundingClientRect();
+        const x = left + (pos[0] + offset[0]) * scale, y = top + (pos[1] + offset[1]) * scale;
+        return { left: x, right: x + size[0] * scale, top: y, bottom: y + size[1] * scale };
+        """,
+        TOME,
+    )
+    assert node["left"] <= area["x"]
+    assert area["x"] + area["width"] <= node["right"] + 1
+    assert node["top"] <= area["y"]
+    assert area["y"] + area["height"] <= node["bottom"] + 1
+    assert area["height"] < 40
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_details_appear_on_hover_and_with_the_keyboard(page: Page, renderer: str):
+    from selenium.webdriver import ActionChains
+
+    page.use(renderer)
+    page.show_node(TOME)
+    ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
+    tooltip = page.wait(lambda: page.element("[role=tooltip].paceline-tooltip"), "tooltip")
+    page.screenshot(f"details_{renderer}")
+    assert "384 -> 192 tokens; 0 fallbacks" in tooltip.text
+    ActionChains(page.driver).move_by_offset(0, -300).perform()
+    page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
+    page.script("args[0].focus()", page.badge(TOME))
+    assert page.element(".paceline-tooltip") is not None
+    assert page.badge(TOME).get_attribute("aria-describedby") == "paceline-tooltip"
+    page.press(ESCAPE)
+    assert page.element(".paceline-tooltip") is None
+
+
+def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):
+    assert set(page.badges()) == {str(TOME), str(ATTENTION)}
+    saved = {node["id"]: node for node in page.workflow()["nodes"]}
+    for node in ran["nodes"]:
+        assert saved[node["id"]].get("widgets_values", []) == node.get("widgets_values", [])
+    assert "$$paceline" not in page.script("return JSON.stringify((await app.graphToPrompt()).output)")
+
+
+def test_another_workflow_with_the_same_node_numbers_has_no_badges(page: Page, ran: dict[str, Any]):
+    other = copy.deepcopy(ran) | {"id": "11111111-2222-4333-8444-555555555555"}
+    page.load(other)
+    assert page.badges() == {}
+    page.load(ran)
+    assert page.badges()[str(TOME)] == ACTIVE
+
+
+def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
+    page.script(
+        """
+        const node = app.canvas.graph.getNodeById(args[0]);
+        app.canvas.selectItems([node]);
+        app.canvas.copyToClipboard([node]);
+        app.canvas.pasteFromClipboard();
+        """,
+        TOME,
+    )
+    page.settle()
+    assert set(page.badges()) == {str(TOME), str(ATTENTION)}
+    page.script("app.canvas.graph.remove(app.canvas.graph.getNodeById(args[0]))", TOME)
+    page.settle()
+    assert set(page.badges()) == {str(ATTENTION)}
+    assert len(page.driver.find_elements("css selector", ".paceline-badge")) == 1
+
+
+def test_a_bypassed_node_says_so_and_loses_its_badge_with_the_next_run(page: Page, ran: dict[str, Any]):
+    page.script("app.canvas.graph.getNodeById(args[0]).mode = 4; app.canvas.graph.afterChange()", TOME)
+    page.script("await app.extensionManager.setting.set('Paceline.Badges', false)")
+    page.script("await app.extensionManager.setting.set('Paceline.Badges', true)")
+    page.settle()
+    assert page.badges()[str(TOME)].startswith("active: ●bypassed · ")
+    assert page.run() == "success"
+    assert set(page.badges()) == {str(ATTENTION)}
+
+
+def test_badges_work_inside_of_a_subgraph(page: Page):
+    page.script(
+        """
+        const { graph } = app.canvas;
+        const items = new Set(args.map((id) => graph.getNodeById(id)));
+        window.outer = graph.convertToSubgraph(items).node.id;
+        """,
+        TOME,
+        ATTENTION,
+    )
+    page.settle()
+    assert page.run() == "success"
+    page.script("app.canvas.openSubgraph(app.canvas.graph.getNodeById(window.outer).subgraph)")
+    page.settle()
+    assert sorted(page.badges().values())[0] == ACTIVE
+    page.script("app.canvas.setGraph(app.rootGraph)")
+    page.settle()
+    assert page.badges() == {}
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_progress_and_failure_are_shown(page: Page, renderer: str):
+    page.use(renderer)
+    page.show_node(TOME)
+    assert page.run() == "success"  # nothing is left to compute, but the messages below belong to this run
+    page.script(
+        "app.api.dispatchCustomEvent('paceline.compile', args[0])",
+        {"node": str(TOME), "phase": "tracing", "text": "compiling 00:42 · graph 3", "seconds": 42, "graph": 3},
+    )
+    page.wait(lambda: page.badges()[str(TOME)] == "working: ↻compiling 00:42 · graph 3", "progress")
+    page.script(
+        "app.api.dispatchCustomEvent('paceline.activity', args[0])",
+        {
+            "node": str(ATTENTION),
+            "state": "partly",
+            "text": "flash in 3 of 42 attention calls; 39 fallbacks",
+            "details": ["39 x fallback: head size 40"],
+        },
+    )
+    page.wait(lambda: page.badges()[str(ATTENTION)].startswith("partly"), "fallback")
+    page.settle()
+    page.screenshot(f"progress_{renderer}")
+    assert page.badges()[str(ATTENTION)] == "partly: ◐flash in 3 of 42 attention calls · 39 fallbacks"
+    page.script("app.api.dispatchCustomEvent('execution_interrupted', {})")
+    page.wait(lambda: str(TOME) not in page.badges(), "end of the progress")
+
+
+def test_our_error_stands_on_the_badge(page: Page):
+    page.script(
+        "app.canvas.graph.getNodeById(args[0]).widgets.find((w) => w.name === 'backend').value = 'flash'", ATTENTION
+    )
+    message = page.run()
+    assert message != "success"
+    assert page.badges()[str(ATTENTION)].startswith("failed: ▲")
+    page.show_node(ATTENTION)
+    page.screenshot("badge_failed")
+
+
+def test_badges_can_be_switched_off(page: Page, ran: dict[str, Any]):
+    page.setting("Paceline.Badges", False)
+    page.settle()
+    assert page.badges() == {}
+    page.setting("Paceline.Badges", True)
+    page.settle()
+    assert page.badges()[str(TOME)] == ACTIVE
+
+
+def test_after_a_reload_there_is_the_same_workflow_and_no_badge(page: Page):
+    before = page.workflow()
+    page.wait(lambda: page.script("return !!localStorage.length || !!sessionStorage.length"), "saved draft")
+    page.reload()
+    page.wait(lambda: len(page.workflow()["nodes"]) == len(before["nodes"]), "workflow of last time")
+    after = page.workflow()
+    assert page.badges() == {}
+    for workflow in (before, after):
+        workflow.pop("extra", None)
+    assert after == before

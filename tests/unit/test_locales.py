@@ -1,0 +1,57 @@
+"""The translations: complete, and readable by the frontend's i18n."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import update_locales
+from update_locales import english, languages, load, merged, texts, untranslated
+
+# The frontend compiles translations with vue-i18n, where these have a meaning.
+SYNTAX = re.compile(r"[{}@|]|\$t\(")
+
+
+@pytest.fixture(scope="module")
+def source() -> dict:
+    return english()
+
+
+def test_english_has_every_node_setting_and_command(source):
+    tome = source["nodeDefs"]["PacelineApplyToMe"]
+    assert tome["display_name"] == "Apply ToMe"
+    assert tome["inputs"]["ratio"]["tooltip"].startswith("Share of the tokens")
+    assert source["settings"]["Paceline_DefaultPreset"]["options"]["fast"] == "fast"
+    assert all(setting["name"] and setting["tooltip"] for setting in source["settings"].values())
+    assert source["commands"] == {"Paceline_Report": {"label": "Paceline: report"}}
+    assert source["main"]["paceline"]["active"] == "active"
+    assert len(source["settings"]) == 3
+
+
+def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
+    for name, tree in source.items():
+        for path, text in texts(tree):
+            assert text, (name, path)
+
+
+@pytest.mark.parametrize("language", languages())
+def test_a_language_is_complete(source, language):
+    present = load(language)
+    for name, tree in source.items():
+        assert untranslated(tree, present[name]) == []
+        assert {path for path, _ in texts(present[name])} == {path for path, _ in texts(tree)}
+
+
+@pytest.mark.parametrize("language", languages())
+def test_a_language_has_no_accidental_syntax(language):
+    for tree in load(language).values():
+        for path, text in texts(tree):
+            assert not SYNTAX.search(text), path
+
+
+def test_updating_keeps_translations_and_follows_the_code():
+    source = {"a": {"name": "An apple", "tooltip": "A red one"}, "b": {"name": "A pear"}}
+    translated = {"a": {"name": "Ein Apfel", "gone": "weg"}, "c": {"name": "weg"}}
+    assert merged(source, translated) == {"a": {"name": "Ein Apfel", "tooltip": "A red one"}, "b": {"name": "A pear"}}
+    assert untranslated(source, translated) == [("a", "tooltip"), ("b", "name")]
+    assert update_locales.LOCALES.name == "locales"

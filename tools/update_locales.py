@@ -1,0 +1,150 @@
+"""Bring the translations in ``locales/`` up to date with the code: ``python tools/update_locales.py [LANGUAGE ...]``.
+
+English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings, the command and the few words
+of our widgets. A language has the same keys in ``locales/<language>/``, where ComfyUI's frontend looks for them:
+
+    nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.{...}, outputs.<index>.{...}
+    settings.json    <id, dots as _>: name, tooltip, options
+    commands.json    <id, dots as _>: label
+    main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js
+
+This adds what is missing, in English, removes what is gone, keeps what is translated, and says what is left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from comfy_host.in_process import bootstrap  # noqa: E402
+from comfy_host.pack import load_nodes, load_pack  # noqa: E402
+from comfy_host.paths import ROOT  # noqa: E402
+
+LOCALES = ROOT / "locales"
+SCRIPTS = ROOT / "web" / "js"
+SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*|Paceline|SSIM|PSNR")
+
+Tree = dict[str, Any]
+
+
+def english() -> dict[str, Tree]:
+    """Return every text that can be translated, by file (without ``.json``) and key."""
+    settings = _settings((SCRIPTS / "settings.js").read_text(encoding="utf-8"))
+    (label,) = re.findall(r'label: "(.+)"', (SCRIPTS / "report.js").read_text(encoding="utf-8"))
+    words = dict(re.findall(r'^  (\w+): "(.+)",$', (SCRIPTS / "words.js").read_text(encoding="utf-8"), re.MULTILINE))
+    categories = re.findall(r'category: \["(.+)"\]', (SCRIPTS / "settings.js").read_text(encoding="utf-8"))
+    names = {name for category in categories for name in category.split('", "')[:2]}
+    return {
+        "nodeDefs": {name: _node(node.GET_SCHEMA()) for name, node in _nodes().items()},
+        "settings": settings,
+        "commands": {"Paceline_Report": {"label": label}},
+        "main": {
+            "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
+            "menuLabels": {label: label},
+            "paceline": words,
+        },
+    }
+
+
+def _nodes() -> dict[str, Any]:
+    bootstrap()
+    load_pack()
+    return load_nodes()
+
+
+def _node(schema: Any) -> Tree:
+    tree: Tree = {"display_name": schema.display_name, "description": schema.description, "inputs": {}, "outputs": {}}
+    for put in schema.inputs:
+        tree["inputs"][put.id] = {"name": put.display_name or put.id}
+        if put.tooltip:
+            tree["inputs"][put.id]["tooltip"] = put.tooltip
+    for index, put in enumerate(schema.outputs):
+        tree["outputs"][str(index)] = {"name": put.display_name or put.io_type}
+        if put.tooltip:
+            tree["outputs"][str(index)]["tooltip"] = put.tooltip
+    return tree
+
+
+def _settings(source: str) -> Tree:
+    tree: Tree = {}
+    sources = _read("badges") + _read("preset")
+    ids = dict(re.findall(r'export const (\w+_SETTING) = "(.+)"', sources))
+    for block in re.split(r"\n    \{\n", source)[1:]:
+        (raw,) = re.findall(r"^      id: (.+),$", block, re.MULTILINE)
+        found = dict(re.findall(r'^      (name|tooltip): "(.+)",$', block, re.MULTILINE))
+        options = re.findall(r'text: "(.+?)"', block)
+        key = ids.get(raw, raw.strip('"')).replace(".", "_")
+        tree[key] = found | ({"options": {option: option for option in options}} if options else {})
+    return tree
+
+
+def _read(name: str) -> str:
+    return (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+
+
+def load(language: str) -> dict[str, Tree]:
+    """Return the texts of a language, by file; empty trees for files that are missing."""
+    trees = {}
+    for name in ("nodeDefs", "settings", "commands", "main"):
+        path = LOCALES / language / f"{name}.json"
+        trees[name] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return trees
+
+
+def languages() -> list[str]:
+    """Return the languages that there are."""
+    return sorted(path.name for path in LOCALES.glob("*/") if path.is_dir())
+
+
+def texts(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the path and the value of every text."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from texts(value, (*prefix, key))
+        else:
+            yield (*prefix, key), value
+
+
+def merged(source: Mapping[str, Any], translated: Mapping[str, Any]) -> Tree:
+    """Return ``source`` with every text for which there is one in ``translated``."""
+    tree: Tree = {}
+    for key, value in source.items():
+        known = translated.get(key)
+        if isinstance(value, Mapping):
+            tree[key] = merged(value, known if isinstance(known, Mapping) else {})
+        else:
+            tree[key] = known if isinstance(known, str) else value
+    return tree
+
+
+def untranslated(source: Mapping[str, Any], translated: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the paths of the texts that are missing, or are sentences still in English."""
+    known = dict(texts(translated))
+    return [
+        path
+        for path, text in texts(source)
+        if path not in known or (known[path] == text and " " in text and not SAME_IN_EVERY_LANGUAGE.fullmatch(text))
+    ]
+
+
+def main(chosen: list[str]) -> None:
+    """Update the languages and print what is left to translate."""
+    source = english()
+    for language in chosen or languages():
+        present = load(language)
+        folder = LOCALES / language
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, tree in source.items():
+            text = json.dumps(merged(tree, present[name]), ensure_ascii=False, indent=2)
+            (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+        left = [path for name, tree in source.items() for path in untranslated(tree, present[name])]
+        print(f"{language}: {len(left)} texts to translate", *(".".join(path) for path in left), sep="\n  ")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

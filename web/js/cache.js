@@ -1,0 +1,62 @@
+// The setting that shows how large the cache of compiled code is, and clears it.
+
+import { api, app } from "./comfy.js";
+import { createButton } from "./dialog.js";
+import { words } from "./words.js";
+
+/** Served by optimizers/hosts/comfyui/routes.py. */
+const ROUTE = "/paceline/cache";
+
+/**
+ * @param {number} bytes
+ * @returns {string} e.g. "12.3 MB"
+ */
+export function sizeText(bytes) {
+  if (bytes <= 0) return words("cacheEmpty");
+  const units = ["B", "kB", "MB", "GB"];
+  const power = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);
+  return `${(bytes / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+}
+
+/**
+ * @param {string} method
+ * @returns {Promise<{bytes: number, path: string}>}
+ */
+async function ask(method) {
+  const response = await api.fetchApi(ROUTE, { method });
+  if (!response.ok) throw new Error(`${method} ${ROUTE}: ${response.status}`);
+  return response.json();
+}
+
+/** @returns {HTMLElement} the setting's control */
+export function renderCache() {
+  const row = document.createElement("div");
+  row.className = "paceline-cache";
+  const size = document.createElement("output");
+  size.ariaLive = "polite";
+  const clear = createButton(words("cacheClear"), async () => {
+    clear.disabled = true;
+    try {
+      show(await ask("DELETE"));
+      app.extensionManager.toast.add({ severity: "success", summary: words("cacheCleared"), life: 3000 });
+    } catch (error) {
+      app.extensionManager.toast.add({ severity: "error", summary: words("cacheFailed"), detail: String(error) });
+      clear.disabled = false;
+    }
+  });
+  clear.disabled = true;
+
+  /** @param {{bytes: number, path: string}} cache */
+  function show({ bytes, path }) {
+    size.textContent = sizeText(bytes);
+    size.title = path;
+    clear.disabled = bytes <= 0;
+  }
+
+  size.textContent = "…";
+  ask("GET").then(show, () => {
+    size.textContent = words("cacheUnknown");
+  });
+  row.append(size, clear);
+  return row;
+}

@@ -1,0 +1,55 @@
+// A modal dialog with a text that can be copied. The browser's own element brings focus, Escape and the backdrop.
+
+import { words } from "./words.js";
+
+/**
+ * @param {string} label
+ * @param {() => void} onClick
+ * @returns {HTMLButtonElement}
+ */
+export function createButton(label, onClick) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "paceline-button";
+  button.textContent = label;
+  button.addEventListener("click", onClick);
+  return button;
+}
+
+/**
+ * @param {object} options
+ * @param {string} options.title
+ * @param {HTMLElement} options.content
+ * @param {string} options.text what the button "Copy" puts into the clipboard
+ */
+export function openDialog({ title, content, text }) {
+  const dialog = document.createElement("dialog");
+  dialog.className = "paceline-dialog";
+  const heading = Object.assign(document.createElement("h2"), { textContent: title, id: "paceline-dialog-title" });
+  dialog.setAttribute("aria-labelledby", heading.id);
+
+  const body = document.createElement("div");
+  body.className = "paceline-dialog-body";
+  body.tabIndex = 0; // so that the keyboard can scroll a long report
+  body.role = "region";
+  body.setAttribute("aria-labelledby", heading.id);
+  body.append(content);
+
+  const copy = createButton(words("copy"), async () => {
+    await navigator.clipboard?.writeText(text);
+    copy.textContent = words("copied");
+  });
+  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
+  const close = createButton(words("close"), () => dialog.close());
+  close.autofocus = true;
+  const buttons = document.createElement("div");
+  buttons.className = "paceline-dialog-buttons";
+  buttons.append(copy, close);
+
+  dialog.append(heading, body, buttons);
+  dialog.addEventListener("close", () => dialog.remove());
+  // The frontend's shortcuts listen on the window; keys typed here are meant for the dialog.
+  dialog.addEventListener("keydown", (event) => event.stopPropagation());
+  document.body.append(dialog);
+  dialog.showModal();
+}

@@ -1,0 +1,93 @@
+// "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it has applied, in its place.
+
+import { app, createNode } from "./comfy.js";
+import { executionIdOf, openWorkflow } from "./graph.js";
+import { words } from "./words.js";
+
+/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
+/** @typedef {{node: string, inputs: Record<string, unknown>}} Step one node that was applied */
+
+const TYPE = "PacelineOptimizePreset";
+const GAP = 40;
+
+/** What is handed from node to node, by the name of the input. */
+const PASSED_ON = { model: "MODEL", vae: "VAE" };
+
+/**
+ * @param {LGraphNode} node
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["getNodeMenuItems"] extends
+ *   ((node: any) => infer Items) | undefined ? Items : never}
+ */
+export function expandMenuItems(node, store) {
+  if (node.type !== TYPE) return [];
+  const executionId = executionIdOf(node);
+  const entry = store.entries(openWorkflow()).find((candidate) => candidate.node === executionId);
+  const steps = /** @type {Step[]} */ (entry?.steps ?? []);
+  const content = steps.length ? words("expand") : words("expandAfterRun");
+  return [{ content, disabled: steps.length === 0, callback: () => expand(node, steps) }];
+}
+
+/**
+ * Put the steps' nodes in the place of a node. One step back with undo.
+ * @param {LGraphNode} node
+ * @param {Step[]} steps
+ */
+export function expand(node, steps) {
+  const { graph } = node;
+  if (!graph) return;
+  graph.beforeChange();
+  const nodes = steps.flatMap((step) => create(graph, step));
+  let x = node.pos[0];
+  for (const made of nodes) {
+    made.pos = [x, node.pos[1]];
+    x += made.size[0] + GAP;
+  }
+  for (const [name, type] of Object.entries(PASSED_ON)) chain(node, nodes, name, type);
+  graph.remove(node);
+  graph.afterChange();
+  app.canvas.selectItems(nodes);
+}
+
+/**
+ * @param {NonNullable<LGraphNode["graph"]>} graph
+ * @param {Step} step
+ * @returns {LGraphNode[]} the node, or none where this version of the pack has no such node
+ */
+function create(graph, step) {
+  const made = createNode(step.node);
+  if (!made) return [];
+  graph.add(made);
+  for (const widget of made.widgets ?? []) {
+    if (widget.name in step.inputs) widget.value = /** @type {string} */ (step.inputs[widget.name]);
+  }
+  return [made];
+}
+
+/**
+ * Lead what a node was given through all nodes that take it, to whoever the node gave it to.
+ * @param {LGraphNode} node
+ * @param {LGraphNode[]} nodes
+ * @param {string} name of the inputs
+ * @param {string} type of the outputs
+ */
+function chain(node, nodes, name, type) {
+  const input = node.inputs.findIndex((slot) => slot.name === name);
+  const output = node.outputs.findIndex((slot) => slot.type === type);
+  const source = input < 0 ? null : node.getInputLink(input);
+  let from = source && node.graph?.getNodeById(source.origin_id);
+  if (!source || !from) return;
+  let slot = source.origin_slot;
+  for (const made of nodes) {
+    const target = made.inputs.findIndex((candidate) => candidate.name === name);
+    const next = made.outputs.findIndex((candidate) => candidate.type === type);
+    if (target < 0) continue;
+    from.connect(slot, made, target);
+    if (next >= 0) [from, slot] = [made, next];
+  }
+  for (const id of [...(node.outputs[output]?.links ?? [])]) {
+    const link = node.graph?.links.get(id);
+    const receiver = link && node.graph?.getNodeById(link.target_id);
+    if (link && receiver) from.connect(slot, receiver, link.target_slot);
+  }
+}

@@ -1,0 +1,83 @@
+// Finding our nodes in the workflow that is open.
+
+import { app } from "./comfy.js";
+
+/** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyApp["rootGraph"]} LGraph */
+/** @typedef {LGraph["nodes"][number]} LGraphNode */
+
+/** Every node of this pack has an id that starts like this. */
+const PREFIX = "Paceline";
+
+/**
+ * @param {unknown} type of a node
+ * @returns {boolean} whether it is one of ours
+ */
+export function isOurType(type) {
+  return String(type ?? "").startsWith(PREFIX);
+}
+
+/**
+ * @param {LGraphNode} node
+ * @returns {boolean} whether the node is one of ours
+ */
+export function isOurs(node) {
+  return isOurType(node.type);
+}
+
+/** @returns {LGraph} the open workflow's outermost graph */
+function rootGraph() {
+  return app.rootGraph;
+}
+
+/** @returns {string} the id of the workflow that is open; the server gets it with each prompt */
+export function openWorkflow() {
+  return String(rootGraph()?.id ?? "");
+}
+
+/**
+ * @param {LGraphNode} node
+ * @returns {LGraph | undefined} the graph inside of a subgraph node
+ */
+function inside(node) {
+  return /** @type {{subgraph?: LGraph}} */ (node).subgraph;
+}
+
+/**
+ * Find a node by its execution id, e.g. "12:5" for node 5 inside of the subgraph node 12.
+ * @param {string} executionId
+ * @returns {LGraphNode | undefined} undefined if it is not in the open workflow, or not one of ours
+ */
+export function findNode(executionId) {
+  /** @type {LGraph | undefined} */
+  let graph = rootGraph();
+  /** @type {LGraphNode | undefined} */
+  let node;
+  for (const id of executionId.split(":")) {
+    node = graph?.nodes.find((candidate) => String(candidate.id) === id);
+    graph = node && inside(node);
+  }
+  return node && isOurs(node) ? node : undefined;
+}
+
+/**
+ * List our nodes in the open workflow, those in subgraphs included.
+ * @param {LGraph} [graph]
+ * @param {string} [prefix] of the execution ids
+ * @returns {{executionId: string, node: LGraphNode}[]}
+ */
+export function ourNodes(graph = rootGraph(), prefix = "") {
+  return (graph?.nodes ?? []).flatMap((node) => {
+    const executionId = prefix + node.id;
+    const subgraph = inside(node);
+    if (subgraph) return ourNodes(subgraph, `${executionId}:`);
+    return isOurs(node) ? [{ executionId, node }] : [];
+  });
+}
+
+/**
+ * @param {LGraphNode} node one of ours
+ * @returns {string | undefined} its execution id; the first, where its subgraph is used more than once
+ */
+export function executionIdOf(node) {
+  return ourNodes().find((candidate) => candidate.node === node)?.executionId;
+}

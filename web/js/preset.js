@@ -1,0 +1,26 @@
+// The preset that new nodes begin with.
+
+import { app } from "./comfy.js";
+
+/** The nodes whose presets trade quality for speed; Compile UNet's input of this name is about something else. */
+const TYPES = ["PacelineApplyToMe", "PacelineOptimizePreset"];
+
+export const PRESET_SETTING = "Paceline.DefaultPreset";
+
+/** Stands for what the node itself begins with. */
+export const NODE_DEFAULT = "node";
+
+/**
+ * Set the preset of a new node to the user's choice. A node that is loaded, pasted or cloned gets its saved values
+ * afterwards, so only new nodes are changed.
+ * @param {import("./graph.js").LGraphNode} node
+ */
+export function applyDefaultPreset(node) {
+  // `node.type` is only set after this.
+  const { comfyClass } = /** @type {{comfyClass?: string}} */ (/** @type {unknown} */ (node.constructor));
+  if (!TYPES.includes(comfyClass ?? "")) return;
+  const wanted = app.extensionManager.setting.get(PRESET_SETTING);
+  const widget = node.widgets?.find((candidate) => candidate.name === "preset");
+  const values = widget?.options?.values;
+  if (widget && Array.isArray(values) && values.includes(wanted)) widget.value = /** @type {string} */ (wanted);
+}

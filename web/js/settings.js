@@ -1,0 +1,51 @@
+// The page "Paceline" in the frontend's settings.
+
+import { BADGES_SETTING } from "./badges.js";
+import { renderCache } from "./cache.js";
+import { NODE_DEFAULT, PRESET_SETTING } from "./preset.js";
+
+/** @typedef {NonNullable<import("@comfyorg/comfyui-frontend-types").ComfyExtension["settings"]>} Settings */
+
+/**
+ * @param {() => void} onBadgesChange
+ * @returns {Settings}
+ */
+export function createSettings(onBadgesChange) {
+  const settings = [
+    {
+      id: BADGES_SETTING,
+      category: ["Paceline", "Nodes", "Badges"],
+      name: "Show badges on Paceline nodes",
+      tooltip: "What each node did in its last run: where it was active, and why where it was not.",
+      type: "boolean",
+      defaultValue: true,
+      // Called before the value is stored.
+      onChange: () => queueMicrotask(onBadgesChange),
+    },
+    {
+      id: PRESET_SETTING,
+      category: ["Paceline", "Nodes", "Default preset"],
+      name: "Preset of new nodes",
+      tooltip: "What the preset of a newly added node is set to, where it offers that. Saved workflows do not change.",
+      type: "combo",
+      options: [
+        { text: "as the node comes", value: NODE_DEFAULT },
+        { text: "lossless", value: "lossless" },
+        { text: "quality", value: "quality" },
+        { text: "balanced", value: "balanced" },
+        { text: "fast", value: "fast" },
+      ],
+      defaultValue: NODE_DEFAULT,
+    },
+    {
+      id: "Paceline.Cache",
+      category: ["Paceline", "Compiled code", "Cache"],
+      name: "Compiled code on disk",
+      tooltip: "Kept between starts of ComfyUI, so that the same model need not be compiled again.",
+      type: renderCache,
+      defaultValue: null,
+    },
+  ];
+  // The cast: the frontend's types list the settings of the frontend only.
+  return /** @type {Settings} */ (/** @type {unknown} */ (settings));
+}

@@ -1,0 +1,67 @@
+// The few words of our own that the frontend shows, in its language.
+//
+// Names of nodes, inputs, settings and commands are translated by the frontend itself from locales/<language>/. What is
+// left is in "paceline" of locales/<language>/main.json.
+
+import { api, app } from "./comfy.js";
+
+const ENGLISH = {
+  active: "active",
+  partly: "partly active",
+  inactive: "not active",
+  waiting: "waiting for a run",
+  working: "working",
+  failed: "failed",
+  ran: "ran",
+  unknown: "not run since the page was loaded",
+  bypassed: "bypassed",
+  muted: "muted",
+  reportTitle: "Paceline: report",
+  reportEmpty: "This workflow has no Paceline nodes. Add one from the category Paceline.",
+  copy: "Copy",
+  copied: "Copied",
+  close: "Close",
+  showReport: "Press Enter for the report.",
+  cacheUnknown: "The server does not say.",
+  cacheEmpty: "empty",
+  cacheClear: "Clear",
+  cacheCleared: "Compiled code was deleted.",
+  cacheFailed: "The cache could not be cleared.",
+  baseline: "Baseline",
+  optimized: "Optimized",
+  slider: "Part of the picture that shows the baseline",
+  seconds: "Seconds",
+  expand: "Turn into single nodes",
+  expandAfterRun: "Turn into single nodes (run it first)",
+  difference: "Difference to the baseline (RMSE)",
+};
+
+/** @type {Record<string, string>} */
+let translated = {};
+
+/** Fetch the translations once. English stays where there are none. */
+export async function loadWords() {
+  try {
+    const response = await api.fetchApi("/i18n");
+    const languages = response.ok ? await response.json() : {};
+    translated = languages[String(app.extensionManager.setting.get("Comfy.Locale"))]?.paceline ?? {};
+  } catch {
+    translated = {};
+  }
+}
+
+/**
+ * @param {keyof typeof ENGLISH} key
+ * @returns {string}
+ */
+export function words(key) {
+  return translated[key] ?? ENGLISH[key];
+}
+
+/**
+ * @param {string} state of an activity
+ * @returns {string} the state in words; one that we do not know as it is
+ */
+export function stateWords(state) {
+  return state in ENGLISH ? words(/** @type {keyof typeof ENGLISH} */ (state)) : state;
+}

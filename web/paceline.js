@@ -1,0 +1,47 @@
+// The frontend's entry: everything Paceline shows in the browser is registered here.
+//
+// ComfyUI imports every .js file under web/ by itself, in no particular order. Only this one does something when it is
+// imported; the modules in js/ only define things.
+
+import { app } from "./js/comfy.js";
+import { applyDefaultPreset } from "./js/preset.js";
+import { Badges } from "./js/badges.js";
+import { Comparisons } from "./js/comparisons.js";
+import { listen } from "./js/events.js";
+import { expandMenuItems } from "./js/expand.js";
+import { createReportCommand } from "./js/report.js";
+import { createSettings } from "./js/settings.js";
+import { ActivityStore } from "./js/store.js";
+import { loadWords } from "./js/words.js";
+
+const store = new ActivityStore();
+const badges = new Badges(store);
+const comparisons = new Comparisons(store);
+
+const style = document.createElement("link");
+style.rel = "stylesheet";
+style.href = new URL("paceline.css", import.meta.url).href;
+document.head.append(style);
+
+app.registerExtension({
+  name: "Paceline",
+  commands: [createReportCommand(store)],
+  menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.Report"] }],
+  settings: createSettings(() => badges.refresh()),
+  async setup() {
+    await loadWords();
+    listen(store);
+    badges.start();
+    comparisons.start();
+  },
+  getNodeMenuItems(node) {
+    return expandMenuItems(node, store);
+  },
+  nodeCreated(node) {
+    applyDefaultPreset(node);
+  },
+  afterConfigureGraph() {
+    badges.refresh();
+    comparisons.refresh();
+  },
+});
