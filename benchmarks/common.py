@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -93,6 +94,7 @@ def measure(
     warmups: int = 1,
     quality: Mapping[str, Mapping[str, float]] | None = None,
     roof: str | None = None,
+    memory_while_timed: bool = False,
 ) -> list[Row]:
     """Time ``variants`` against each other.
 
@@ -105,11 +107,21 @@ def measure(
             run several times per sample, so only for work that takes long.
         quality: numbers to put into a variant's row.
         roof: name of the variant that does only the unavoidable part of the work; it gets no row.
+        memory_while_timed: measure the memory in the timed executions instead of in one more. For work that takes
+            minutes: following the tensors costs all variants alike about a second there.
     """
     repeats: dict[str, int] = {}
-    peaks: dict[str, int] = {}
+    peaks: dict[str, int] = dict.fromkeys(variants, 0)
+
+    def sample_with_memory(name: str) -> tuple[float, float]:
+        with PeakMemory() as memory:
+            taken = _sample(variants[name], 1)
+        peaks[name] = max(peaks[name], memory.peak)
+        return taken
+
     for name, function in variants.items():
-        peaks[name] = peak_memory(function)  # the first warm-up
+        if not memory_while_timed:
+            peaks[name] = peak_memory(function)  # the first warm-up
         seconds = math.inf
         for _ in range(warmups):
             seconds, _ = _sample(function, 1)
@@ -118,7 +130,8 @@ def measure(
     order = list(variants)
     for _ in range(rounds):
         for name in order:
-            samples[name].append(_sample(variants[name], repeats[name]))
+            sample = sample_with_memory(name) if memory_while_timed else _sample(variants[name], repeats[name])
+            samples[name].append(sample)
         order = [*order[1:], order[0]]  # nobody always comes after the same one
     medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
     rows = []
@@ -146,7 +159,14 @@ def measure(
 
 
 def peak_memory(function: Variant) -> int:
-    """Return the most bytes that tensors made by one call of ``function`` hold at once."""
+    """Return the most bytes that tensors made by one call of ``function`` hold at once; on a GPU with workspaces."""
+    if torch.cuda.is_available():
+        _synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        function()
+        _synchronize()
+        return torch.cuda.max_memory_allocated() - before
     with PeakMemory() as memory:
         function()
     return memory.peak
@@ -192,7 +212,9 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
         parser.add_argument("--latents", type=int, nargs="+", metavar="SIDE", help="sides of the latents")
         # Two, so that what is shared between steps is shared.
         parser.add_argument("--steps", type=int, default=2, metavar="N", help="sampling steps in each run")
-        parser.add_argument("--variants", nargs="+", metavar="PART", help="only those whose name contains a PART")
+        parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
+        parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
+        parser.add_argument("--long", action="store_true", help="measure memory while timing: for steps of minutes")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
@@ -202,17 +224,21 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
 def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
     """Print ``rows`` as a table, and write them to ``path`` with everything needed to repeat them."""
     print(table(rows))
-    if path is None:
-        return
+    if path is not None:
+        write(path, [asdict(row) for row in rows], baseline, notes)
+
+
+def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:
+    """Write rows of any form to ``path`` with everything needed to repeat them."""
     content = {
         "hardware": hardware(),
         "versions": versions(),
         "commit": commit(),
-        "command": " ".join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
+        "command": shlex.join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "baseline": baseline,
         "notes": dict(notes or {}),
-        "rows": [asdict(row) for row in rows],
+        "rows": rows,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -40,7 +40,6 @@ BATCH = 2  # a prompt and its negative
 SETTINGS: dict[str, Any] = {"preset": "custom", "method": "merge", "ratio": RATIO}
 
 
-
 def smooth_tokens(side: int, channels: int, sigma: float = 1.5) -> Tensor:
     """Return ``[BATCH, side * side, channels]`` where neighbours are alike, as in a model, unlike white noise."""
     generator = torch.Generator().manual_seed(0)

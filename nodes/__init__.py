@@ -10,6 +10,11 @@ from comfy_api.latest import ComfyExtension, io
 NODES = (
     ("apply_tome", "PacelineApplyToMe"),
     ("set_attention_processor", "PacelineSetAttentionProcessor"),
+    ("compile_unet", "PacelineCompileUNet"),
+    ("compile_vae", "PacelineCompileVAE"),
+    ("compile_controlnet", "PacelineCompileControlNet"),
+    ("compare_models", "PacelineCompareModels"),
+    ("fuse_qkv", "PacelineFuseQKV"),
     ("optimization_report", "PacelineOptimizationReport"),
     ("remove_optimizations", "PacelineRemoveOptimizations"),
 )
@@ -17,6 +22,13 @@ NODES = (
 
 class PacelineExtension(ComfyExtension):
     """Hands ComfyUI our nodes."""
+
+    async def on_load(self) -> None:
+        """Answer what our settings page asks; without that, the nodes work all the same."""
+        try:
+            import_module("..optimizers.hosts.comfyui.routes", __package__).register_routes()
+        except Exception:  # as below
+            logging.exception("Paceline: the settings page cannot show the cache")
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         """Return the node classes; one that cannot be imported is reported and costs only itself."""

@@ -37,8 +37,10 @@ class PacelineApplyToMe(io.ComfyNode):
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
-                    tooltip="quality, balanced, fast: ready-made values, measured, that take the place of method, "
-                    "ratio, max_downsample and level_decay below. custom: the values below.",
+                    tooltip="Ready-made values in place of method, ratio, max_downsample and level_decay. Work left in "
+                    "self-attention, and distance to the original on two trained models: quality 58 %, 47.8 and 44.5 "
+                    "dB; balanced 37 %, 45.4 and 39.4; fast 17 %, 39.7 and 32.9. For comparison, bf16 instead of "
+                    "fp32: 42.7 and 48.7; another seed: 10.3 and 30.6. custom: the values below.",
                 ),
                 io.Combo.Input(
                     "method",
@@ -147,8 +149,9 @@ class PacelineApplyToMe(io.ComfyNode):
                     options=list(RAMPS),
                     default="none",
                     advanced=True,
-                    tooltip="fade_out: less and less is merged over the steps, to keep fine detail. fade_in: more and "
-                    "more, to keep the composition. In four stages.",
+                    tooltip="fade_out: half of the ratio in the second half of the steps, to keep fine detail. "
+                    "fade_in: half of it in the first half, to keep the composition. Compiled models then have two "
+                    "graphs.",
                 ),
             ],
             outputs=[io.Model.Output()],

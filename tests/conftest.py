@@ -65,9 +65,7 @@ def lora_file(comfy: ModuleType) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(
-    sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path
-) -> Iterator[ComfyServer]:
+def server(sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path) -> Iterator[ComfyServer]:
     """A running ComfyUI server with this pack, the demo's nodes, and the three generated models."""
     from comfy_host.server import ComfyServer
 

@@ -21,9 +21,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 0.67}
         ),
         # One key in sixteen at the finest level, one in four below.
-        "fast": MappingProxyType(
-            {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}
-        ),
+        "fast": MappingProxyType({"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}),
     }
 )
 """What each preset sets; every other setting keeps the value it was given."""

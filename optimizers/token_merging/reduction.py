@@ -161,7 +161,5 @@ def plan_reduction(
             height, width, sx=settings.sx, sy=settings.sy, seed=settings.seed, step=step, block=block,
             device=tokens.device,
         )  # fmt: skip
-    partition = partition_tokens(
-        height, width, sx=settings.sx, sy=settings.sy, offsets=offsets, device=tokens.device
-    )
+    partition = partition_tokens(height, width, sx=settings.sx, sy=settings.sy, offsets=offsets, device=tokens.device)
     return Merging(match(tokens, partition, ratio))

@@ -48,8 +48,8 @@ class TokenMergingSettings:
             more meaning in fewer tokens, and save less.
         refresh_every: steps for which a matching is used, 1 to 100. 1 is exact: every block matches for itself at every
             step. Above, the blocks of one part of the model at one level share a matching too.
-        ramp: ``"fade_out"`` lowers the ratio in four stages over the steps (fine detail comes last), ``"fade_in"``
-            raises it (composition comes first), ``"none"`` keeps it.
+        ramp: ``"fade_out"`` halves the ratio for the second half of the steps (fine detail comes last), ``"fade_in"``
+            for the first half (composition comes first), ``"none"`` keeps it.
 
     Raises:
         InvalidSetting: if a value is of the wrong type or outside of what is stated above.

@@ -36,15 +36,19 @@ def compile_with_core(studio):
         ({"method": "kv_downsample", "ratio": 0.75}, 1),
         ({"preset": "balanced"}, 1),
         # Outside of its part of the schedule the node is not there: that is a second graph, and no third.
+        ({"method": "merge", "start_percent": 0.2, "end_percent": 0.6}, 2),
         ({"method": "kv_downsample", "start_percent": 0.3}, 2),
+        ({"method": "kv_downsample", "ratio": 0.75, "ramp": "fade_out"}, 2),
+        ({"method": "merge", "ramp": "fade_in"}, 2),
     ],
-    ids=["merge", "local_merge", "kv_downsample", "balanced", "window"],
+    ids=["merge", "local_merge", "kv_downsample", "balanced", "window", "late", "fade_out", "fade_in"],
 )
-def test_one_graph_serves_all_steps(studio, compile_with_core, settings, graphs):
+def test_thirty_steps_compile_nothing_twice(studio, compile_with_core, settings, graphs):
     model = studio.tome(studio.model, **settings)
-    expected = studio.sample(model, steps=8)
-    found = studio.sample(compile_with_core(model), steps=8)
-    assert torch.equal(found, expected)
+    compiled = compile_with_core(model)
+    assert torch.equal(studio.sample(compiled, steps=30), studio.sample(model, steps=30))
+    assert counters["stats"]["unique_graphs"] == graphs
+    studio.sample(compiled, steps=30)  # and nothing more in the next run
     assert counters["stats"]["unique_graphs"] == graphs
     assert not counters["graph_break"]
     assert "0 fallbacks" in studio.report(model)

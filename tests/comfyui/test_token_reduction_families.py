@@ -179,11 +179,55 @@ def test_an_override_that_computes_by_itself_is_reported(studio, zoo):
     assert "5 x fallback: an attention override of another node computed the call itself" in studio.report(model)
 
 
-@pytest.mark.parametrize("name", ["flux", "qwen_image", "z_image"])
-def test_reference_images_leave_the_calls_alone_and_are_counted(studio, zoo, name):
-    references = {"reference_latents": [torch.randn_like(latent(name))]}
+REFERENCES = [(16, 24), (12, 8)]
+
+
+def with_references(name):
+    return {"reference_latents": [torch.randn_like(latent(name, *size)) for size in REFERENCES]}
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("flux", "offset"),
+        ("flux", "index"),
+        ("flux", "uxo"),
+        ("flux2", "index"),
+        ("flux2", "index_timestep_zero"),
+        ("qwen_image", "index"),
+        ("qwen_image", "index_timestep_zero"),
+    ],
+)
+def test_reference_images_are_thinned_out_each_on_its_own_grid(studio, zoo, name, method):
+    pictures = [grid(name), *(grid(name, *size) for size in REFERENCES)]
+    text = pictures[0][0]
+    sizes = [frames * rows * columns for _, frames, rows, columns, _ in pictures]
+    before = text + sum(sizes)
+
+    def override(func, q, k, v, heads, mask=None, attn_precision=None, skip_reshape=False, **kwargs):
+        axis = 2 if skip_reshape else 1
+        if k.shape[axis] == before:
+            k, v = (_each_on_its_own(x, axis) for x in (k, v))
+        return func(q, k, v, heads, mask, attn_precision, skip_reshape, **kwargs)
+
+    def _each_on_its_own(x, axis):
+        words, *parts = x.split([text, *sizes], dim=axis)
+        thin = [every_second(part, 0, *shape[1:4], axis) for part, shape in zip(parts, pictures, strict=True)]
+        return torch.cat([words, *thin], dim=axis)
+
+    references = with_references(name) | {"reference_latents_method": method}
     model = studio.tome(zoo(name), **HALVES)
-    assert torch.equal(sample(name, model, **references), sample(name, zoo(name), **references))
+    reduced = sample(name, model, **references)
+    assert close(reduced, sample(name, with_override(zoo(name), override), **references))
+    assert not close(reduced, sample(name, zoo(name), **references))
+    after = text + sum(frames * (rows // 2 + 1) * (columns // 2 + 1) for _, frames, rows, columns, _ in pictures)
+    assert f"{before} -> {after} keys and values; 0 fallbacks" in studio.report(model)
+
+
+def test_references_among_the_text_leave_the_calls_alone_and_are_counted(studio, zoo):
+    model = studio.tome(zoo("z_image"), **HALVES)
+    references = with_references("z_image")
+    assert torch.equal(sample("z_image", model, **references), sample("z_image", zoo("z_image"), **references))
     assert "not active in any of" in studio.report(model)
     assert "reference images, or tokens added by another node" in studio.report(model)
 
@@ -212,6 +256,7 @@ def test_a_mask_is_reduced_with_the_keys(studio, zoo, name):
         (torch.zeros(1, 1, 116, 7), {}, "not of one size"),
         (None, {"img_slice": [18, 116]}, "in other places"),
         (None, {"grid_sizes": (1, 12, 8)}, "in other places"),
+        (None, {"reference_image_num_tokens": [16]}, "in other places"),
     ],
 )
 def test_calls_that_contradict_what_is_known_are_left_alone(studio, zoo, mask, options, reason):

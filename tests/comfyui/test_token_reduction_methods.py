@@ -10,18 +10,22 @@ def relative(a, b):
     return ((a - b).norm() / b.norm()).item()
 
 
-def attention_sizes(studio, model, **options):
-    """Sample, and return the (query, key) token counts of all attention calls."""
-    seen = set()
+def attention_calls(studio, model, **options):
+    """Sample, and return the (query, key) token counts of all attention calls in their order."""
+    seen = []
 
     def spy(func, q, k, v, *args, **kwargs):
-        seen.add((q.shape[1], k.shape[1]))
+        seen.append((q.shape[1], k.shape[1]))
         return func(q, k, v, *args, **kwargs)
 
     clone = model.clone()
     clone.model_options["transformer_options"]["optimized_attention_override"] = spy
     studio.sample(clone, **options)
     return seen
+
+
+def attention_sizes(studio, model, **options):
+    return set(attention_calls(studio, model, **options))
 
 
 def test_kv_downsample_keeps_every_query(studio):
@@ -72,11 +76,13 @@ def test_matchings_are_made_once_for_several_steps_and_blocks(studio, monkeypatc
     assert len(made) == 4  # nothing is left over from the run before
 
 
-def test_a_ramp_goes_in_four_stages(studio):
-    model = studio.tome(studio.model, method="kv_downsample", ratio=0.75, ramp="fade_out")
-    keys = {k for q, k in attention_sizes(studio, model, steps=8) if q == 384 and k != 77}
-    assert len(keys) == 4
-    assert min(keys) == 117
+@pytest.mark.parametrize("ramp", ["fade_out", "fade_in"])
+def test_a_ramp_halves_the_ratio_in_one_half_of_the_steps(studio, ramp):
+    model = studio.tome(studio.model, method="kv_downsample", ratio=0.75, ramp=ramp)
+    keys = [k for q, k in attention_calls(studio, model, steps=8) if q == 384 and k != 77]
+    halves = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+    full, mild = halves if ramp == "fade_out" else halves[::-1]
+    assert set(full) == {117} and set(mild) == {280}
 
 
 def test_auto_thins_out_large_levels_and_leaves_small_ones_alone(studio):

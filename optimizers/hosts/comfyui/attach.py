@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import guiders
+from .rebase import rebase
 from .stack import KEY, Stack, Technique, stack_of
 
 
@@ -12,7 +13,7 @@ def clone_with(patcher: Any, stack: Stack) -> Any:
     """Return a clone of a MODEL that carries ``stack`` and nothing else of ours; ``patcher`` stays as it is."""
     from comfy.patcher_extension import CallbacksMP, WrappersMP
 
-    clone = patcher.clone()
+    clone = rebase(patcher, stack).clone()
     wrappers = {
         WrappersMP.OUTER_SAMPLE: guiders.outer_sample,
         WrappersMP.CALC_COND_BATCH: guiders.calc_cond_batch,

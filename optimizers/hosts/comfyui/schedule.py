@@ -22,16 +22,16 @@ def step_index(call: ModelCall) -> torch.Tensor:
 
 
 def ramp_factor(call: ModelCall, ramp: str) -> float:
-    """Return the factor of a ratio that changes over the steps, one of 1, 0.75, 0.5, 0.25 of ``RAMPS``.
+    """Return the factor of a ratio that changes over the steps: ``fade_out`` 1, then 0.5; ``fade_in`` 0.5, then 1.
 
-    It goes in four stages, because each ratio gives tensors of another size, and each size is another compiled graph.
-    Reading the step waits for the GPU, so it is only done when there is a ramp.
+    In two stages, because each ratio gives tensors of another size, and each size is another compiled graph: two are
+    the fewest that change anything. Reading the step waits for the GPU, so it is only done when there is a ramp.
     """
     schedule = call.transformer_options.get("sample_sigmas")
     if ramp == "none" or schedule is None:
         return 1.0
-    stage = min(3, int(step_index(call)) * 4 // max(1, len(schedule) - 1))
-    return 1.0 - stage / 4 if ramp == "fade_out" else (stage + 1) / 4
+    in_first_half = int(step_index(call)) * 2 < len(schedule) - 1
+    return 1.0 if in_first_half == (ramp == "fade_out") else 0.5
 
 
 def in_window(call: ModelCall, start_percent: float, end_percent: float) -> bool:

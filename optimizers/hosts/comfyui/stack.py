@@ -39,7 +39,7 @@ class ModelCall:
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
-            latent, ``c_crossattn`` the text; the rest is the family's own.
+            latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
     """
 
     def __init__(
@@ -173,8 +173,10 @@ class Stack:
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Return the arguments of ``BaseModel.apply_model`` with their names."""
-    return [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
+    """Return the arguments of ``BaseModel.apply_model`` with their names; the items of a list as ``name[0]`` etc."""
+    named = [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
+    listed = [(name, value) for name, value in named if isinstance(value, (list, tuple))]
+    return named + [(f"{name}[{index}]", item) for name, value in listed for index, item in enumerate(value)]
 
 
 def stack_of(patcher: Any) -> Stack:

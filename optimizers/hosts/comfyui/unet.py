@@ -72,39 +72,45 @@ def is_unet(patcher: Any) -> bool:
     return isinstance(patcher.model.diffusion_model, UNetModel)
 
 
-def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
-    """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
-
-    Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.
-    """
-    from comfy.ldm.modules.attention import SpatialTransformer
+def layers(network: Any) -> Iterator[tuple[str, int, Any, int]]:
+    """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
 
     scale = 1
     parts = (("input", network.input_blocks), ("middle", [network.middle_block]), ("output", network.output_blocks))
     for part, sequences in parts:
         for number, sequence in enumerate(sequences):
-            layers = list(sequence)
-            for layer in layers:
+            for layer in sequence:
                 # resblock_updown: the change of resolution sits inside of the residual block
                 resampler = layer.h_upd if isinstance(layer, ResBlock) and layer.updown else layer
                 if isinstance(resampler, Downsample):
                     scale *= 2
                 elif isinstance(resampler, Upsample):
                     scale //= 2
-                if not isinstance(layer, SpatialTransformer):
-                    continue
-                for index, block in enumerate(layer.transformer_blocks):
-                    description = AttentionBlock(
-                        key=(part, number, index),
-                        downsample=scale,
-                        channels=block.n_heads * block.d_head,
-                        heads=block.n_heads,
-                        head_dim=block.d_head,
-                        self_attention=not block.disable_self_attn,
-                        then_over_time=hasattr(layer, "time_stack"),
-                    )
-                    yield description, block
+                yield part, number, layer, scale
+
+
+def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
+    """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
+
+    Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.
+    """
+    from comfy.ldm.modules.attention import SpatialTransformer
+
+    for part, number, layer, scale in layers(network):
+        if not isinstance(layer, SpatialTransformer):
+            continue
+        for index, block in enumerate(layer.transformer_blocks):
+            description = AttentionBlock(
+                key=(part, number, index),
+                downsample=scale,
+                channels=block.n_heads * block.d_head,
+                heads=block.n_heads,
+                head_dim=block.d_head,
+                self_attention=not block.disable_self_attn,
+                then_over_time=hasattr(layer, "time_stack"),
+            )
+            yield description, block
 
 
 def attention_blocks(patcher: Any) -> tuple[AttentionBlock, ...]:

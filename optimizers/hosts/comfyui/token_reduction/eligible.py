@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
-from ..unet import AttentionBlock, attention_blocks, describe_model
+from ..unet import AttentionBlock, describe_model
 
 
-def eligible_blocks(patcher: Any, settings: TokenMergingSettings) -> tuple[AttentionBlock, ...]:
-    """Return the blocks of a UNet model whose tokens ``settings`` would reduce.
+def eligible_blocks(
+    patcher: Any, blocks: Sequence[AttentionBlock], settings: TokenMergingSettings
+) -> tuple[AttentionBlock, ...]:
+    """Return those of a UNet model's self-attention blocks whose tokens ``settings`` would reduce.
 
     Raises:
         UnsupportedModel: if the model has no self-attention, or none at an allowed resolution.
     """
-    blocks = [block for block in attention_blocks(patcher) if block.self_attention]
     if not blocks:
         raise UnsupportedModel(
             f"{describe_model(patcher)} has no self-attention blocks, so there are no tokens to merge.",

@@ -32,6 +32,7 @@ class Family:
         eligible: which attention calls are reduced, in words.
         more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
         image_attention: whether calls with the tokens of the image alone are reduced too.
+        references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
         note: what else a user should know.
     """
 
@@ -43,6 +44,7 @@ class Family:
     eligible: str
     more_text: tuple[str, ...] = ()
     image_attention: bool = False
+    references: bool = False
     note: str = ""
 
 
@@ -54,7 +56,8 @@ FAMILIES: tuple[Family, ...] = (
         patch_size="2 x 2 (Flux.2: 1 x 1)",
         blocks=("double_blocks", "single_blocks"),
         eligible="double and single blocks",
-        note="with reference images (Kontext) the calls are left alone",
+        references=True,
+        note="reference images (Kontext, Flux.2) are thinned out too, each on a grid of its own",
     ),
     Family(
         name="Chroma",
@@ -80,7 +83,8 @@ FAMILIES: tuple[Family, ...] = (
         patch_size="2 x 2",
         blocks=("transformer_blocks",),
         eligible="all blocks",
-        note="with reference images (Edit) the calls are left alone",
+        references=True,
+        note="reference images (Edit) are thinned out too, each on a grid of its own",
     ),
     Family(
         name="Z-Image, Lumina 2",

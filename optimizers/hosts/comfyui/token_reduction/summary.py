@@ -7,7 +7,11 @@ from ....token_merging import TokenMergingSettings
 
 
 def summarize(
-    settings: TokenMergingSettings, activity: Activity, total_blocks: int, blocks: str = "self-attention blocks"
+    settings: TokenMergingSettings,
+    activity: Activity,
+    total_blocks: int,
+    blocks: str = "self-attention blocks",
+    saved: tuple[str, ...] = (),
 ) -> Summary:
     """Return e.g. ``active in 16 of 16 self-attention blocks; 4096 -> 2048 tokens; 0 fallbacks``.
 
@@ -16,6 +20,7 @@ def summarize(
         activity: what happened.
         total_blocks: how many blocks there are.
         blocks: what to call them.
+        saved: lines about the work that was saved.
     """
     if not settings.does_something:
         reason = "ratio is 0" if settings.ratio == 0 else "all three merge options are off"
@@ -23,17 +28,22 @@ def summarize(
     if activity.model_calls and activity.idle_calls == activity.model_calls:
         window = f"{settings.start_percent:g} to {settings.end_percent:g}"
         return Summary("inactive", f"not active: no step was between start and end percent ({window})")
-    details = (*activity.fallback_lines(), *activity.left_alone_lines())
+    details = (*saved, *activity.fallback_lines(), *activity.left_alone_lines())
     fallbacks = activity.fallback_count
     if not activity.used:
-        if activity.left_alone and not fallbacks:
+        if activity.left_alone and not fallbacks and settings.method == "auto":
             return Summary("inactive", "auto switched itself off: it would not have been faster", details)
         return Summary("inactive", f"not active in any of {total_blocks} {blocks}", details)
     sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
-    what = "tokens" if settings.method in ("merge", "local_merge") else "keys and values"
-    if settings.method == "auto" and (settings.merge_crossattn or settings.merge_mlp):
-        what = "tokens"
+    what = "tokens" if merges_queries(settings) else "keys and values"
     text = f"active in {len(activity.used)} of {total_blocks} {blocks}; {sizes} {what}"
     if activity.idle_calls:
         text += f"; in {activity.model_calls - activity.idle_calls} of {activity.model_calls} model calls"
     return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details)
+
+
+def merges_queries(settings: TokenMergingSettings) -> bool:
+    """Return whether queries become fewer too; ``auto`` merges only for layers where nothing else could be fewer."""
+    if settings.method == "auto":
+        return settings.merge_crossattn or settings.merge_mlp
+    return settings.method != "kv_downsample"

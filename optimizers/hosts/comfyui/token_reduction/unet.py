@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any
 
 import torch
@@ -16,16 +15,18 @@ from ..schedule import in_window, ramp_factor, step_index
 from ..stack import ModelCall, Technique
 from ..unet import AttentionBlock, BlockKey, attention_blocks, block_name
 from .eligible import eligible_blocks
-from .feed_forward import merged_feed_forward
-from .sharing import SharedReductions
-from .summary import summarize
+from .feed_forward import MergedFeedForwards
+from .sharing import Reductions, SharedReductions
+from .summary import merges_queries, summarize
+from .work import StepWork, saved_lines
 
 STATE = "paceline_token_reduction"
 _RESTORE = "paceline_restore_tokens"
 
 _OTHER_PATCH = "another node had already rearranged the tokens (ComfyUI's own ToMe, HyperTile, ...)"
 _OTHER_OUTPUT = "another node's attention replacement returned all tokens instead of the merged ones"
-_call_numbers = count()
+_OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
+_REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
 
 
 @dataclass
@@ -35,7 +36,8 @@ class CallState:
     activity: Activity
     step: torch.Tensor
     ratio_factor: float = 1.0
-    number: int = field(default_factory=lambda: next(_call_numbers))
+    replaced: Mapping[str, Container[tuple[Any, ...]]] = field(default_factory=dict)
+    shared: Reductions = field(default_factory=dict)
     reductions: dict[BlockKey, Reduction] = field(default_factory=dict)
     visits: dict[BlockKey, int] = field(default_factory=dict)
 
@@ -59,14 +61,16 @@ class UNetTokenReduction(Technique):
     def __init__(self, patcher: Any, settings: TokenMergingSettings, node_id: str | None = None) -> None:
         super().__init__(node_id)
         self.settings = settings
-        self.blocks: dict[BlockKey, AttentionBlock] = {b.key: b for b in eligible_blocks(patcher, settings)}
+        spatial = [block for block in attention_blocks(patcher) if block.self_attention]
+        self.blocks: dict[BlockKey, AttentionBlock] = {b.key: b for b in eligible_blocks(patcher, spatial, settings)}
         # A block's number is part of its random sequence, so it counts all blocks: changing max_downsample must not
         # change which tokens the other blocks keep.
-        spatial = [block for block in attention_blocks(patcher) if block.self_attention]
         self._numbers = {block.key: number for number, block in enumerate(spatial)}
         self.total_blocks = len(spatial)
         self.levels = sorted({block.downsample for block in self.blocks.values()})
+        self._work = StepWork.of(patcher.model.diffusion_model)
         self._shared = SharedReductions()
+        self._feed_forwards = MergedFeedForwards()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
         self._self_attention_pair = (self._before_self_attention, self._after_attention)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
@@ -89,7 +93,12 @@ class UNetTokenReduction(Technique):
         if not settings.does_something or not in_window(call, settings.start_percent, settings.end_percent):
             activity.idle_calls += 1
             return
-        state = CallState(activity, step_index(call), ramp_factor(call, settings.ramp))
+        replaced = call.transformer_options.get("patches_replace", {})
+        state = CallState(activity, step_index(call), ramp_factor(call, settings.ramp), replaced)
+        if settings.refresh_every > 1:
+            passes = call.transformer_options.get("uuids", call.transformer_options.get("cond_or_uncond", ()))
+            fits = (call.sigmas.device, tuple(call.shapes.items()), tuple(passes), state.ratio_factor)
+            state.shared = self._shared.of_call(fits, settings.refresh_every)
         call.transformer_options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         call.add_innermost_pair("attn1", *self._self_attention_pair)
@@ -97,11 +106,16 @@ class UNetTokenReduction(Technique):
             call.add_innermost_pair("attn2", *self._cross_attention_pair)
         if settings.merge_mlp:
             network = call.model.diffusion_model
-            call.cleanup.enter_context(merged_feed_forward(network, self.blocks, state.reductions, activity))
+            layers = self._feed_forwards.in_place(network, self.blocks, state.reductions, activity)
+            call.cleanup.enter_context(layers)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``active in 16 of 16 self-attention blocks; 4096 -> 2048 tokens; 0 fallbacks``."""
-        return summarize(self.settings, activity, self.total_blocks)
+        settings, lines = self.settings, tuple[str, ...]()
+        # Over frames there are layers of their own, which nobody has counted.
+        if settings.merge_attn and not any(block.then_over_time for block in self.blocks.values()):
+            lines = saved_lines(self._work, self.blocks.values(), activity.tokens, merges_queries(settings))
+        return summarize(settings, activity, self.total_blocks, saved=lines)
 
     def _method(self, tokens: torch.Tensor) -> str | None:
         method = self.settings.method
@@ -139,9 +153,11 @@ class UNetTokenReduction(Technique):
 
         if settings.refresh_every == 1 or method == "kv_downsample":
             return make()
-        passes = tuple(extra_options.get("uuids", extra_options.get("cond_or_uncond", ())))
-        fits: Hashable = (tokens.device, tokens.dtype, batch, height, width, ratio, key[0], passes)
-        return self._shared.get(fits, state.number, settings.refresh_every, make)
+        place = (key[0], self.blocks[key].downsample)
+        reduction = state.shared.get(place)
+        if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
+            reduction = state.shared[place] = make()
+        return reduction
 
     def _is_over_time(self, key: BlockKey, state: CallState) -> bool:
         """Return whether the block that runs is the one over frames, which has the key of the spatial one before it."""
@@ -156,7 +172,7 @@ class UNetTokenReduction(Technique):
             return query, context, value
         state: CallState = extra_options[STATE]
         state.visits[key] = state.visits.get(key, 0) + 1
-        if self._is_over_time(key, state):
+        if self._is_over_time(key, state) or _is_replaced("attn1", key, state):
             return query, context, value
         reduction = self._reduction(query, key, extra_options)
         if reduction is None:
@@ -164,6 +180,9 @@ class UNetTokenReduction(Technique):
         if self.settings.merge_crossattn or self.settings.merge_mlp:  # else nobody asks, and it would hold memory
             state.reductions[key] = reduction
         if not self.settings.merge_attn:
+            return query, context, value
+        if not reduction.shrinks_queries and not (_are_aligned(context, query) and _are_aligned(value, query)):
+            state.activity.fall_back(_OTHER_KEYS)
             return query, context, value
         state.activity.use(block_name(key), reduction.tokens, reduction.kept)
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
@@ -183,6 +202,8 @@ class UNetTokenReduction(Technique):
         state: CallState = extra_options[STATE]
         reduction = state.reductions.get(key)
         if reduction is None or not reduction.shrinks_queries or self._is_over_time(key, state):
+            return query, context, value
+        if _is_replaced("attn2", key, state):
             return query, context, value
         state.activity.use(block_name(key), reduction.tokens, reduction.kept)
         extra_options[_RESTORE] = reduction
@@ -205,5 +226,18 @@ def _block_key(extra_options: dict[str, Any]) -> BlockKey:
     return (part, number, extra_options["block_index"])
 
 
+def _is_replaced(name: str, key: BlockKey, state: CallState) -> bool:
+    """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
+    functions = state.replaced.get(name, ())
+    found = key in functions or key[:2] in functions
+    if found:
+        state.activity.leave_alone(block_name(key), _REPLACED)
+    return found
+
+
+def _are_aligned(tokens: torch.Tensor, query: torch.Tensor) -> bool:
+    return tokens.shape[:2] == query.shape[:2]
+
+
 def _reduce_if_aligned(reduction: Reduction, tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    return reduction.reduce(tokens) if tokens.shape[:2] == query.shape[:2] else tokens
+    return reduction.reduce(tokens) if _are_aligned(tokens, query) else tokens

@@ -1,0 +1,127 @@
+"""Apply ToMe beside nodes that change attention themselves: image prompts, self-attention guidance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+BOTH_LEVELS = {"max_downsample": "2"}
+METHODS = [
+    {"method": "merge"},
+    {"method": "local_merge"},
+    {"method": "kv_downsample", "ratio": 0.75},
+]
+
+
+def attention_blocks(model):
+    from paceline.optimizers.hosts.comfyui.unet import attention_blocks as all_blocks
+
+    return all_blocks(model)
+
+
+def random_tokens(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def with_image_prompt(model):
+    """Image prompts as IP-Adapters add them: a second attention to tokens of an image, beside the one to the text."""
+    from comfy.ldm.modules.attention import optimized_attention
+
+    clone = model.clone()
+    for number, block in enumerate(attention_blocks(model)):
+        keys, values = random_tokens(number, 1, 4, block.channels), random_tokens(number + 100, 1, 4, block.channels)
+
+        def replacement(q, k, v, extra_options, keys=keys, values=values):
+            batch, heads = q.shape[0], extra_options["n_heads"]
+            out = optimized_attention(q, k, v, heads)
+            return out + 0.5 * optimized_attention(q, keys.repeat(batch, 1, 1), values.repeat(batch, 1, 1), heads)
+
+        clone.set_model_attn2_replace(replacement, *block.key)
+    return clone
+
+
+def with_tokens_appended(model, name):
+    """Image prompts and references as other packs add them: more tokens behind the keys and values."""
+    clone = model.clone()
+
+    def append(q, k, v, extra_options):
+        more = random_tokens(5, 1, 4, k.shape[-1]).expand(k.shape[0], -1, -1)
+        return q, torch.cat([k, more], dim=1), torch.cat([v, more], dim=1)
+
+    {"attn1": clone.set_model_attn1_patch, "attn2": clone.set_model_attn2_patch}[name](append)
+    return clone
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda settings: settings["method"])
+def test_image_prompts_that_replace_attention_to_the_text(studio, settings):
+    prompted = with_image_prompt(studio.model)
+    model = studio.tome(prompted, **settings, **BOTH_LEVELS)
+    image = studio.sample(model)
+    assert torch.equal(image, studio.sample(with_image_prompt(studio.tome(studio.model, **settings, **BOTH_LEVELS))))
+    assert not torch.equal(image, studio.sample(studio.tome(studio.model, **settings, **BOTH_LEVELS)))
+    assert "active in 7 of 7" in studio.report(model) and "0 fallbacks" in studio.report(model)
+    off = studio.tome(prompted, **{**settings, "ratio": 0.0})
+    assert torch.equal(studio.sample(off), studio.sample(prompted))
+
+
+def test_attention_to_the_text_that_another_node_computes_keeps_all_its_queries(studio):
+    """Image prompts with masks take the queries for places of the picture."""
+    prompted = with_image_prompt(studio.model)
+    model = studio.tome(prompted, merge_attn=False, merge_crossattn=True)
+    assert torch.equal(studio.sample(model), studio.sample(prompted))
+    assert "left alone 3 blocks: another node computes this block's attention itself" in studio.report(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("attn1", METHODS[0]), ("attn1", METHODS[1]), *(("attn2", settings) for settings in METHODS)]
+    + [("attn1", {"merge_crossattn": True}), ("attn2", {"merge_crossattn": True})],
+    ids=str,
+)
+def test_tokens_that_other_nodes_append_to_keys_and_values(studio, name, settings):
+    model = studio.tome(with_tokens_appended(studio.model, name), **settings)
+    image = studio.sample(model)
+    assert torch.equal(image, studio.sample(with_tokens_appended(studio.tome(studio.model, **settings), name)))
+    assert not torch.equal(image, studio.sample(studio.tome(studio.model, **settings)))
+    assert not torch.equal(image, studio.sample(with_tokens_appended(studio.model, name)))
+    assert "0 fallbacks" in studio.report(model)
+
+
+def test_keys_that_are_no_longer_one_for_each_place_are_not_thinned_out(studio):
+    extended = with_tokens_appended(studio.model, "attn1")
+    model = studio.tome(extended, method="kv_downsample", ratio=0.75)
+    assert torch.equal(studio.sample(model), studio.sample(extended))
+    assert "not active in any of 7" in studio.report(model)
+    assert "another node had added keys or values" in studio.report(model)
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=lambda settings: settings["method"])
+@pytest.mark.parametrize("size", [(24, 16), (26, 34)])
+def test_self_attention_guidance_sees_the_whole_map_of_its_block(studio, core_node, settings, size):
+    """It blurs the picture where the middle block's keys get much attention, so their places must be the picture's."""
+
+    def guided(model):
+        return core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=model, scale=0.5, blur_sigma=2.0)
+
+    maps = []
+
+    def watched(model):
+        """Note the number of keys in the middle block, wherever it is computed."""
+        clone = model.clone()
+        (inner,) = clone.model_options["transformer_options"]["patches_replace"]["attn1"].values()
+
+        def watch(q, k, v, extra_options):
+            maps.append((q.shape[1], k.shape[1]))
+            return inner(q, k, v, extra_options)
+
+        clone.set_model_attn1_replace(watch, "middle", 0, 0)
+        return clone
+
+    model = watched(studio.tome(guided(studio.model), **settings, **BOTH_LEVELS))
+    image = studio.sample(model, size=size)
+    other_way = guided(studio.tome(studio.model, **settings, **BOTH_LEVELS))
+    assert torch.equal(image, studio.sample(other_way, size=size))
+    assert set(maps) == {(size[0] * size[1] // 4, size[0] * size[1] // 4)}
+    report = studio.report(model)
+    assert "active in 6 of 7" in report and "0 fallbacks" in report
+    assert "left alone 1 blocks: another node computes this block's attention itself" in report
