@@ -1,7 +1,40 @@
-"""``python -m paceline bench``: see docs/python.md."""
+"""The commands: ``sweep`` (Benchmark Sweep without a server, in ComfyUI) and ``bench`` (diffusers, see docs/python.md).
 
+``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
+"""
+
+import importlib
+import importlib.util
 import sys
+from pathlib import Path
 
-from .optimizers.hosts.diffusers.bench.command import main
 
-sys.exit(main())
+def _package() -> str:
+    """Return the name of this package, and load it under one where Python was given the folder."""
+    if __package__:
+        return __package__
+    folder = Path(sys.path[0])
+    sys.path.pop(0)  # else the folder `nodes` would hide ComfyUI's module of that name
+    name = "paceline"
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None, "the file lies beside this one"
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return name
+
+
+def main() -> int:
+    """Run the command that is named first."""
+    package, arguments = _package(), sys.argv[1:]
+    folder = Path(sys.modules[package].__path__[0])
+    if arguments[:1] == ["sweep"]:
+        command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.sweeping.command")
+        return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
+    return importlib.import_module(f"{package}.optimizers.hosts.diffusers.bench.command").main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import re
 import shlex
 import statistics
 import subprocess
@@ -291,9 +292,17 @@ def versions() -> dict[str, str | None]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = None
-    comfyui = sys.modules.get("comfyui_version")
-    found["comfyui"] = getattr(comfyui, "__version__", None)
+    found["comfyui"] = _comfyui_version() if "comfy" in sys.modules else None
     return found
+
+
+def _comfyui_version() -> str | None:
+    sys.path.append(str(ROOT / "tools"))
+    from comfy_host.paths import host_dir
+
+    text = (host_dir() / "comfyui_version.py").read_text()
+    found = re.search(r"__version__ = \"([^\"]+)\"", text)
+    return found.group(1) if found else None
 
 
 def commit() -> str | None:

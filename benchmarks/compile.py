@@ -155,7 +155,7 @@ def measure_steps(side: int, rounds: int, quick: bool) -> list[Row]:
 
 def measure_changes(side: int) -> list[dict[str, Any]]:
     """Make twelve changes to one session with each way to compile, and count."""
-    import changes
+    import model_changes as changes
     from torch._dynamo.utils import counters
 
     class Session:

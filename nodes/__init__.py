@@ -8,12 +8,16 @@ from importlib import import_module
 from comfy_api.latest import ComfyExtension, io
 
 NODES = (
+    ("optimize_preset", "PacelineOptimizePreset"),
     ("apply_tome", "PacelineApplyToMe"),
     ("set_attention_processor", "PacelineSetAttentionProcessor"),
     ("compile_unet", "PacelineCompileUNet"),
     ("compile_vae", "PacelineCompileVAE"),
     ("compile_controlnet", "PacelineCompileControlNet"),
     ("compare_models", "PacelineCompareModels"),
+    ("benchmark_sweep", "PacelineBenchmarkSweep"),
+    ("quantize_int8", "PacelineQuantizeInt8"),
+    ("save_int8_model", "PacelineSaveInt8Model"),
     ("fuse_qkv", "PacelineFuseQKV"),
     ("optimization_report", "PacelineOptimizationReport"),
     ("remove_optimizations", "PacelineRemoveOptimizations"),

@@ -7,7 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.activity import Summary
-from ..optimizers.errors import UnsupportedModel
+from ..optimizers.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.machine import machine_for
 from ..optimizers.hosts.comfyui.places import preset_files
@@ -72,7 +72,8 @@ class PacelineOptimizePreset(io.ComfyNode):
 def _recipe(preset: str, model: Any) -> Recipe:
     if preset in BUILT_IN:
         return built_in_recipe(preset, machine_for(model))
-    return load_recipe(preset_files()[preset])
+    own = preset_files()
+    return load_recipe(own[require_choice("preset", preset, (*BUILT_IN, *own))])
 
 
 def _report(recipe: Recipe, applied: Applied) -> str:

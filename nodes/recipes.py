@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from comfy_api.latest import io
+
 from ..optimizers.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ..optimizers.hosts.comfyui.stack import report_together, stack_of
+from ..optimizers.hosts.comfyui.vae import stack_of_vae
 from ..optimizers.recipes import Recipe, Step
 from .common import reporting_to
+
+_NO_STEPS = ("PacelineOptimizePreset", "PacelineRemoveOptimizations")
 
 
 @dataclass
@@ -26,6 +33,55 @@ class Applied:
     left_out: list[str] = field(default_factory=list)
 
 
+def check_steps(steps: Iterable[Step], where: str) -> None:
+    """Check that nodes, inputs and values exist, before anything is run.
+
+    Args:
+        steps: what to check.
+        where: what to call their source in errors, e.g. ``The recipe 'mine'``.
+
+    Raises:
+        InvalidSetting: naming the first thing that is wrong, and what is allowed.
+    """
+    for step in steps:
+        schema = node_class(step.node).define_schema()
+        inputs = {entry.id: entry for entry in schema.inputs}
+        if step.node in _NO_STEPS or schema.is_output_node:
+            raise InvalidSetting(
+                f"{where} has the node {schema.display_name}, which cannot be a step.",
+                "Steps are nodes that change how a model, a VAE or a ControlNet runs.",
+            )
+        for name, value in step.inputs.items():
+            if name not in inputs:
+                settings = [key for key, entry in inputs.items() if isinstance(entry, io.WidgetInput)]
+                raise InvalidSetting(
+                    f"{where} sets {name} of {schema.display_name}.", f"Its settings are: {', '.join(settings)}."
+                )
+            allowed = _allowed(inputs[name], value)
+            if allowed:
+                raise InvalidSetting(f"{where} sets {name} of {schema.display_name} to {value!r}.", f"It is {allowed}.")
+
+
+def _allowed(entry: Any, value: Any) -> str:
+    """Return what an input takes if it does not take ``value``, else an empty text."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if isinstance(entry, io.Combo.Input):
+        options = [getattr(option, "value", option) for option in entry.options or ()]
+        return "" if value in options else f"one of: {', '.join(map(str, options))}"
+    if isinstance(entry, io.Boolean.Input):
+        return "" if isinstance(value, bool) else "true or false"
+    if isinstance(entry, (io.Int.Input, io.Float.Input)):
+        whole = isinstance(entry, io.Int.Input)
+        fits = number and (isinstance(value, int) or not whole)
+        low, high = entry.min, entry.max
+        if fits and (low is None or value >= low) and (high is None or value <= high):
+            return ""
+        return f"a {'whole ' if whole else ''}number from {low} to {high}"
+    if isinstance(entry, io.String.Input):
+        return "" if isinstance(value, str) else "text"
+    return "connected, not set"
+
+
 def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = None) -> Applied:
     """Run the nodes of a recipe.
 
@@ -38,17 +94,12 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         InvalidSetting: if the recipe names a node or an input that does not exist, or a value that is not allowed. A
             step that merely does not fit this model or machine is left out, which is said.
     """
+    check_steps(recipe.steps, f"The recipe {recipe.name!r}")
     applied = Applied({name: value for name, value in objects.items() if value is not None})
     for step in recipe.steps:
         cls = node_class(step.node)
         schema = cls.define_schema()
         inputs = {entry.id: entry for entry in schema.inputs}
-        unknown = set(step.inputs) - set(inputs)
-        if unknown:
-            raise InvalidSetting(
-                f"The recipe {recipe.name!r} sets {', '.join(sorted(unknown))} of {schema.display_name}.",
-                f"Its inputs are: {', '.join(inputs)}.",
-            )
         target = next(iter(inputs))  # the object that a node changes is its first input and its first output
         if target not in applied.objects:
             applied.left_out.append(f"{schema.display_name}: no {target} is connected")
@@ -63,6 +114,9 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
             continue
         applied.objects[target] = result.args[0]
         applied.steps.append(step)
+    model, vae = (applied.objects.get(name) for name in ("model", "vae"))
+    attached = [*(stack_of(model).techniques if model else ()), *stack_of_vae(vae).techniques]
+    report_together([technique for technique in attached if node is not None and technique.node_id == node])
     return applied
 
 

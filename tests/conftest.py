@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+import databases
 import pytest
 from comfy_host import in_process, pack, standins
 from comfy_host.cached import generated
@@ -80,6 +81,13 @@ def server(sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path) 
         cpu=None if os.environ.get("PACELINE_TEST_GPU") else True,
     ) as running:
         yield running
+
+
+@pytest.fixture
+def postgresql() -> Iterator[str]:
+    """The URL of a PostgreSQL server of our own."""
+    with databases.postgresql() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

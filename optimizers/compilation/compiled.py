@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import threading
-import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 from .artifacts import ArtifactFolder
-from .cuda_graphs import cudagraph_trees_refusal
+from .backend import CountingBackend
 from .failures import CompilationCancelled, CompilationFailed, explain
-from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, inductor_options
-from .state import EAGER, GENERATING, IDLE, READY, TRACING, CompileState, Progress
-from .watch import Observer, Stop, Watch
+from .onlooker import Compilations
+from .settings import CompileSettings
+from .state import EAGER, IDLE, READY, CompileState
+from .watch import Observer, Stop
 from .weights import WeightGuards
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
@@ -58,7 +56,7 @@ class CompiledFunction:
         self.state = CompileState()
         self.observer: Observer | None = None
         self._weights = weights
-        self._backend = _Backend(settings, self.state, artifacts, backend)
+        self._backend = CountingBackend(settings, self.state, artifacts, backend)
         self._compiled: Callable[..., Any] | None = None
         self._discarded_artifacts = False
 
@@ -92,7 +90,7 @@ class CompiledFunction:
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
         untouched = _copy_containers((args, kwargs))
         runs = self._backend.runs
-        call = _Compilations(self)
+        call = Compilations(self.name, self.state, self.observer)
         try:
             try:
                 with call:
@@ -187,145 +185,6 @@ def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__code__ = call.__code__.replace()
     return call
-
-
-class _Backend:
-    """The backend that torch.compile is given: counts, then lets the real one compile.
-
-    torch keeps it for as long as the function's code exists, so it must not know the function or a network.
-
-    Attributes:
-        runs: how often a compiled graph ran.
-        variants: how often each frame was compiled, by torch's number of the frame.
-    """
-
-    def __init__(
-        self,
-        settings: CompileSettings,
-        state: CompileState,
-        artifacts: ArtifactFolder | None,
-        replacement: Callable[..., Any] | None,
-    ) -> None:
-        self._settings = settings
-        self._state = state
-        self._artifacts = artifacts if settings.backend == "inductor" else None
-        self._replacement = replacement
-        self.compiler_name = settings.backend  # asked for by torch
-        self.runs = 0
-        self.variants: dict[int, int] = {}
-
-    def __call__(self, graph: Any, example_inputs: Any, **options: Any) -> Callable[..., Any]:
-        """Compile one graph; the options of torch.compile have nothing left that is for us."""
-        self._count()
-        self._state.phase = GENERATING
-        with self._artifacts.in_use() if self._artifacts is not None else nullcontext():
-            hits = _cache_hits()
-            compiled = self._compile(graph, example_inputs)
-            self._state.cache_hits += _cache_hits() - hits
-        self._state.phase = TRACING
-
-        def run(*args: Any) -> Any:
-            self.runs += 1
-            return compiled(*args)
-
-        return run
-
-    def _count(self) -> None:
-        from torch._guards import CompileContext
-
-        self._state.graphs += 1
-        frame = getattr(CompileContext.current_compile_id(), "frame_id", None)
-        frame = -1 if frame is None else frame
-        self.variants[frame] = self.variants.get(frame, 0) + 1
-        if self.variants[frame] > 1:  # another variant of a frame: the ones there are do not fit this call
-            self._state.recompiles += 1
-
-    def _compile(self, graph: Any, example_inputs: Any) -> Callable[..., Any]:
-        settings = self._settings
-        compiled: Callable[..., Any]
-        if self._replacement is not None:
-            compiled = self._replacement(graph, example_inputs)
-        elif settings.backend == "inductor":
-            from torch._inductor.compile_fx import compile_fx
-
-            trees = not (settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal())
-            compiled = compile_fx(
-                graph, example_inputs, config_patches=inductor_options(settings, cudagraph_trees=trees)
-            )
-        else:
-            from torch._dynamo import lookup_backend
-
-            compiled = lookup_backend(settings.backend)(graph, example_inputs)
-        return compiled
-
-
-class _Compilations:
-    """What torch compiles during one call: how long it takes, and somebody who looks on.
-
-    torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
-    """
-
-    def __init__(self, owner: CompiledFunction) -> None:
-        self._owner = owner
-        self._thread = threading.get_ident()
-        self._watch: Watch | None = None
-        self._started = 0.0
-        self._graph_breaks = 0
-        self.happened = False
-
-    @property
-    def cancelled(self) -> BaseException | None:
-        return self._watch.cancelled if self._watch is not None else None
-
-    def __enter__(self) -> None:
-        from torch._dynamo.callback import callback_handler
-
-        callback_handler.register_start_callback(self._on_start)
-        callback_handler.register_end_callback(self._on_end)
-
-    def __exit__(self, *error: object) -> None:
-        from torch._dynamo.callback import callback_handler
-
-        callback_handler.remove_start_callback(self._on_start)
-        callback_handler.remove_end_callback(self._on_end)
-
-    def close(self) -> None:
-        """Send the looker-on away."""
-        if self._watch is not None:
-            self._watch.close()
-
-    def _on_start(self, *arguments: object) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        owner = self._owner
-        owner.state.phase = TRACING
-        self._started = time.perf_counter()
-        self._graph_breaks = _graph_breaks()
-        if not self.happened and owner.observer is not None:
-            self._watch = Watch(owner.observer, self._progress)
-        self.happened = True
-
-    def _on_end(self, *arguments: object) -> None:
-        if threading.get_ident() == self._thread and self._started:
-            self._owner.state.seconds += time.perf_counter() - self._started
-            self._owner.state.graph_breaks += _graph_breaks() - self._graph_breaks
-            self._started = 0.0
-
-    def _progress(self, seconds: float) -> Progress:
-        state = self._owner.state
-        return Progress(self._owner.name, state.phase, seconds, state.graphs + (state.phase == TRACING))
-
-
-def _graph_breaks() -> int:
-    from torch._dynamo.utils import counters
-
-    return sum(counters["graph_break"].values())
-
-
-def _cache_hits() -> int:
-    from torch._dynamo.utils import counters
-
-    return counters["inductor"]["fxgraph_cache_hit"]
 
 
 def _copy_containers(value: Any) -> Any:

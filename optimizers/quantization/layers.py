@@ -128,11 +128,11 @@ class Chooser:
             return self._try(layer, weight().to(self.device).float(), 0, None)
         if layer.tokens is not None and layer.tokens < FEWEST_TOKENS:
             return Verdict(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
-        if settings.is_included(layer.name):
-            return self._try(layer, weight().to(self.device).float(), 0, None)
         assert self.timings is not None
         limits = settings.limits
         plain = self.timings(layer.shape())
+        if settings.is_included(layer.name):
+            return self._try(layer, weight().to(self.device).float(), 0, plain)
         if plain.speedup < limits.min_speedup:
             return Verdict(layer, reason="int8 is not quicker for its size", timing=plain)
         values = weight().to(self.device).float()

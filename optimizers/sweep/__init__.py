@@ -2,11 +2,12 @@
 
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
-from .space import ABSENT, Cell, Range, Space, parse_space
-from .study import Outcome, Sweep, SweepSettings
+from .space import ABSENT, Cell, Range, Space, parse_space, picture_of, steps_of
+from .study import MODES, Outcome, Sweep, SweepSettings, sqlite_storage, without_password
 
 __all__ = [
     "ABSENT",
+    "MODES",
     "Cell",
     "Outcome",
     "Range",
@@ -18,6 +19,10 @@ __all__ = [
     "pareto_front",
     "pareto_picture",
     "parse_space",
+    "picture_of",
+    "sqlite_storage",
+    "steps_of",
     "to_csv",
     "to_markdown",
+    "without_password",
 ]

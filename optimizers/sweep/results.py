@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..measurement.timing import SMALLEST_EFFECT
 from .space import Cell
 
-FINISHED = ("measured", "out of memory", "not possible")
+FINISHED = ("measured", "out of memory", "not possible", "broken")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Result:
 
     Attributes:
         cell: the settings.
-        state: ``measured``; ``out of memory`` and ``not possible`` are results too.
+        state: ``measured``; ``out of memory``, ``not possible`` and ``broken`` (no picture) are results too.
         speedup: median over rounds of baseline time / this one's, at the same size and batch.
         seconds: median of one sampling step.
         difference: of the pictures, as a share of what another seed changes (0: the same picture).
@@ -51,14 +52,15 @@ def pareto_front(results: Sequence[Result]) -> list[Result]:
 def best(results: Sequence[Result], largest_difference: float) -> Result | None:
     """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
 
-    Settings that were measured at several sizes count with their worst size: a preset must hold for all of them.
+    Settings that were measured at several sizes count with their worst size: a preset must hold for all of them. None
+    if nothing is surely faster than the baseline: where there is a confidence interval, all of it must be.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
         groups.setdefault(str(_settings(result.cell)), []).append(result)
     rated = []
     for group in groups.values():
-        if all(one.speedup is not None and (one.difference or 0) <= largest_difference for one in group):
+        if all(_faster(one) and one.difference is not None and one.difference <= largest_difference for one in group):
             slowest = min(group, key=lambda one: one.speedup or 0)
             rated.append((slowest.speedup or 0, slowest))
     return max(rated, key=lambda pair: pair[0])[1] if rated else None
@@ -98,6 +100,10 @@ def _beats(other: Result, one: Result) -> bool:
         return False
     faster, closer = (other.speedup or 0) - (one.speedup or 0), (one.difference or 0) - (other.difference or 0)
     return faster >= 0 and closer >= 0 and (faster > 0 or closer > 0)
+
+
+def _faster(one: Result) -> bool:
+    return (one.speedup or 0) > 1 + SMALLEST_EFFECT and one.numbers.get("speedup_low", 2) > 1
 
 
 def _settings(cell: Cell) -> dict[str, Any]:

@@ -6,13 +6,15 @@ its storage hands a cell to one process at a time, and takes back the cells of p
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import os
+import platform
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from .results import FINISHED, Result
 from .space import Cell, Range, Space, cell_key, without_absent
 
 _RESULT, _JOB, _KEY, _READY = "paceline_result", "paceline_job", "paceline_cell", "paceline_ready"
+_OWNER = "paceline_owner"
 MODES = ("grid", "search")
 
 Outcome = Callable[[Cell], Result]
@@ -34,8 +37,8 @@ class SweepSettings:
 
     Attributes:
         name: of the study; the same name goes on where it stopped.
-        storage: a database URL of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ... Processes
-            with the same URL and name share the work.
+        storage: a database URL of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ...
+            Processes with the same URL and name share the work.
         mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
         trials: how many cells a search measures in all, over all processes.
         seed: of the search's sampler.
@@ -64,6 +67,14 @@ def sqlite_storage(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
+class _Stopped(Exception):
+    """Carries what is no ``Exception`` through Optuna, which then gives the cell back."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(repr(reason))
+        self.reason = reason
+
+
 class Sweep:
     """A study that is open.
 
@@ -82,7 +93,7 @@ class Sweep:
         self._space, self._settings = space, settings
         self._cells = space.cells() if settings.mode == "grid" else []
         with _quiet(self._optuna):
-            self._study = self._open(_fingerprint(space, settings, job))
+            self._study = self._open(_identity(space, settings, job))
 
     @property
     def total(self) -> int:
@@ -102,20 +113,29 @@ class Sweep:
         # The same name may have served for a larger grid before.
         return [found[key] for key in map(cell_key, self._cells) if key in found]
 
-    def run(self, measure: Outcome, done: Callable[[Result], None] = lambda result: None) -> list[Result]:
+    def run(
+        self,
+        measure: Outcome,
+        done: Callable[[Result], None] = lambda result: None,
+        idle: Callable[[], None] = lambda: None,
+    ) -> list[Result]:
         """Measure what is left and return all results.
 
         Args:
             measure: measures a cell.
             done: called after each cell of this process.
+            idle: called about once a second while only others have cells to measure; may raise to stop.
         """
         objective = self._objective(measure, done)
         with _quiet(self._optuna):
-            while not self._is_done():
-                self._study.optimize(objective, n_trials=1)
+            while not self._is_done(idle):
+                try:
+                    self._study.optimize(objective, n_trials=1)
+                except _Stopped as stopped:
+                    raise stopped.reason from None
         return self.results()
 
-    def _open(self, fingerprint: str) -> Any:
+    def _open(self, identity: dict[str, str]) -> Any:
         settings, optuna = self._settings, self._optuna
         storage = _open_storage(optuna, settings)
         directions = ["maximize", "minimize"]
@@ -129,15 +149,27 @@ class Sweep:
             _wait_until(lambda: _READY in study.user_attrs, 10)  # whoever made it may still be filling it
         known = study.user_attrs.get(_JOB)
         if known is None:
-            study.set_user_attr(_JOB, fingerprint)
-        elif known != fingerprint:
+            study.set_user_attr(_JOB, identity)
+        elif known != identity:
+            changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
+            parts = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
             raise InvalidSetting(
-                f"The study {settings.name!r} was begun with other settings (model, prompt, sampler, size or values).",
+                f"The study {settings.name!r} was begun with other settings: {parts}.",
                 "Choose another name, or restore the settings to go on with it.",
             )
+        self._release_cells_of_the_dead(study)
         self._enqueue_missing(study)
         study.set_user_attr(_READY, True)
         return study
+
+    def _release_cells_of_the_dead(self, study: Any) -> None:
+        """Give back at once the cells of processes of this machine that were killed; the others' wait for no beat."""
+        state = self._optuna.trial.TrialState
+        for trial in study.get_trials(deepcopy=False, states=(state.RUNNING,)):
+            where, _, process = str(trial.user_attrs.get(_OWNER, "")).rpartition(" ")
+            if where == _this_machine() and not _is_alive(int(process)):
+                with suppress(ValueError):  # somebody else was quicker
+                    study.tell(trial.number, state=state.FAIL)
 
     def _enqueue_missing(self, study: Any) -> None:
         """Queue the cells that nobody has finished, waits for or works on."""
@@ -151,7 +183,7 @@ class Sweep:
             if cell_key(cell) not in taken:
                 study.enqueue_trial(cell, user_attrs={_KEY: cell_key(cell)})
 
-    def _is_done(self) -> bool:
+    def _is_done(self, idle: Callable[[], None]) -> bool:
         if len(self.results()) >= self.total:
             return True
         if self._settings.mode == "search":
@@ -160,6 +192,8 @@ class Sweep:
         # The last cells may be in the hands of others, or of a process that has died: look again later.
         if not self._study.get_trials(deepcopy=False, states=(state.WAITING,)):
             self._optuna.storages.fail_stale_trials(self._study)
+            self._release_cells_of_the_dead(self._study)
+            idle()
             self._sleep_while_others_work()
         return False
 
@@ -172,13 +206,19 @@ class Sweep:
 
     def _objective(self, measure: Outcome, done: Callable[[Result], None]) -> Callable[[Any], tuple[float, float]]:
         def objective(trial: Any) -> tuple[float, float]:
+            trial.set_user_attr(_OWNER, f"{_this_machine()} {os.getpid()}")
             queued = trial.user_attrs.get(_KEY)
             # Another process may have taken the last cell of the queue between our look and our turn, or two of them
             # have queued the same cell.
             if self._cells and (queued is None or queued in map(cell_key, (one.cell for one in self.results()))):
                 raise self._optuna.TrialPruned
             cell = self._in_order(json.loads(queued)) if queued is not None else self._suggest(trial)
-            result = measure(cell)
+            try:
+                result = measure(cell)
+            except (Exception, KeyboardInterrupt):
+                raise
+            except BaseException as reason:  # ComfyUI's cancelling is one; Optuna would leave the cell taken
+                raise _Stopped(reason) from reason
             trial.set_user_attr(_RESULT, asdict(result))
             done(result)
             if result.state not in FINISHED or result.speedup is None or result.difference is None:
@@ -207,18 +247,21 @@ class Sweep:
         return self._in_order(cell)
 
 
-def _fingerprint(space: Space, settings: SweepSettings, job: dict[str, Any]) -> str:
-    values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in space.values.items()}
+def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
+    """Return what must be the same for results to be comparable, by name."""
+    identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
     # A grid may grow: its cells stand for themselves. A search's space may not, as the sampler learns from all of it.
-    content = {"job": job, "mode": settings.mode, "space": values if settings.mode == "search" else None}
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+    if settings.mode == "search":
+        values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in space.values.items()}
+        identity["space"] = json.dumps(values, sort_keys=True)
+    return identity
 
 
 @contextmanager
 def _quiet(optuna: Any) -> Iterator[None]:
-    """Keep Optuna from writing a line for each cell, and that heartbeats are experimental, which we know."""
+    """Keep Optuna from writing a line for each cell and a traceback for each stop, and that heartbeats are young."""
     before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(logging.WARNING)
+    optuna.logging.set_verbosity(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -242,12 +285,36 @@ def _open_storage(optuna: Any, settings: SweepSettings) -> Any:
             # Two processes that meet an empty database both make its tables; the second one fails, once.
             if "already exists" not in str(error) or attempt == 4:
                 raise BackendUnavailable(
-                    f"The storage {settings.storage} cannot be used ({str(error).splitlines()[0]}).",
+                    f"The storage {without_password(settings.storage)} cannot be used ({str(error).splitlines()[0]}).",
                     "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
                     "`pip install psycopg[binary]`.",
                 ) from error
             time.sleep(0.3)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _this_machine() -> str:
+    """Return a name that two processes share exactly if they see each other's process numbers."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")  # containers can have one host name and numbers of their own
+    except OSError:
+        space = ""
+    return f"{platform.node()} {space}"
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, SystemError):  # somebody else's process; or Windows, which has no such signal
+        return True
+    return True
+
+
+def without_password(url: str) -> str:
+    """Return a database URL as it may be shown."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-import changes
+import model_changes as changes
 import pytest
 import torch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 
-import changes
+import model_changes as changes
 import pytest
 import torch
 from comfy_host import checkpoints, in_process

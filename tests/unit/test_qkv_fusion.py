@@ -26,8 +26,9 @@ def test_joined_weights_are_the_same_memory_and_the_same_values(inference, dtype
         assert (weight.shape, weight.stride()) == (shape, stride)
         assert torch.equal(weight, values)
         assert weight.untyped_storage().data_ptr() == joined.untyped_storage().data_ptr()
-    with torch.no_grad():
-        weights[1].copy_(torch.ones(8, 16))  # as ComfyUI applies a LoRA in place
+    # As ComfyUI applies a LoRA in place; what was made in inference mode can only be changed in it.
+    with torch.inference_mode(inference), torch.no_grad():
+        weights[1].copy_(torch.ones(8, 16))
     assert torch.equal(joined[4:12], torch.ones(8, 16, dtype=dtype))
 
 

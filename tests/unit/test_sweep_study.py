@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -140,23 +136,3 @@ def test_a_search_finds_the_good_region_and_stays_inside_the_space(tmp_path):
 def test_a_storage_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(BackendUnavailable, match="nosuchdatabase://x cannot be used"):
         Sweep(parse_space(SPACE), SweepSettings("one", "nosuchdatabase://x"), {})
-
-
-@pytest.fixture
-def postgresql():
-    """The URL of a PostgreSQL server of our own, on a socket in a temporary folder."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "missing")]
-    if not found[-1].exists():
-        pytest.skip("PostgreSQL is not installed (Debian: apt install postgresql)")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        user = {}
-        if os.geteuid() == 0:  # the server refuses to run as root
-            shutil.chown(folder, "nobody")
-            user = {"user": "nobody"}
-        run = partial(subprocess.run, check=True, cwd=folder, stdout=subprocess.DEVNULL, **user)
-        run([found[-1], "-D", f"{folder}/db", "-U", "test", "-A", "trust", "--no-sync"])
-        options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
-        control = [found[-1].parent / "pg_ctl", "-D", f"{folder}/db", "-w", "-l", f"{folder}/log"]
-        run([*control, "-o", options, "start"])
-        yield f"postgresql+psycopg://test@/postgres?host={folder}"
-        run([*control, "-m", "immediate", "stop"])

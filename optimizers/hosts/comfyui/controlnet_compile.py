@@ -6,10 +6,10 @@ import copy
 from typing import Any
 
 from ...compilation import CompileSettings
+from .compilation.prepare import SECOND_COPY, uses_dynamic_vram
 from .controlnet import moved_to, require_controlnet
 from .network_compile import CompileNetwork
 from .rebase import settle
-from .vae_compile import SECOND_COPY
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")
@@ -23,7 +23,7 @@ def compilable(control_net: Any) -> tuple[Any, tuple[str, ...]]:
     """
     require_controlnet(control_net)
     patcher = control_net.control_model_wrapped
-    if not getattr(patcher, "is_dynamic", bool)():
+    if not uses_dynamic_vram(patcher):
         return control_net, ()
     # Unlike models and VAEs, ControlNets have no way to be loaded again without dynamic VRAM.
     from comfy.model_patcher import ModelPatcher

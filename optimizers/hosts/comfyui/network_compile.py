@@ -15,7 +15,7 @@ from ...activity import Activity, Summary
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
 from ...errors import BackendUnavailable
 from ...memory_format import channels_last
-from .compilation.prepare import structure
+from .compilation.prepare import structure, uses_dynamic_vram
 from .compilation.surroundings import NodeObserver, artifact_store
 from .compilation.technique import describe_states
 from .network_calls import NetworkCall, NetworkTechnique, StandIn
@@ -235,7 +235,7 @@ def _name(method: str) -> str:
 def _refusal(call: NetworkCall, method: str) -> str | None:
     """Return why a method of a network cannot run compiled as it is now; None if it can."""
     network = call.network
-    if getattr(call.patcher, "is_dynamic", bool)():
+    if uses_dynamic_vram(call.patcher):
         return _DYNAMIC
     if getattr(network, "model_lowvram", False):
         return _NOT_LOADED

@@ -14,7 +14,7 @@ a private copy of that call's ``transformer_options`` to put their hooks in. Tha
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -78,6 +78,7 @@ class Technique(ABC):
         title: the node's display name.
         node_id: the node that attached it, told about each run.
         runs: what it did; shared by all clones that carry this technique.
+        together: all techniques that the same node has attached, this one among them; empty if there is only one.
     """
 
     kind: ClassVar[str]
@@ -87,6 +88,7 @@ class Technique(ABC):
     def __init__(self, node_id: str | None = None) -> None:
         self.node_id = node_id
         self.runs = RunLog()
+        self.together: tuple[Technique, ...] = ()
 
     @abstractmethod
     def describe(self) -> str:
@@ -168,8 +170,11 @@ class Stack:
                 finished.append((technique, technique.summarize(run.activity)))
         if finished:
             log_run([f"{technique.title}: {summary.text}" for technique, summary in finished])
+        told: set[int] = set()
         for technique, summary in finished:
-            announce(technique.node_id, summary)
+            if id(technique) not in told:
+                told.update(map(id, technique.together))
+                announce(technique.node_id, _summary_of_all(technique.together) if technique.together else summary)
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -177,6 +182,28 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any
     named = [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
     listed = [(name, value) for name, value in named if isinstance(value, (list, tuple))]
     return named + [(f"{name}[{index}]", item) for name, value in listed for index, item in enumerate(value)]
+
+
+def report_together(techniques: Sequence[Technique]) -> None:
+    """Let techniques that one node has attached, also to several objects, share the node's message after each run."""
+    for technique in techniques:
+        technique.together = tuple(techniques) if len(techniques) > 1 else ()
+
+
+def _summary_of_all(techniques: Sequence[Technique]) -> Summary:
+    """Return what several techniques did in their last runs, in one message."""
+    summaries = [technique.last_summary() for technique in techniques]
+    states = {summary.state for summary in summaries}
+    working = [
+        t.title for t, summary in zip(techniques, summaries, strict=True) if summary.state in ("active", "partly")
+    ]
+    text = f"{len(working)} of {len(techniques)} active{': ' if working else ''}{', '.join(working)}"
+    details = []
+    for technique, summary in zip(techniques, summaries, strict=True):
+        details += [f"{technique.title}: {summary.text}", *(f"  {line}" for line in summary.details)]
+    # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
+    states = states - {"waiting"} or states
+    return Summary(states.pop() if len(states) == 1 else "partly", text, tuple(details))
 
 
 def stack_of(patcher: Any) -> Stack:

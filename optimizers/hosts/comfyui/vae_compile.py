@@ -6,6 +6,7 @@ from typing import Any
 
 from ...compilation import CompileSettings
 from ...errors import InvalidSetting, UnsupportedModel
+from .compilation.prepare import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
 from .network_compile import CompileNetwork
 from .vae import describe_vae, moved_to, require_vae
 
@@ -31,12 +32,6 @@ _REFUSED = {
 _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 
 
-SECOND_COPY = (
-    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
-    "--disable-dynamic-vram)"
-)
-
-
 def compilable(vae: Any) -> tuple[Any, tuple[str, ...]]:
     """Return a VAE that can be compiled, ``vae`` itself if possible, and in sentences what was done for that.
 
@@ -44,17 +39,9 @@ def compilable(vae: Any) -> tuple[Any, tuple[str, ...]]:
         UnsupportedModel: if this VAE cannot be compiled, or cannot be loaded without dynamic VRAM.
     """
     require_compilable(vae)
-    if not getattr(vae.patcher, "is_dynamic", bool)():
+    if not uses_dynamic_vram(vae.patcher):
         return vae, ()
-    try:
-        patcher = vae.patcher.clone(disable_dynamic=True)
-    except (RuntimeError, TypeError) as error:
-        raise UnsupportedModel(
-            f"{describe_vae(vae)} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it "
-            f"without ({error}).",
-            "Start ComfyUI with --disable-dynamic-vram, or load it with Load VAE or Load Checkpoint.",
-        ) from error
-    return moved_to(vae, patcher), (SECOND_COPY,)
+    return moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
 
 
 def require_compilable(vae: Any) -> None:

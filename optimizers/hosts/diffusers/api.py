@@ -14,7 +14,7 @@ from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, AttentionBackend
 from .compilation import ComponentCompilation
-from .components import DENOISER, SCHEDULER, Component, choose, components_of
+from .components import DENOISER, Component, choose, components_of
 from .fusion import ProjectionFusion
 from .host import Host, Technique, host_of
 from .precision import ComponentPrecision
@@ -109,7 +109,8 @@ def optimize(pipe: Any, *settings: Any, components: Iterable[str] | None = None)
     """Put optimisations on a diffusers pipeline, or on one of its models.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
-    int8, fused projections, token reduction, attention, compilation), and a second setting of a kind replaces the first.
+    fused projections, int8, token reduction, attention, compilation), and a second setting of a kind replaces the
+    first.
 
     Args:
         pipe: a diffusers pipeline, or a UNet, transformer, ControlNet or VAE.

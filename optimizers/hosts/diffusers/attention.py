@@ -199,16 +199,19 @@ def _use_sdpa(layer: Any, patches: Patches) -> None:
 def _swap_processor(layer: Any, name: str, patches: Patches) -> str | None:
     from diffusers.models import attention_processor
 
-    processor = layer.get_processor()
-    found = type(processor).__name__
+    found = type(layer.get_processor()).__name__
     for family in _FAMILIES:
         if found in family.values() and name in family:
             if found != family[name]:
-                chosen = getattr(attention_processor, family[name])()
-                layer.set_processor(chosen)
-                patches.on_undo(lambda: _put_back(layer, chosen, processor))
+                _set_processor(layer, getattr(attention_processor, family[name])(), patches)
             return f"diffusers' {family[name]}"
     return None
+
+
+def _set_processor(layer: Any, chosen: Any, patches: Patches) -> None:
+    previous = layer.get_processor()
+    layer.set_processor(chosen)
+    patches.on_undo(lambda: _put_back(layer, chosen, previous))
 
 
 def _put_back(layer: Any, ours: Any, previous: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -115,7 +116,7 @@ class ComponentCompilation(Technique):
         )
         compiled = [block for block in part.modules() if type(block).__name__ in part._repeated_blocks]
         self._regions = len(compiled)
-        patches.on_undo(lambda: [setattr(block, "_compiled_call_impl", None) for block in compiled])
+        patches.on_undo(lambda: _drop_compiled(compiled))
 
 
 def _to_channels_last(part: torch.nn.Module, patches: Patches) -> None:
@@ -123,9 +124,13 @@ def _to_channels_last(part: torch.nn.Module, patches: Patches) -> None:
     for parameter in part.parameters():
         laid_out = channels_last(parameter.data)
         if laid_out is not parameter.data and laid_out.stride() != parameter.data.stride():
-            strides = parameter.data.stride()
+            patches.on_undo(partial(_restride, parameter, parameter.data.stride()))
             parameter.data = laid_out
-            patches.on_undo(lambda parameter=parameter, strides=strides: _restride(parameter, strides))
+
+
+def _drop_compiled(blocks: list[torch.nn.Module]) -> None:
+    for block in blocks:
+        block._compiled_call_impl = None
 
 
 def _restride(parameter: torch.Tensor, strides: tuple[int, ...]) -> None:

@@ -35,9 +35,13 @@ class Projections(FusedProjections):
     def compute_with(self, product: Callable[[torch.Tensor, int, int], torch.Tensor]) -> None:
         """Let ``product(tokens, first, last)`` compute layers ``first`` to ``last - 1`` from now on."""
         count = len(self.layers)
-        self._alone = tuple(functools.partial(product, first=i, last=i + 1) for i in range(count))  # type: ignore[assignment]
+        self._alone = tuple(_run(product, first, first + 1) for first in range(count))
         for first, twin in enumerate(self._together):
-            twin.__dict__["forward"] = functools.partial(product, first=first, last=count)
+            twin.__dict__["forward"] = _run(product, first, count)
+
+
+def _run(product: Callable[[torch.Tensor, int, int], torch.Tensor], first: int, last: int) -> Callable[..., Any]:
+    return lambda tokens: product(tokens, first, last)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class ComponentPrecision(Technique):
             original = tensor.data
             tensor.data = original.to(dtype)
             kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
-            patches.on_undo(lambda tensor=tensor, original=kept_on_cpu: _put_back(tensor, original, dtype))
+            patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
         self._text = f"{host.component.name} in {name}" + (f", {kept} weights in float32" if kept else "")
 
     def summarize(self, activity: Activity) -> Summary:

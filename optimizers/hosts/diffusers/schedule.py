@@ -50,6 +50,7 @@ class SchedulePosition:
         values = self._timestep_values()
         if not values:
             return 0.0
+        assert self._scheduler is not None, "it has timesteps"
         training = float(self._scheduler.config.get("num_train_timesteps", 1000))
         return 1.0 - values[min(self.index(timestep), len(values) - 1)] / training
 

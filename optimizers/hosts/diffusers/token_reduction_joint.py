@@ -146,8 +146,8 @@ def _require_possible(model: str, settings: TokenMergingSettings) -> None:
         )
     if settings.method not in ("auto", "kv_downsample"):
         raise UnsupportedModel(
-            f"Apply ToMe: method is {settings.method}, but a {model} is a diffusion transformer, whose keys carry their "
-            "place in the picture and cannot be averaged.",
+            f"Apply ToMe: method is {settings.method}, but a {model} is a diffusion transformer, whose keys carry "
+            "their place in the picture and cannot be averaged.",
             "Set method to auto or kv_downsample, which leave out keys and values instead.",
         )
     if settings.merge_crossattn or settings.merge_mlp:

@@ -74,6 +74,6 @@ def _in_block(path: str, block: Any, scale: int, part: str) -> Iterator[tuple[st
         if isinstance(module, BasicTransformerBlock):
             if not module.only_cross_attention:
                 yield place, scale, part, module, False
-        elif isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None:
+        elif isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None:  # noqa: SIM102
             if not module.only_cross_attention:
                 yield place, scale, part, module, True

@@ -1,6 +1,7 @@
 """Compare two MODELs, or two VAEs, in ComfyUI: time, memory and pictures, with the noise floor beside them."""
 
 from .compare import Comparison, ComparisonSettings, compare
+from .lpips_weights import load_lpips
 from .rounds import Variant
 from .sampling import SamplingJob, sampler_names, scheduler_names
 from .saving import find_place, save
@@ -13,6 +14,7 @@ __all__ = [
     "Variant",
     "compare",
     "find_place",
+    "load_lpips",
     "record",
     "sampler_names",
     "save",

@@ -44,6 +44,23 @@ class ComparisonSettings:
         require_integer("warmup_runs", self.warmup_runs, 0, MOST_RUNS)
 
 
+Progress = Callable[[int], Callable[[], None]]
+
+
+def node_progress(total: int) -> Callable[[], None]:
+    """Return a function that moves the node's progress bar on by one, and stops if the user has cancelled."""
+    import comfy.model_management
+    import comfy.utils
+
+    bar = comfy.utils.ProgressBar(total)
+
+    def advance() -> None:
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        bar.update(1)
+
+    return advance
+
+
 @dataclass(frozen=True)
 class Comparison:
     """What a comparison found.
@@ -85,6 +102,7 @@ def compare(
     settings: ComparisonSettings,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
+    progress: Progress = node_progress,
 ) -> Comparison:
     """Run both sides with the same seed and judge the difference.
 
@@ -95,6 +113,7 @@ def compare(
         settings: how often.
         say: told what is going on.
         clock: returns seconds.
+        progress: given the number of steps to come, returns what is called after each of them.
 
     Raises:
         InvalidSetting: if their pictures differ in size, or a VAE has none to be compared with.
@@ -109,16 +128,16 @@ def compare(
     if compares_decoding and baseline.vae is None:
         raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
     precise, why_not = _precise_model(baseline, settings.fp32_reference and compares_sampling)
-    progress = _progress(job, settings, compares_sampling, compares_decoding, precise is not None)
+    advance = progress(_steps(job, settings, compares_sampling, compares_decoding, precise is not None))
     variants = [baseline, optimized]
-    rounds = Rounds(job, compares_sampling, compares_decoding, clock, progress, say)
+    rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
     try:
         other_seed = rounds.warm_up(variants, settings.warmup_runs)
         ours, theirs = rounds.measure(variants, settings.runs)
         reference = None
         if precise is not None:
             say("baseline in fp32")
-            reference = Result(sample(precise, job, job.seed, clock, progress).latent)
+            reference = Result(sample(precise, job, job.seed, clock, advance).latent)
         say("comparing the pictures")
         return _evaluate(job, settings, ours, theirs, other_seed, reference, (why_not,) if why_not else ())
     finally:
@@ -231,19 +250,8 @@ def _picture_notes(variant: Variant) -> list[str]:
     return []
 
 
-def _progress(
-    job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, precise: bool
-) -> Callable[[], None]:
-    """Return a function that moves the node's progress bar on by one, and stops if the user has cancelled."""
-    import comfy.model_management
-    import comfy.utils
-
+def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, precise: bool) -> int:
+    """Return how many steps of the sampler, and how many decodings, a comparison takes."""
     passes = 2 * (settings.runs + settings.warmup_runs) + (0 if settings.warmup_runs else 1)
     sampled = passes if sampling else 1 + max(1, settings.warmup_runs)
-    bar = comfy.utils.ProgressBar(job.steps * (sampled + precise) + (passes if decoding else 0))
-
-    def advance() -> None:
-        comfy.model_management.throw_exception_if_processing_interrupted()
-        bar.update(1)
-
-    return advance
+    return job.steps * (sampled + precise) + (passes if decoding else 0)

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from ....errors import UnsupportedModel
 from ..unet import describe_model, require_model
 
 COMPILE_KEY = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
+
+SECOND_COPY = (
+    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
+    "--disable-dynamic-vram)"
+)
+"""Said of everything that :func:`without_dynamic_vram` has loaded."""
+
+_second_copies: WeakKeyDictionary[Any, ref[Any]] = WeakKeyDictionary()
+"""The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""
 
 
 def compilable(patcher: Any) -> tuple[Any, tuple[str, ...]]:
@@ -20,26 +30,49 @@ def compilable(patcher: Any) -> tuple[Any, tuple[str, ...]]:
     """
     require_model(patcher)
     notes = []
-    is_dynamic = getattr(patcher, "is_dynamic", None)
-    if is_dynamic is not None and is_dynamic():
-        # Dynamic VRAM moves weights in and out inside of every layer, in Python that torch cannot compile.
-        try:
-            clone = patcher.clone(disable_dynamic=True)
-        except (RuntimeError, TypeError) as error:
-            raise UnsupportedModel(
-                f"{describe_model(patcher)} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader "
-                f"cannot load it without ({error}).",
-                "Start ComfyUI with --disable-dynamic-vram, or load the model with one of ComfyUI's own loaders.",
-            ) from error
-        notes.append(
-            "loaded a second time, without dynamic VRAM, which cannot be compiled (to avoid the second copy, start "
-            "ComfyUI with --disable-dynamic-vram)"
-        )
+    if uses_dynamic_vram(patcher):
+        clone = without_dynamic_vram(patcher, describe_model(patcher))
+        notes.append(SECOND_COPY)
     else:
         clone = patcher.clone()
     if _remove_foreign(clone):
         notes.append("took ComfyUI's TorchCompileModel (or another pack's) off this model")
     return clone, tuple(notes)
+
+
+def uses_dynamic_vram(patcher: Any) -> bool:
+    """Return whether ComfyUI moves this patcher's weights in and out inside of every layer.
+
+    It does so in Python that torch cannot compile.
+    """
+    return bool(getattr(patcher, "is_dynamic", bool)())
+
+
+def without_dynamic_vram(patcher: Any, what: str) -> Any:
+    """Return a clone of a patcher that has dynamic VRAM, on a second copy of the weights, without it.
+
+    Loaded from the file the first time; clones made while an earlier one is in use share its copy.
+
+    Args:
+        patcher: the one with dynamic VRAM.
+        what: what a person calls it, for the error.
+
+    Raises:
+        UnsupportedModel: if its loader cannot load it again.
+    """
+    earlier = _second_copies.get(patcher.model, bool)()
+    try:
+        if earlier:
+            return patcher.clone(disable_dynamic=True, model_override=earlier.get_clone_model_override())
+        clone = patcher.clone(disable_dynamic=True)
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedModel(
+            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
+            f"({error}).",
+            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
+        ) from error
+    _second_copies[patcher.model] = ref(clone)
+    return clone
 
 
 def foreign_compile(transformer_options: dict[str, Any]) -> bool:

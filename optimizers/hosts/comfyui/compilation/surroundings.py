@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from ....compilation import ArtifactStore, Progress
+from ..places import user_folder
 from ..reporting import show_progress
 
 
@@ -30,21 +30,10 @@ class NodeObserver:
 
 def artifact_store() -> ArtifactStore | None:
     """Return where compiled code is kept: in ComfyUI's user folder; None outside of a running ComfyUI."""
-    folder_paths = sys.modules.get("folder_paths")  # never imported: it reads the command line
-    return None if folder_paths is None else _store(user_folder(folder_paths))
-
-
-def user_folder(folder_paths: Any) -> Path:
-    """Return this pack's folder below ComfyUI's user folder, one that ComfyUI's HTTP interface cannot reach.
-
-    ComfyUI lets a browser write into the folder of its user. What is kept here is run as a program, so it goes into
-    one of the folders that start with two underscores: those are reachable on the machine only.
-    """
-    if hasattr(folder_paths, "get_system_user_directory"):
-        return Path(folder_paths.get_system_user_directory("paceline"))
-    return Path(folder_paths.get_user_directory()) / "__paceline"
+    # Looked up, never imported: importing it reads the command line.
+    return _store(user_folder("compiled")) if "folder_paths" in sys.modules else None
 
 
 @cache
 def _store(folder: Path) -> ArtifactStore:
-    return ArtifactStore(folder / "compiled")
+    return ArtifactStore(folder)

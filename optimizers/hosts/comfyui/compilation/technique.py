@@ -18,7 +18,7 @@ from ..stack import ModelCall, Technique
 from ..unet import describe_model
 from .network import CompiledNetwork, NetworkSettings, compiled_network, repeated_blocks
 from .network_options import reads_places
-from .prepare import foreign_compile
+from .prepare import foreign_compile, uses_dynamic_vram
 from .recording import NO_DEVICE, RecordedNetwork
 from .surroundings import NodeObserver
 
@@ -74,7 +74,7 @@ class CompileUNet(Technique):
             elif settings.scope != "whole_model":
                 raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
         self.notes = notes
-        self._tried: set[int] = set()
+        self._tried: WeakSet[Any] = WeakSet()  # models that it was tried on since the node ran
         self._used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
     def describe(self) -> str:
@@ -92,8 +92,8 @@ class CompileUNet(Technique):
         if any(attribute in module.__dict__ for module, attribute, _ in compiled.places):
             activity.fall_back(_REPLACED)
             return
-        fresh = id(call.model) not in self._tried
-        self._tried.add(id(call.model))
+        fresh = call.model not in self._tried
+        self._tried.add(call.model)
         self._used.add(compiled)
         observer = NodeObserver(self.node_id)
         for function in compiled.functions:
@@ -145,7 +145,7 @@ class CompileUNet(Technique):
         if foreign_compile(call.transformer_options):
             return _FOREIGN
         patcher = getattr(model, "current_patcher", None)
-        if patcher is not None and getattr(patcher, "is_dynamic", bool)():
+        if patcher is not None and uses_dynamic_vram(patcher):
             return _DYNAMIC
         if self.settings.scope == "repeated_blocks" and reads_places(call.transformer_options):
             return _PATCHED_BLOCKS

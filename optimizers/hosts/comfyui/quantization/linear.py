@@ -45,9 +45,13 @@ def linear_class(compute_dtype: torch.dtype) -> type:
         """A quantised linear layer. ``kernel`` is None where ComfyUI's own dispatch is the fastest."""
 
         kernel: Kernel | None = None
+        weight_only = False
 
         def _forward(self, input: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
             quantized = isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT
+            if self.weight_only and quantized:
+                # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
+                return torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
             if self.kernel is None or not quantized or weight._params.transposed:
                 return super()._forward(input, weight, bias)
             rotation = weight._params.convrot_groupsize if weight._params.convrot else 0
@@ -97,7 +101,8 @@ def quantized_linear(
         dtype=compute_dtype,
     )
     layer.load_state_dict(state, strict=False)
-    layer.kernel = None if weight_only or isinstance(kernel, Kitchen) else kernel
+    layer.kernel = None if isinstance(kernel, Kitchen) else kernel
+    layer.weight_only = weight_only
     layer.requires_grad_(False).train(False)
     comfy.model_management.archive_model_dtypes(layer)
     return layer

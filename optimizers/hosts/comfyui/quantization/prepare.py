@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from ....quantization.rounding import Int8Weight
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Shape, Timer, fastest
 from ..attention import inference_dtype
+from ..places import user_folder
 from ..rebase import original, settle
 from ..unet import describe_model, require_model
 from .calibration import Observations, observe_run, observe_shapes, typical_latent
@@ -22,12 +22,8 @@ from .network import has_int8_layers, linear_layers
 from .technique import Int8Quantization
 from .text import megabytes
 
-
-def timings_file() -> Path | None:
-    """Return where timings are remembered, in ComfyUI's user folder."""
-    import folder_paths
-
-    return Path(folder_paths.get_user_directory()) / "paceline" / "int8_timings.json"
+TIMINGS = "int8_timings.json"
+"""File in our user folder where timings are remembered."""
 
 
 def quantize(
@@ -65,7 +61,7 @@ def quantize(
     kernel, notes, timings, timer = None, (), None, None
     if not weight_only:
         kernel, notes = _kernel(_largest(layers.values()), device, dtype)
-        timer = Timer(kernel, device, dtype, timings_file())
+        timer = Timer(kernel, device, dtype, user_folder(TIMINGS))
         timings = timer.time
         notes = (*notes, f"token counts of {seen.source or 'an image of 1024 x 1024, estimated'}")
     decisions = _decide(layers, settings, timings, Tokens(seen.samples), _device(settings.device, device), home)

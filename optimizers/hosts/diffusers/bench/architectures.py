@@ -106,7 +106,7 @@ def if_unet(width: int, stage: int) -> Any:
         mid_block_type="UNetMidBlock2DSimpleCrossAttn",
         up_block_types=("SimpleCrossAttnUpBlock2D", "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
         attention_head_dim=64 if width % 64 == 0 else 8,
-        cross_attention_dim=scaled(1024, width),
+        cross_attention_dim=scaled(1024, width, 32),  # a norm of 32 groups comes before the keys
         encoder_hid_dim=scaled(4096, width, 32),
         cross_attention_norm="group_norm",
         act_fn="gelu",
@@ -118,20 +118,62 @@ def if_unet(width: int, stage: int) -> Any:
     )
 
 
-def autoencoder(width: int, latent_channels: int = 4, scaling_factor: float = 0.18215) -> Any:
-    """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle."""
+def upscaler_unet(width: int) -> Any:
+    """Return the UNet of Stability's upscaler, which is told how noisy the small picture was made."""
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        in_channels=7,
+        block_out_channels=_levels(width, (1, 2, 2, 4)),
+        layers_per_block=2 if width == REAL_WIDTH else 1,
+        down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 3,
+        up_block_types=("CrossAttnUpBlock2D",) * 3 + ("UpBlock2D",),
+        only_cross_attention=(True, True, True, False),
+        cross_attention_dim=scaled(1024, width),
+        num_class_embeds=1000,
+        use_linear_projection=True,
+    )
+
+
+def autoencoder(width: int, latent_channels: int = 4, scaling: float = 0.18215, shift: float | None = None) -> Any:
+    """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle.
+
+    Args:
+        width: channels of the UNet's first level; the VAE has 2/5 of them.
+        latent_channels: 4, or 16 in those of SD3 and FLUX.1, which have no convolutions around the latent either.
+        scaling: what a pipeline multiplies latents with.
+        shift: what it subtracts from them before, if anything.
+    """
+    return _autoencoder(
+        scaled(128, width),
+        (1, 2, 4, 4),
+        width,
+        latent_channels=latent_channels,
+        scaling_factor=scaling,
+        shift_factor=shift,
+        use_quant_conv=latent_channels == 4,
+        use_post_quant_conv=latent_channels == 4,
+        sample_size=512,
+    )
+
+
+def upscaler_autoencoder(width: int) -> Any:
+    """Return the VAE of Stability's upscaler: 4 pixels for a latent."""
+    return _autoencoder(
+        scaled(128, width), (1, 2, 4), width, latent_channels=4, scaling_factor=0.08333, sample_size=256
+    )
+
+
+def _autoencoder(first: int, factors: tuple[int, ...], width: int, **options: Any) -> Any:
     from diffusers import AutoencoderKL
 
-    first = scaled(128, width)
     return AutoencoderKL(
-        block_out_channels=_levels(first, (1, 2, 4, 4)),
-        down_block_types=("DownEncoderBlock2D",) * 4,
-        up_block_types=("UpDecoderBlock2D",) * 4,
+        block_out_channels=_levels(first, factors),
+        down_block_types=("DownEncoderBlock2D",) * len(factors),
+        up_block_types=("UpDecoderBlock2D",) * len(factors),
         layers_per_block=2 if width == REAL_WIDTH else 1,
-        latent_channels=latent_channels,
         norm_num_groups=math.gcd(32, first),
-        scaling_factor=scaling_factor,
-        sample_size=512,
+        **options,
     )
 
 

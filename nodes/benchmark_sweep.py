@@ -1,0 +1,176 @@
+"""The node Benchmark Sweep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from comfy_api.latest import io
+
+from ..optimizers.activity import Summary
+from ..optimizers.hosts.comfyui import comparison, sweeping
+from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.reporting import announce
+from .common import CATEGORY, node_id
+from .sweeps import bench_for, read_space, require_shared_storage
+
+_GRID = """# name: value, value, ...   size and batch belong to the picture
+ApplyToMe.preset: quality, balanced, fast
+"""
+_CONNECTED = ("model", "vae", "positive", "negative", "latent_image")
+
+
+class PacelineBenchmarkSweep(io.ComfyNode):
+    """Try out many settings and keep the best."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs."""
+        return io.Schema(
+            node_id="PacelineBenchmarkSweep",
+            display_name="Benchmark Sweep",
+            category=CATEGORY,
+            description=(
+                "Tries out settings of the Paceline nodes, each against the plain model, shows speed against "
+                "difference, and saves the best as a preset of Optimize (Preset). Can be stopped at any time: it goes "
+                "on where it was."
+            ),
+            search_aliases=["grid search", "tune", "optuna", "pareto", "benchmark", "hyperparameter"],
+            inputs=[
+                io.Model.Input("model", tooltip="The plain model, as it comes from its loader (and LoRAs)."),
+                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
+                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
+                io.Latent.Input("latent_image", tooltip="As in the KSampler. size and batch of a cell change it."),
+                io.Vae.Input(
+                    "vae",
+                    optional=True,
+                    tooltip="Decodes the images that are compared. Without it, rough previews of the latent are.",
+                ),
+                io.String.Input(
+                    "grid",
+                    default=_GRID,
+                    multiline=True,
+                    tooltip="What to try, one setting to the line: Node.input: value, value. A node alone: on, off. "
+                    "size: 512, 768x1024 and batch: 1, 4 change the picture. Each line multiplies the work.",
+                ),
+                io.Combo.Input(
+                    "search",
+                    options=["grid", "optuna"],
+                    default="grid",
+                    tooltip="grid: every combination once. optuna: a search that learns which settings are worth "
+                    "trying; lines may hold ranges (0.2 .. 0.8).",
+                ),
+                io.Int.Input(
+                    "trials", default=20, min=1, max=10000, tooltip="How many settings optuna tries. grid ignores it."
+                ),
+                io.String.Input(
+                    "study",
+                    default="my settings",
+                    tooltip="Name of the results and of the preset. The same name goes on where it stopped.",
+                ),
+                io.Float.Input(
+                    "largest_difference",
+                    default=0.25,
+                    min=0.0,
+                    max=10.0,
+                    step=0.01,
+                    tooltip="The preset is the fastest setting whose image differs by no more than this share of what "
+                    "another seed changes. 0: only the very same image.",
+                ),
+                io.Int.Input(
+                    "seed",
+                    default=0,
+                    min=0,
+                    max=0xFFFFFFFFFFFFFFFF - 100,
+                    control_after_generate=io.ControlAfterGenerate.fixed,
+                    tooltip="Seed of all cells.",
+                ),
+                io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
+                io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
+                io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
+                io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
+                io.Float.Input(
+                    "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
+                ),
+                io.Int.Input(
+                    "runs",
+                    default=3,
+                    min=1,
+                    max=20,
+                    tooltip="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
+                ),
+                io.Int.Input(
+                    "warmup_runs",
+                    default=1,
+                    min=0,
+                    max=20,
+                    advanced=True,
+                    tooltip="Runs of each side before, not timed: loading and compiling happen here.",
+                ),
+                io.String.Input(
+                    "storage",
+                    default="",
+                    advanced=True,
+                    tooltip="Empty: a file in ComfyUI's user folder. The URL of a database (PostgreSQL, MySQL) lets "
+                    "several machines share one study. Keep passwords out of it: they would be saved in the workflow.",
+                ),
+                io.String.Input(
+                    "filename_prefix",
+                    default="paceline/sweep",
+                    advanced=True,
+                    tooltip="Where in ComfyUI's output folder plot, tables and numbers are saved.",
+                ),
+            ],
+            outputs=[
+                io.Image.Output(display_name="plot"),
+                io.String.Output(display_name="table"),
+                io.String.Output(display_name="summary"),
+            ],
+            hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        model: Any,
+        positive: Any,
+        negative: Any,
+        latent_image: dict[str, Any],
+        grid: str,
+        study: str,
+        vae: Any = None,
+        search: str = "grid",
+        trials: int = 20,
+        largest_difference: float = 0.25,
+        runs: int = 3,
+        warmup_runs: int = 1,
+        storage: str = "",
+        filename_prefix: str = "paceline/sweep",
+        **sampler: Any,
+    ) -> io.NodeOutput:
+        """Measure what is left of the sweep, save everything, and show the plot."""
+        require_host()
+        node, prompt = node_id(cls), getattr(cls.hidden, "prompt", None)
+        space = read_space(grid)
+        require_shared_storage(storage)
+        mode = {"grid": "grid", "optuna": "search"}.get(search, search)
+        plan = sweeping.SweepPlan(study.strip(), storage, mode, trials, largest_difference, filename_prefix)
+        job = comparison.SamplingJob(positive, negative, latent_image, **sampler)
+        bench = bench_for(model, vae, job, comparison.ComparisonSettings(runs, warmup_runs))
+        source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
+        workflow = {"prompt": prompt, **(cls.hidden.extra_pnginfo or {})} if prompt else {}
+        found = sweeping.run_sweep(
+            bench, space, plan, source, lambda text: announce(node, Summary("waiting", text)), workflow
+        )
+        state = "active" if found.preset else "partly" if found.results else "inactive"
+        announce(node, Summary(state, found.text.splitlines()[0], tuple(found.text.splitlines()[1:])))
+        image = torch.from_numpy(np.array(found.picture)).float()[None] / 255.0
+        shown = {"files": found.files, "preset": found.preset.stem if found.preset else None}
+        payload = {
+            "images": [found.files["plot"]],
+            "text": [f"{found.text}\n\n{found.table}"],
+            "paceline_sweep": [shown],
+        }
+        return io.NodeOutput(image, found.table, found.text, ui=payload)

@@ -1,0 +1,81 @@
+"""ComfyUI without its server: for commands that load a model and sample in this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import BackendUnavailable, InvalidSetting
+
+
+def find_comfyui(given: str | None, pack: Path) -> Path:
+    """Return ComfyUI's folder.
+
+    Args:
+        given: named by the user, or None.
+        pack: the folder of this pack, not resolved: it may be a link in ``custom_nodes``.
+
+    Raises:
+        BackendUnavailable: if there is none.
+    """
+    tried = [Path(given)] if given else [Path(path) for path in [os.environ.get("COMFYUI_PATH")] if path]
+    tried = tried or [pack.parent.parent]
+    for folder in tried:
+        if all((folder / name).exists() for name in ("main.py", "folder_paths.py", "comfy")):
+            return folder.resolve()
+    raise BackendUnavailable(
+        f"There is no ComfyUI in {', '.join(map(str, tried))}.",
+        "Name its folder (the one with main.py) with --comfyui, or run the command of the copy in its custom_nodes.",
+    )
+
+
+def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
+    """Make ``import comfy`` work in this process, with ComfyUI's own command line.
+
+    Args:
+        folder: of ComfyUI.
+        arguments: as for ``main.py``: ``--lowvram``, ``--base-directory DIR``, ...
+    """
+    sys.path.insert(0, str(folder))
+    sys.argv = [str(folder / "main.py"), *arguments]  # ComfyUI reads its command line while it is imported
+    import comfy.options
+
+    comfy.options.enable_args_parsing()
+    import folder_paths
+    import utils.extra_config
+    from comfy.cli_args import args
+
+    lists = [
+        str(folder / "extra_model_paths.yaml"),
+        *(path for group in args.extra_model_paths_config or () for path in group),
+    ]
+    for path in lists:
+        if Path(path).is_file():
+            utils.extra_config.load_extra_path_config(path)
+    if args.output_directory:
+        folder_paths.set_output_directory(os.path.abspath(args.output_directory))
+    if args.user_directory:
+        folder_paths.set_user_directory(os.path.abspath(args.user_directory))
+
+
+def model_file(kind: str, name: str) -> str:
+    """Return the path of a model file.
+
+    Args:
+        kind: ComfyUI's name of the folder, e.g. ``checkpoints``.
+        name: a file, or its name in that folder.
+
+    Raises:
+        InvalidSetting: if there is neither.
+    """
+    import folder_paths
+
+    if os.path.isfile(name):
+        return os.path.abspath(name)
+    found = folder_paths.get_full_path(kind, name)
+    if found is None:
+        known = folder_paths.get_filename_list(kind)
+        raise InvalidSetting(f"There is no file {name!r} in {kind}.", f"There are: {', '.join(known[:20]) or 'none'}.")
+    return str(found)

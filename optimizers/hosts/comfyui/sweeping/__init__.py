@@ -1,0 +1,7 @@
+"""A sweep over settings in ComfyUI: each cell is a comparison of the cell's nodes with the plain model."""
+
+from .cells import Applied, Bench
+from .identity import job_identity, upstream
+from .run import Finished, SweepPlan, run_sweep
+
+__all__ = ["Applied", "Bench", "Finished", "SweepPlan", "job_identity", "run_sweep", "upstream"]

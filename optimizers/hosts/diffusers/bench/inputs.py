@@ -1,0 +1,118 @@
+"""What each pipeline is called with: text, sizes, pictures to start from.
+
+Without text encoders a prompt becomes random embeddings that depend on its words alone, so the same prompt always
+asks for the same picture.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+TEXT_TOKENS = 77
+
+Arguments = Callable[[Any, list[str], int, torch.Generator], dict[str, Any]]
+"""From a pipeline, prompts, the side of the picture and a generator to the arguments of a call."""
+
+
+def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Any) -> torch.Tensor:
+    """Return embeddings ``[prompts, tokens, channels]`` that depend on the words alone, for a model ``like``."""
+    rows = []
+    for prompt in prompts:
+        seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "little")
+        rows.append(torch.randn(tokens, channels, generator=torch.Generator().manual_seed(seed)))
+    parameter = next(like.parameters())
+    return torch.stack(rows).to(parameter.device, parameter.dtype)
+
+
+def smooth_picture(size: int, batch: int) -> torch.Tensor:
+    """Return pictures ``[batch, 3, size, size]`` of smooth stripes, for pipelines that start from one."""
+    ramp = torch.linspace(0, 6.28, size)
+    planes = (ramp.sin()[None] * ramp.cos()[:, None], ramp.cos()[None].expand(size, -1), ramp.sin()[:, None])
+    picture = torch.stack([plane.expand(size, size) for plane in planes])
+    return (picture * 0.5 + 0.5)[None].expand(batch, -1, -1, -1).clone()
+
+
+def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **more: int) -> dict[str, Any]:
+    """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
+    if getattr(pipe, "tokenizer", None) is not None:
+        return {"prompt": prompts}
+    model = getattr(pipe, "unet", None) or pipe.transformer
+    negative = [""] * len(prompts)
+    found: dict[str, Any] = {
+        "prompt_embeds": random_embeddings(prompts, tokens, dim, model),
+        "negative_prompt_embeds": random_embeddings(negative, tokens, dim, model),
+    }
+    if "pooled" in more:
+        found["pooled_prompt_embeds"] = random_embeddings(prompts, 1, more["pooled"], model)[:, 0]
+        found["negative_pooled_prompt_embeds"] = random_embeddings(negative, 1, more["pooled"], model)[:, 0]
+    return found
+
+
+def stable_diffusion(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SD 1.x."""
+    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "height": size, "width": size}
+
+
+def image_to_image(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SD 1.x, starting from a picture."""
+    text = _text(pipe, prompts, pipe.unet.config.cross_attention_dim)
+    return {**text, "image": smooth_picture(size, len(prompts)), "strength": 0.8}
+
+
+def inpainting(pipe: Any, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SD 1.x with a mask over the upper half."""
+    mask = torch.zeros(len(prompts), 1, size, size)
+    mask[:, :, : size // 2] = 1
+    sizes = {"height": size, "width": size, "mask_image": mask}
+    return {**image_to_image(pipe, prompts, size, generator), **sizes, "strength": 1.0}
+
+
+def controlnet(pipe: Any, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SD 1.x with a ControlNet."""
+    return {**stable_diffusion(pipe, prompts, size, generator), "image": smooth_picture(size, len(prompts))}
+
+
+def sdxl(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SDXL."""
+    config = pipe.unet.config
+    pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+    text = _text(pipe, prompts, config.cross_attention_dim, pooled=pooled)
+    return {**text, "height": size, "width": size}
+
+
+def if_first(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for the first stage of DeepFloyd IF."""
+    text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
+    return {**text, "height": size, "width": size, "output_type": "pt"}
+
+
+def if_enlarge(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for the second stage of DeepFloyd IF."""
+    text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
+    image = smooth_picture(max(8, size // 4), len(prompts)) * 2 - 1
+    return {**text, "image": image, "height": size, "width": size, "output_type": "pt"}
+
+
+def flux(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for FLUX.1."""
+    config = pipe.transformer.config
+    text = _text(pipe, prompts, config.joint_attention_dim, tokens=512, pooled=config.pooled_projection_dim)
+    text = {name: value for name, value in text.items() if not name.startswith("negative")}
+    return {**text, "height": size, "width": size}
+
+
+def sd3(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for SD3."""
+    config = pipe.transformer.config
+    text = _text(pipe, prompts, config.joint_attention_dim, tokens=333, pooled=config.pooled_projection_dim)
+    return {**text, "height": size, "width": size}
+
+
+def upscale(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+    """Return the arguments for Stability's upscaler, DeepFloyd IF's third stage."""
+    image = smooth_picture(max(8, size // 4), len(prompts))
+    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}

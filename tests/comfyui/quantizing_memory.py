@@ -1,0 +1,43 @@
+"""Print as JSON how much memory Quantize int8 needs for a 16-bit model of SD 1.5's blocks. Run by a test."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import torch
+from comfy_host import checkpoints, in_process, pack, standins
+
+
+def main() -> None:
+    standins.install()
+    in_process.bootstrap()
+    pack.load_pack()
+    nodes = pack.load_nodes()
+    import comfy.model_management
+    import psutil
+    from paceline.optimizers.hosts.comfyui.stack import stack_of
+    from paceline.optimizers.measurement.memory import PeakMemory
+
+    warm_up = checkpoints.tiny_sd15(width=32, context=48)
+    nodes["PacelineQuantizeInt8"].execute(model=warm_up, include="attn|ff")
+    model = checkpoints.tiny_sd15(width=640, context=768, dtype=torch.float16)
+    size = comfy.model_management.module_size(model.model)
+    idle = psutil.Process().memory_info().rss
+    with PeakMemory(torch.device("cpu")) as peak:
+        converted = nodes["PacelineQuantizeInt8"].execute(model=model, include="attn|ff", exclude="").result[0]
+    chosen = [v for v in stack_of(converted).techniques[0].decisions.verdicts if v.weight is not None]
+    found = {
+        "model": size,
+        "most": size + (peak.process_bytes or idle) - idle,
+        "linear_before": sum(verdict.layer.nbytes for verdict in chosen),
+        "linear_after": sum(verdict.weight.nbytes for verdict in chosen),
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+"""Benchmark Sweep in a real ComfyUI: what a cell can come to, the files, the preset, and going on after a stop."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from comfy_host import checkpoints
+from comfy_host.paths import ROOT
+from paceline.optimizers.errors import InvalidSetting
+from PIL import Image
+
+
+class Sweeping:
+    """The demo's trained model, and sweeps with it."""
+
+    def __init__(self, studio: Any) -> None:
+        spec = importlib.util.spec_from_file_location("emoji_model", ROOT / "demo" / "emoji_nodes" / "model.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        self.studio = studio
+        self.model, encode = module.load()
+        self.positive, self.negative = encode("red apple"), encode("")
+
+    def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:
+        return {
+            "model": self.model, "positive": self.positive, "negative": self.negative, "grid": grid,
+            "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}, "study": "a study", "seed": 42, "steps": 2,
+            "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 1,
+            "warmup_runs": 0, "largest_difference": 1.0, **changes,
+        }  # fmt: skip
+
+    def run(self, grid: str, **changes: Any) -> Any:
+        with torch.inference_mode():
+            return self.studio.nodes["PacelineBenchmarkSweep"].execute(**self.inputs(grid, **changes))
+
+
+@pytest.fixture(scope="module")
+def sweeping(studio) -> Sweeping:
+    return Sweeping(studio)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path, comfy):
+    """ComfyUI's output and user folders, empty."""
+    import folder_paths
+
+    before = folder_paths.get_output_directory(), folder_paths.get_user_directory()
+    folder_paths.set_output_directory(str(tmp_path / "output"))
+    folder_paths.set_user_directory(str(tmp_path / "user"))
+    yield tmp_path
+    folder_paths.set_output_directory(before[0])
+    folder_paths.set_user_directory(before[1])
+
+
+def saved(folders) -> dict[str, Any]:
+    newest = sorted((folders / "output" / "paceline").glob("sweep_*.json"))[-1]
+    return json.loads(newest.read_text())
+
+
+def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
+    """A model that raises ``error`` where its latent has more than ``limit`` places."""
+    clone = model.clone()
+
+    def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
+        if arguments["input"].shape[-1] * arguments["input"].shape[-2] > limit:
+            raise error
+        return apply(arguments["input"], arguments["timestep"], **arguments["c"])
+
+    clone.set_model_unet_function_wrapper(wrapper)
+    return clone
+
+
+def test_every_cell_is_measured_and_saved_in_all_its_forms(sweeping, folders):
+    grid = "ApplyToMe.method: merge, kv_downsample\nApplyToMe.preset: custom\nsize: 128, 256x128\nbatch: 1, 2"
+    result = sweeping.run(grid)
+    content = saved(folders)
+    assert [entry["state"] for entry in content["results"]] == ["measured"] * 8
+    assert content["measured_now"] == 8
+    assert {entry["cell"]["ApplyToMe.method"] for entry in content["results"]} == {"merge", "kv_downsample"}
+    for entry in content["results"]:
+        assert entry["speedup"] > 0 and entry["seconds"] > 0 and entry["memory_bytes"] > 50e6
+        assert 0 <= entry["difference"] < 1
+        assert entry["numbers"]["psnr"] > 10
+    rows = list(csv.DictReader((folders / "output" / "paceline" / "sweep_00001_.csv").open()))
+    assert [float(row["speedup"]) for row in rows] == [entry["speedup"] for entry in content["results"]]
+    assert [(row["size"], row["batch"]) for row in rows[:4]] == [
+        ("128", "1"), ("128", "2"), ("256x128", "1"), ("256x128", "2")]  # fmt: skip
+    plot = Image.open(folders / "output" / "paceline" / "sweep_00001_.png")
+    image, table, summary = result.result
+    assert np.array_equal((image[0] * 255).round().numpy(), np.asarray(plot))
+    assert table in (folders / "output" / "paceline" / "sweep_00001_.md").read_text()
+    assert len(table.splitlines()) == 2 + 8
+    assert summary.startswith("8 of 8 cells: 8 measured.")
+    assert result.ui["images"] == [{"filename": "sweep_00001_.png", "subfolder": "paceline", "type": "output"}]
+
+
+def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
+    from paceline.nodes.sweeps import bench_for
+    from paceline.optimizers.hosts.comfyui import comparison
+
+    image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
+    latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}
+    job = comparison.SamplingJob([], [], latent, 0, 2, 2.0, "euler", "normal")
+    bench = bench_for(sweeping.model, None, job, comparison.ComparisonSettings())
+    assert bench.latent({"ApplyToMe.ratio": 0.5}) is latent
+    resized = bench.latent({"size": "256x128", "batch": 3})
+    assert resized["samples"].shape == (3, 4, 16, 32)
+    assert torch.equal(resized["samples"][2], resized["samples"][0])
+    assert "batch_index" not in resized and "noise_mask" in resized
+    assert latent["samples"].shape == (2, 4, 32, 32) and "batch_index" in latent
+    with pytest.raises(InvalidSetting, match="Use multiples of 8"):
+        bench.latent({"size": 100})
+
+
+def test_what_does_not_fit_or_cannot_be_done_is_a_result(sweeping, folders):
+    model = slower_where_tokens_are_many(sweeping.model, 16 * 32, torch.OutOfMemoryError("no room"))
+    grid = "SetAttentionProcessor.backend: sdpa_math, sage\nsize: 128, 512"
+    sweeping.run(grid, model=model, runs=2)
+    states = {(e["cell"]["SetAttentionProcessor.backend"], e["cell"]["size"]): e for e in saved(folders)["results"]}
+    assert {key: entry["state"] for key, entry in states.items()} == {
+        ("sdpa_math", 128): "measured", ("sdpa_math", 512): "out of memory",
+        ("sage", 128): "not possible", ("sage", 512): "not possible",
+    }  # fmt: skip
+    assert states["sdpa_math", 512]["text"] == "during another seed: no room"
+    assert "sage" in states["sage", 128]["text"].lower()
+    assert sweeping.run(grid, model=model, runs=2).result[2].startswith("4 of 4 cells: 1 measured, 1 out of memory, 2")
+    assert saved(folders)["measured_now"] == 0
+
+
+def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):
+    with pytest.raises(ZeroDivisionError):
+        sweeping.run("size: 128", model=slower_where_tokens_are_many(sweeping.model, 1, ZeroDivisionError("a bug")))
+
+
+def test_it_can_be_cancelled_and_goes_on(sweeping, folders, monkeypatch):
+    import comfy.model_management as management
+    from paceline.optimizers.hosts.comfyui.sweeping import cells
+
+    grid = "ApplyToMe.preset: quality, balanced, fast\nsize: 128"
+    measured: list[str] = []
+    measure = cells.Bench.measure
+
+    def watched(self, cell, *arguments):
+        if len(measured) == 1:
+            management.interrupt_current_processing(True)
+        result = measure(self, cell, *arguments)
+        measured.append(cell["ApplyToMe.preset"])
+        return result
+
+    monkeypatch.setattr(cells.Bench, "measure", watched)
+    with pytest.raises(management.InterruptProcessingException):
+        sweeping.run(grid)
+    assert measured == ["quality"]
+    assert not list((folders / "output").rglob("*.json"))
+    sweeping.run(grid)
+    assert sorted(measured) == ["balanced", "fast", "quality"]
+    assert saved(folders)["measured_now"] == 2
+
+
+def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweeping, folders):
+    node = sweeping.studio.nodes["PacelineOptimizePreset"]
+    options = lambda: {entry.id: entry for entry in node.define_schema().inputs}["preset"].options  # noqa: E731
+    assert "a study" not in options()
+    # Slower by its own hand, so that the speed-up does not depend on the machine: without ToMe, calls take long.
+    import time
+
+    def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
+        plain = not arguments["c"]["transformer_options"].get("paceline_active_stack") and not arguments["c"][
+            "transformer_options"
+        ].get("wrappers", {}).get("apply_model", {}).get("paceline")
+        time.sleep(0.3 if plain else 0.0)
+        return apply(arguments["input"], arguments["timestep"], **arguments["c"])
+
+    model = sweeping.model.clone()
+    model.set_model_unet_function_wrapper(wrapper)
+    result = sweeping.run("ApplyToMe: off, on\nApplyToMe.preset: quality, fast\nsize: 128", model=model)
+    content = saved(folders)
+    assert content["preset"]["name"] == "a study"
+    assert content["preset"]["cell"]["ApplyToMe"] == "on"
+    assert "Saved as the preset 'a study'" in result.result[2]
+    assert "a study" in options()
+    recipe = json.loads((folders / "user" / "__paceline" / "presets" / "a study.json").read_text())
+    expected = {"preset": content["preset"]["cell"]["ApplyToMe.preset"]}
+    assert recipe["steps"] == [{"node": "PacelineApplyToMe", "inputs": expected}]
+    with torch.inference_mode():
+        optimized, _, report = node.execute(sweeping.model, "a study").result
+    assert report.startswith("a study: 1 of 1 steps applied. Found by Benchmark Sweep")
+    assert optimized.get_attachment("paceline").find("token_merging") is not None
+
+
+def test_two_studies_of_one_name_are_not_mixed(sweeping):
+    sweeping.run("size: 128")
+    with pytest.raises(InvalidSetting, match="begun with other settings: sampler was dpmpp_2m, karras, 2 steps"):
+        sweeping.run("size: 128", steps=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"grid": "ApplyTome.ratio: 0.5"}, "no node ApplyTome. The nodes are: ApplyToMe"),
+        ({"grid": "ApplyToMe.ration: 0.5"}, "sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
+        ({"grid": "ApplyToMe.ratio: 0.5, 7"}, "sets ratio of Apply ToMe to 7. It is a number from 0"),
+        ({"grid": "ApplyToMe.method: murge"}, "to 'murge'. It is one of: auto, merge"),
+        ({"grid": "ApplyToMe.use_rand: 1"}, "to 1. It is true or false"),
+        ({"grid": "ApplyToMe.model: 1"}, "to 1. It is connected, not set"),
+        ({"grid": "size: 130"}, "Use multiples of 8"),
+        ({"grid": "size: 128", "study": "fast"}, "cannot be the name of a preset"),
+        ({"grid": "size: 128", "study": "../x"}, "cannot be the name of a preset"),
+        ({"grid": "size: 128", "storage": "sqlite:////etc/passwd"}, "Leave it empty"),
+        ({"grid": "size: 128", "filename_prefix": "../../x"}, "leads out of ComfyUI's output folder"),
+        ({"grid": "ApplyToMe.ratio: 0.2 .. 0.8"}, "choose search"),
+    ],
+)
+def test_mistakes_are_found_before_anything_runs(sweeping, folders, changes, words):
+    with pytest.raises(InvalidSetting, match=words):
+        sweeping.run(
+            **{"model": None, **changes} if "ApplyT" in changes["grid"] and ".." not in changes["grid"] else changes
+        )
+    assert not list(folders.rglob("*.json"))
+
+
+def test_a_search_goes_through_a_range(sweeping, folders):
+    grid = "ApplyToMe.preset: custom\nApplyToMe.ratio: 0.1 .. 0.9\nsize: 128"
+    sweeping.run(grid, search="optuna", trials=3)
+    ratios = [entry["cell"]["ApplyToMe.ratio"] for entry in saved(folders)["results"]]
+    assert len(set(ratios)) == 3 and all(0.1 <= ratio <= 0.9 for ratio in ratios)
+
+
+def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
+    from paceline.optimizers.hosts.comfyui.sweeping import upstream
+
+    def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
+        return {
+            loader: {"class_type": "Loader", "inputs": {"ckpt_name": "a"}},
+            text: {"class_type": "Text", "inputs": {"clip": [loader, 1], "text": words}},
+            "sweep": {"inputs": {"model": [loader, 0], "positive": [text, 0], "steps": 3}},
+        }
+
+    first = upstream(prompt("1", "2", "an apple"), "sweep", ("model", "positive", "vae"))
+    assert first == upstream(prompt("20", "7", "an apple"), "sweep", ("model", "positive", "vae"))
+    assert first != upstream(prompt("1", "2", "a pear"), "sweep", ("model", "positive", "vae"))
+    assert upstream(None, None, ("model",)) == "not from a workflow"
+
+
+def test_a_vae_is_part_of_the_cells(sweeping, folders):
+    import comfy.sd
+
+    with torch.inference_mode():
+        vae = comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+    sweeping.run("ApplyToMe.preset: quality\nsize: 128", vae=vae)
+    entry = saved(folders)["results"][0]
+    assert entry["state"] == "measured"
+    assert entry["numbers"]["ssim"] <= 1

@@ -1,0 +1,130 @@
+"""Optimize (Preset) does what its single nodes do, says what it left out, and reports as one node."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from comfy_host import checkpoints
+from paceline.optimizers.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.recipes import Recipe, Step, save_recipe
+
+
+@pytest.fixture(autouse=True)
+def user_folder(tmp_path, comfy):
+    import folder_paths
+
+    before = folder_paths.get_user_directory()
+    folder_paths.set_user_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_user_directory(before)
+
+
+def apply(studio, preset, **inputs):
+    with torch.inference_mode():
+        return studio.nodes["PacelineOptimizePreset"].execute(model=studio.model, preset=preset, **inputs)
+
+
+def save(name, *steps):
+    from paceline.optimizers.hosts.comfyui.places import user_folder
+
+    save_recipe(Recipe(name, steps), user_folder("presets", f"{name}.json"))
+
+
+def test_a_preset_is_its_nodes_one_after_the_other(studio):
+    model, vae, report = apply(studio, "balanced").result
+    by_hand = studio.run("PacelineSetAttentionProcessor", model=studio.model, backend="auto")
+    by_hand = studio.run("PacelineApplyToMe", model=by_hand, preset="balanced")
+    assert torch.equal(studio.sample(model), studio.sample(by_hand))
+    assert vae is None
+    assert report.splitlines()[0].startswith("balanced: 2 of 2 steps applied.")
+    assert "applied ApplyToMe(preset=balanced)" in report
+
+
+def test_disconnecting_it_gives_back_the_baseline(studio, baseline):
+    model = apply(studio, "fast").result[0]
+    assert not torch.equal(studio.sample(model), baseline)
+    assert torch.equal(studio.sample(studio.model), baseline)
+    assert torch.equal(studio.sample(studio.run("PacelineRemoveOptimizations", model=model)), baseline)
+
+
+def test_a_tuned_preset_is_listed_and_applied(studio):
+    steps = (Step("PacelineApplyToMe", {"preset": "custom", "method": "merge", "ratio": 0.5}),)
+    save("mine", *steps)
+    node = studio.nodes["PacelineOptimizePreset"]
+    inputs = {entry.id: entry for entry in node.define_schema().inputs}
+    assert inputs["preset"].options == ["lossless", "balanced", "fast", "mine"]
+    result = apply(studio, "mine")
+    assert torch.equal(studio.sample(result.result[0]), studio.sample(studio.tome(studio.model, ratio=0.5)))
+    # What the front end needs to turn it into single nodes.
+    assert result.ui["paceline_steps"] == [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
+    json.dumps(result.ui)
+
+
+def test_what_cannot_help_is_left_out_with_the_reason(studio):
+    save("hopeful", Step("PacelineSetAttentionProcessor", {"backend": "sage"}), Step("PacelineApplyToMe"),
+         Step("PacelineCompileVAE"))  # fmt: skip
+    report = apply(studio, "hopeful").result[2]
+    assert report.startswith("hopeful: 1 of 3 steps applied.")
+    assert "left out Compile VAE: no vae is connected" in report
+    assert "left out Set Attention Processor: " in report
+    save("hopeless", Step("PacelineSetAttentionProcessor", {"backend": "sage"}))
+    with pytest.raises(UnsupportedModel, match="Nothing in the preset hopeless can be applied here: Set Attention"):
+        apply(studio, "hopeless")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (Step("PacelineNothing"), "There is no node Nothing"),
+        (Step("PacelineOptimizePreset", {"preset": "fast"}), "cannot be a step"),
+        (Step("PacelineApplyToMe", {"ratio": 2.0}), "sets ratio of Apply ToMe to 2.0"),
+        (Step("PacelineApplyToMe", {"ratios": 0.5}), "sets ratios of Apply ToMe"),
+    ],
+)
+def test_a_preset_that_makes_no_sense_is_refused_whole(studio, step, words):
+    save("odd", Step("PacelineApplyToMe", {}), step)
+    with pytest.raises(InvalidSetting, match=words):
+        apply(studio, "odd")
+
+
+def test_a_preset_that_is_gone_is_named(studio):
+    with pytest.raises(InvalidSetting, match="preset is 'gone'. It must be one of: lossless, balanced, fast"):
+        apply(studio, "gone")
+
+
+def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
+    from paceline.nodes.common import reporting_to
+    from paceline.optimizers.hosts.comfyui import stack
+
+    told = []
+    monkeypatch.setattr(stack, "announce", lambda node, summary: told.append((node, summary)))
+    with reporting_to("7"):
+        model = apply(studio, "balanced").result[0]
+    studio.sample(model)
+    assert [node for node, _ in told] == ["7"]
+    summary = told[0][1]
+    assert summary.state == "active"
+    assert summary.text == "2 of 2 active: Set Attention Processor, Apply ToMe"
+    assert any(line.startswith("Apply ToMe: active in 3 of 7 self-attention blocks") for line in summary.details)
+    assert any(line.startswith("Set Attention Processor: ") for line in summary.details)
+    # One of another node keeps its own message.
+    told.clear()
+    studio.sample(studio.attention(model, "vanilla"))
+    assert sorted(str(node) for node, _ in told) == ["7", "None"]
+
+
+def test_a_vae_goes_through_the_same_node(studio, comfy):
+    import comfy.sd
+
+    with torch.inference_mode():
+        vae = comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+    save("both", Step("PacelineApplyToMe"), Step("PacelineCompileVAE", {"backend": "eager"}))
+    _, compiled, report = apply(studio, "both", vae=vae).result
+    assert report.startswith("both: 2 of 2")
+    assert compiled is not vae
+    from paceline.optimizers.hosts.comfyui.vae import stack_of_vae
+
+    assert [technique.title for technique in stack_of_vae(compiled).techniques] == ["Compile VAE"]
+    assert stack_of_vae(vae).techniques == ()

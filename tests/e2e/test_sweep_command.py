@@ -1,0 +1,105 @@
+"""The command line of Benchmark Sweep: killed in the middle it goes on, and two of them share the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from comfy_host.paths import ROOT, host_dir
+
+pytestmark = pytest.mark.slow
+
+CELLS = ["quality", "balanced", "fast"]
+
+
+def command(base: Path, checkpoint: Path, *more: str) -> list[str]:
+    """The command as a user types it, in a ComfyUI with folders of its own."""
+    folder = base / "custom_nodes" / "ComfyUI-Paceline"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT)
+        (base / "models" / "checkpoints").mkdir(parents=True)
+        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    ours = ["sweep", "--comfyui", str(host_dir()), "--checkpoint", checkpoint.name, "--positive", "a fox",
+            "--set", f"ApplyToMe.preset: {', '.join(CELLS)}", "--set", "size: 64, 96", "--study", "fox", "--no-vae",
+            "--steps", "2", "--runs", "2", "--warmup-runs", "0", *more]  # fmt: skip
+    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
+    return [sys.executable, str(folder), *ours, *theirs]
+
+
+def start(base: Path, checkpoint: Path, *more: str) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.Popen(
+        command(base, checkpoint, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+def saved(base: Path) -> list[dict]:
+    return [json.loads(path.read_text()) for path in sorted((base / "output").rglob("*.json"))]
+
+
+def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_cell(tmp_path, sd15_checkpoint):
+    process = start(tmp_path, sd15_checkpoint)
+    lines: list[str] = []
+    while not any("cell 3 of 6" in line and "round" in line for line in lines):
+        line = process.stdout.readline()
+        assert line, process.stderr.read()[-3000:]
+        lines.append(line)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    assert saved(tmp_path) == []
+    begun = time.monotonic()
+    out = finish(start(tmp_path, sd15_checkpoint))
+    (content,) = saved(tmp_path)
+    assert content["measured_now"] == 4, "two of six were finished, the third was not"
+    assert [entry["state"] for entry in content["results"]] == ["measured"] * 6
+    finished = [line for line in lines if "cell" not in line and "preset" in line]
+    assert len(finished) == 2
+    for line in finished:  # the very result that the killed process found
+        assert any(entry["text"] in line for entry in content["results"])
+    assert "6 of 6 cells: 6 measured" in out
+    assert "| ApplyToMe.preset | size | speed-up |" in out
+    # The killed process's cell is not waited for: that would take three heartbeats of 20 seconds.
+    assert "waiting for cells that other processes measure" not in out, time.monotonic() - begun
+
+
+def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, postgresql):
+    bases = [tmp_path / "one", tmp_path / "two"]
+    processes = [start(base, sd15_checkpoint, "--storage", postgresql) for base in bases]
+    for process in processes:
+        finish(process)
+    contents = [saved(base)[0] for base in bases]
+    assert contents[0]["results"] == contents[1]["results"]
+    assert [entry["state"] for entry in contents[0]["results"]] == ["measured"] * 6
+    shares = [content["measured_now"] for content in contents]
+    assert sum(shares) == 6, "no cell was measured twice"
+    assert min(shares) >= 1
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--set", "ApplyToMe.sx: 2, two"], "sets sx of Apply ToMe to 'two'. It is a whole number"),
+        (["--checkpoint", "nothing.safetensors"], "There is no file 'nothing.safetensors' in checkpoints. There are: "),
+        (["--comfyui", "/nowhere"], "There is no ComfyUI in /nowhere. Name its folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint, more, words):
+    process = start(tmp_path, sd15_checkpoint, *more)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert words in err and "Traceback" not in err
