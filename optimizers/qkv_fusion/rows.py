@@ -46,14 +46,22 @@ def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     found = _already_joined(tensors)
     if found is not None:
         return found
-    # Tensors made in inference mode cannot be changed in place outside of it, and core does that to parameters.
     with torch.inference_mode(False), torch.no_grad():
         joined = torch.cat([tensor.detach() for tensor in tensors])
-        begin = 0
-        for tensor in tensors:
-            tensor.data = joined[begin : begin + tensor.shape[0]]
-            begin += tensor.shape[0]
+    begin = 0
+    for tensor in tensors:
+        # Made in inference mode or not, each tensor stays what it is: the first kind cannot be changed in place outside
+        # of that mode, which core does to parameters, and a mixture of both kinds cannot be looked at outside of it.
+        with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+            tensor.data = _rows(joined.untyped_storage(), begin, tensor)
+        begin += tensor.numel()
     return joined
+
+
+def _rows(storage: torch.UntypedStorage, begin: int, like: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the shape of ``like`` that begins at element ``begin`` of ``storage``."""
+    rows = torch.empty(0, dtype=like.dtype, device=like.device)
+    return rows.set_(storage, begin, like.shape, like.stride())  # type: ignore[call-overload, no-any-return]
 
 
 def _already_joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,7 @@ def example(name: str, checkpoint: Path) -> dict[str, Any]:
         "EmptyLatentImage": {0: 128, 1: 192},
         "KSampler": {2: 2},
     }
+    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
     for node in workflow["nodes"]:
         for index, value in values.get(node["type"], {}).items():
             node["widgets_values"][index] = value
@@ -205,6 +207,28 @@ class Page:
             node_id,
             zoom,
         )
+        self.settle()
+
+    def fit(self) -> None:
+        """Bring the whole graph into the view."""
+        self.script("await app.extensionManager.command.execute('Comfy.Canvas.FitView')")
+        self.script("await new Promise((next) => setTimeout(next, 500))")  # it moves there smoothly
+        self.settle()
+
+    def click_title(self, node_id: int) -> None:
+        """Click on a node's title, in either renderer, which selects the node."""
+        from selenium.webdriver import ActionChains
+
+        x, y = self.script(
+            """
+            const { pos, size } = app.canvas.graph.getNodeById(args[0]), { scale, offset } = app.canvas.ds;
+            const { left, top, width, height } = app.canvas.canvas.getBoundingClientRect();
+            const x = (pos[0] + size[0] / 2 + offset[0]) * scale, y = (pos[1] - 12 + offset[1]) * scale;
+            return [Math.round(x - width / 2), Math.round(y - height / 2)];
+            """,
+            node_id,
+        )
+        ActionChains(self.driver).move_to_element_with_offset(self.element("#graph-canvas"), x, y).click().perform()
         self.settle()
 
     def badges(self) -> dict[str, str]:

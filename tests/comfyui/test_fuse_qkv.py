@@ -213,9 +213,8 @@ def test_saving_the_model_gives_the_same_file(studio, fuse, tmp_path):
 
     model = fuse(with_lora(studio.model, 1.0))
     studio.sample(model)
-    with torch.inference_mode():  # as all nodes run
-        state = {name: tensor for name, tensor in model.model.diffusion_model.state_dict().items()}
-        comfy.utils.save_torch_file(state, str(tmp_path / "model.safetensors"))
+    state = {name: tensor for name, tensor in model.model.diffusion_model.state_dict().items()}
+    comfy.utils.save_torch_file(state, str(tmp_path / "model.safetensors"))
     loaded = comfy.utils.load_torch_file(str(tmp_path / "model.safetensors"))
     assert loaded.keys() == state.keys()
     assert all(torch.equal(loaded[name], tensor) for name, tensor in state.items())
@@ -264,7 +263,7 @@ SERVED = {
 def test_transformers(studio, fuse, name):
     if name == "ltx":
         model, image = _ltx(), torch.zeros(1, 128, 2, 4, 6)
-        text = [[torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1)), {"frame_rate": 25}]]
+        text = [[torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1)), {"frame_rate": 25, "attention_mask": torch.ones(1, 20)}]]
     else:
         model, image, text = build(name), latent(name), conditioning(name)
 

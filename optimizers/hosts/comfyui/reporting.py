@@ -11,7 +11,10 @@ from ...activity import Summary
 from ...compilation import Progress
 
 EVENT = "paceline.activity"
-"""Websocket event with ``{"node", "state", "text", "details"}``, for front ends."""
+"""Websocket event with ``{"node", "state", "text", "details"}``; web/js/events.js makes a badge of it.
+
+ComfyUI's own progress text is not used: it would repeat the badge in the node, and stay there after the run.
+"""
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event with ``{"node", "phase", "text", "seconds", "graph"}``, sent while something is compiled."""
@@ -35,8 +38,6 @@ def announce(node_id: str | None, summary: Summary) -> None:
         return
     payload = {"node": node_id, "state": summary.state, "text": summary.text, "details": list(summary.details)}
     server.send_sync(EVENT, payload, server.client_id)
-    if hasattr(server, "send_progress_text"):
-        server.send_progress_text("\n".join((summary.text, *summary.details)), node_id)
 
 
 def show_progress(node_id: str | None, progress: Progress) -> None:
@@ -52,5 +53,3 @@ def show_progress(node_id: str | None, progress: Progress) -> None:
         "graph": progress.graph,
     }
     server.send_sync(COMPILE_EVENT, payload, server.client_id)
-    if hasattr(server, "send_progress_text"):
-        server.send_progress_text(progress.text, node_id)

@@ -16,7 +16,10 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 Attend = Callable[..., torch.Tensor]
-"""Takes what ``scaled_dot_product_attention`` takes."""
+"""Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""
+
+_TENSORS = ("query", "key", "value")
+_OPTIONS = ("attn_mask", "dropout_p", "is_causal")
 
 
 class AttentionIntercept(TorchFunctionMode):
@@ -35,11 +38,18 @@ class AttentionIntercept(TorchFunctionMode):
     ) -> Any:
         """Run one function of torch."""
         if func is F.scaled_dot_product_attention:
-            return self.attend(*args, **(kwargs or {}))
+            tensors, options = _sorted_arguments(args, kwargs or {})
+            return self.attend(*tensors, **options)
         if func is torch.Tensor.unflatten:
             # torch.compile cannot trace this method's call of its base class out of a mode (torch 2.13).
             return _unflatten(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
+
+
+def _sorted_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return query, key and value, and the options by name: callers pass either in either way."""
+    options = {**dict(zip(_OPTIONS, args[3:], strict=False)), **kwargs}
+    return [*args[:3], *(options.pop(name) for name in _TENSORS[len(args) :])], options
 
 
 def _unflatten(tensor: torch.Tensor, dim: int, sizes: Any) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import OrderedDict
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,15 +13,18 @@ import torch
 from ...activity import Activity, Summary
 from .components import CONTROLNET, DENOISER, TEXT, VAE
 from .host import Host, Technique
-from .patches import Patches
+from .patches import Patches, current
 from .settings import Precision
+
+
+_PLACES = ("img_ids", "txt_ids", "time_ids")
+"""Arguments that hold positions and sizes, which few bits cannot count."""
 
 
 class ComponentPrecision(Technique):
     """Model Precision on one component.
 
-    Casting to fewer bits loses some, so the weights that were there are kept: where they are on a CPU, on an
-    accelerator's side in the CPU's memory.
+    Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
     """
 
     kind = "precision"
@@ -50,11 +55,63 @@ class ComponentPrecision(Technique):
             tensor.data = original.to(dtype)
             kept_on_cpu = original if original.device.type in ("cpu", "meta") else original.to("cpu")
             patches.on_undo(partial(_put_back, tensor, kept_on_cpu, dtype))
+        self._convert_calls(host, patches, dtype)
         self._text = f"{host.component.name} in {name}" + (f", {kept} weights in float32" if kept else "")
+
+    def _convert_calls(self, host: Host, patches: Patches, dtype: torch.dtype) -> None:
+        """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts."""
+        part, inner = host.component.part, host.inner
+
+        @functools.wraps(inner)
+        def converted(*args: Any, **kwargs: Any) -> Any:
+            return _back(inner(*_as(args, dtype), **_as(kwargs, dtype)), _dtype_of(args, kwargs))
+
+        host.inner = converted
+        if host.component.role == VAE:  # it has a second entry
+            encode = current(part, "encode")
+
+            @functools.wraps(encode)
+            def encoded(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+                return encode(_as(x, dtype), *args, **kwargs)
+
+            patches.shadow(part, "encode", encoded)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return the dtype."""
         return Summary("active", self._text)
+
+
+def _as(value: Any, dtype: torch.dtype) -> Any:
+    """Return ``value`` with its floating point tensors in ``dtype``, however nested; those of one number as they are.
+
+    One number is a time or a scale. In 16 bits it would be another: bfloat16 has no 901.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype) if value.is_floating_point() and value.dim() > 1 else value
+    if type(value) is dict:
+        return {key: item if key in _PLACES else _as(item, dtype) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_as(item, dtype) for item in value)
+    return value
+
+
+def _dtype_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.dtype | None:
+    """Return the dtype of what a component is called with first: the noisy latents, or those to decode."""
+    first = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)), None)
+    return first.dtype if first is not None and first.is_floating_point() else None
+
+
+def _back(result: Any, dtype: torch.dtype | None) -> Any:
+    """Return a component's result in ``dtype``; results with names keep their class."""
+    if dtype is None:
+        return result
+    if isinstance(result, torch.Tensor):
+        return result.to(dtype) if result.is_floating_point() else result
+    if isinstance(result, OrderedDict):  # diffusers' BaseOutput, which is one and a dataclass
+        return type(result)(**{name: _back(value, dtype) for name, value in result.items()})
+    if type(result) in (list, tuple):
+        return type(result)(_back(item, dtype) for item in result)
+    return result
 
 
 def _put_back(tensor: torch.Tensor, original: torch.Tensor, dtype: torch.dtype) -> None:

@@ -18,6 +18,7 @@ from .unet import Block, image_attention
 
 _OTHER_TOKENS = "the number of tokens is not that of the image (another package rearranged them)"
 _MASK = "an attention mask over the image was given, and merged tokens have no place in it"
+_ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 _NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 _OTHER_OUTPUT = "the attention returned another number of tokens than it was given"
 
@@ -152,6 +153,9 @@ class UNetTokenReduction(TokenReduction):
         reduction = plan_reduction(
             tokens, rows, columns, settings, method=method, ratio=ratio, step=self._step, block=block.number
         )
+        if reduction.kept == reduction.tokens:
+            self.activity.leave_alone(block.name, _ALL_KEPT)
+            return None
         if shared:
             self._shared[fits] = reduction
         return reduction
