@@ -19,6 +19,8 @@ NODES = (
     ("quantize_int8", "PacelineQuantizeInt8"),
     ("save_int8_model", "PacelineSaveInt8Model"),
     ("fuse_qkv", "PacelineFuseQKV"),
+    ("model_precision", "PacelineModelPrecision"),
+    ("vae_precision", "PacelineVAEPrecision"),
     ("optimization_report", "PacelineOptimizationReport"),
     ("remove_optimizations", "PacelineRemoveOptimizations"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,10 @@ class PacelineSaveInt8Model(io.ComfyNode):
             filename_prefix, folder_paths.get_output_directory()
         )
         path = Path(folder) / f"{name}_{counter:05}_.safetensors"
-        save_int8_model(model, path)
+        metadata = save_int8_model(model, path)
         shown = f"{Path(subfolder) / path.name} ({path.stat().st_size / 1e6:.1f} MB)"
+        note = json.loads(metadata["paceline"]).get("note")
+        if note:
+            shown += f"; the image will differ a little: {note}"
         announce(node_id(cls), Summary("active", f"saved {shown}"))
         return io.NodeOutput(ui={"text": (shown,)})

@@ -1,4 +1,4 @@
-"""Hand images to convolutions with their channels last in memory."""
+"""The order in memory in which images are handed to convolutions."""
 
 from __future__ import annotations
 
@@ -19,3 +19,13 @@ def channels_last(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.ndim in _FORMATS and value.is_floating_point():
         return value.contiguous(memory_format=_FORMATS[value.ndim])
     return value
+
+
+def without_gaps(value: Any) -> Any:
+    """Return ``value`` with its elements side by side in memory if it is an image or a video that is a part of another.
+
+    One with its channels last stays so. What is no tensor of 4 or 5 dimensions is returned as it is.
+    """
+    if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
+        return value
+    return value if value.is_contiguous(memory_format=_FORMATS[value.ndim]) else value.contiguous()

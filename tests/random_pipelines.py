@@ -37,7 +37,7 @@ def baseline(name: str) -> torch.Tensor:
 
 
 def _size(name: str) -> int:
-    return 64 if name.startswith("if-1") else 128
+    return 64 if name in ("if-1", "if-2") else 128
 
 
 def distance(a: torch.Tensor, b: torch.Tensor) -> float:

@@ -7,11 +7,13 @@ import { app } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { Badges } from "./js/badges.js";
 import { Comparisons } from "./js/comparisons.js";
+import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
 import { createSettings } from "./js/settings.js";
 import { ActivityStore } from "./js/store.js";
+import { rememberWidgetNames } from "./js/versions.js";
 import { loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
@@ -35,7 +37,10 @@ app.registerExtension({
     comparisons.start();
   },
   getNodeMenuItems(node) {
-    return expandMenuItems(node, store);
+    return [...expandMenuItems(node, store), ...convertMenuItems(node)];
+  },
+  beforeRegisterNodeDef(nodeType, nodeData) {
+    rememberWidgetNames(nodeType, nodeData.name);
   },
   nodeCreated(node) {
     applyDefaultPreset(node);

@@ -26,13 +26,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3
 
-_FORMAT = 1
+_FORMAT = 2
+_LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _environment = threading.RLock()
 _log = logging.getLogger(__name__)
 
@@ -56,7 +58,21 @@ def machine_description(device: str = "cpu") -> dict[str, str]:
         description["device"] = f"{properties.name} sm{properties.major}{properties.minor}"
     else:
         description["device"] = f"{torch.device(device).type} {torch.backends.cpu.get_cpu_capability()}"
+    # Also code for a GPU has parts for the CPU, and those are compiled for its exact kind ("-march=native").
+    description["processor"] = _processor()
     return description
+
+
+@cache
+def _processor() -> str:
+    """Return what the CPU is called, and 8 digits that stand for its instructions."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    instructions = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
+    return f"{facts.get('model name', platform.machine())} {hashlib.sha256(instructions.encode()).hexdigest()[:8]}"
 
 
 def fingerprint(description: Mapping[str, Any]) -> str:
@@ -114,8 +130,8 @@ class ArtifactStore:
         return sorted(found, key=lambda entry: -entry.last_used)
 
     def size(self) -> int:
-        """Return the bytes that all entries take."""
-        return sum(entry.size for entry in self.entries())
+        """Return the bytes that everything in the store takes."""
+        return folder_size(self.root)
 
     def trim(self, keep: Path | None = None) -> list[Entry]:
         """Remove the entries that were not used for the longest time until the rest is within the limit.
@@ -125,7 +141,11 @@ class ArtifactStore:
         """
         removed = []
         entries = self.entries()
-        total = sum(entry.size for entry in entries)
+        total = self.size()
+        if total > self.limit_bytes:  # first, what nobody can read
+            for folder in {*self.root.glob("*/*")} - {entry.path for entry in entries} - {keep}:
+                total -= folder_size(folder)
+                shutil.rmtree(folder, ignore_errors=True)
         for entry in reversed(entries):
             if total <= self.limit_bytes:
                 break
@@ -172,7 +192,7 @@ class ArtifactFolder:
                     os.environ.pop(ENVIRONMENT_VARIABLE, None)
                 else:
                     os.environ[ENVIRONMENT_VARIABLE] = previous
-                write_about(self.path, self.about)
+                self._keep()
 
     def size(self) -> int:
         """Return the bytes it takes."""
@@ -184,9 +204,19 @@ class ArtifactFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         self.was_used = self._opened = False
 
+    def _keep(self) -> None:
+        """Say what was made, and keep the store within its limit."""
+        try:
+            # Gone if somebody has cleared the store in the meantime.
+            (self.path / "inductor").mkdir(parents=True, exist_ok=True)
+            write_about(self.path, self.about)
+            self.store.trim(keep=self.path)
+        except OSError as error:
+            _log.warning("Paceline: compiled code could not be kept in %s: %s", self.path, error)
+
     def _open(self) -> bool:
         """Make the folder, or check the one that is there; return whether it can be used."""
-        if self._opened:
+        if self._opened and self.path.exists():
             return True
         try:
             refusal = self._prepare()
@@ -206,13 +236,11 @@ class ArtifactFolder:
             return f"others may write to {self.store.root}, and what is kept there is run as a program"
         if self.path.exists():
             about = read_about(self.path / "entry.json")
-            if about != json.loads(json.dumps(self.about, default=str)):
+            if about != json.loads(json.dumps(self.about, default=str)) or not libraries_are_whole(self.path):
                 self.discard("it is damaged, or was made for something else")
             else:
                 self.was_used = True
-        (self.path / "inductor").mkdir(parents=True, exist_ok=True)
-        write_about(self.path, self.about)
-        self.store.trim(keep=self.path)
+        self._keep()
         return None
 
 
@@ -227,9 +255,27 @@ def read_about(file: Path) -> dict[str, Any] | None:
 
 def write_about(folder: Path, about: Mapping[str, Any]) -> None:
     """Write ``entry.json``; its time of change says when the entry was last used."""
+    content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder)}
     temporary = folder / f"entry.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps({"format": _FORMAT, "about": about}, indent=1, default=str), "utf-8")
+    temporary.write_text(json.dumps(content, indent=1, default=str), "utf-8")
     temporary.replace(folder / "entry.json")
+
+
+def libraries_are_whole(folder: Path) -> bool:
+    """Return whether the libraries in an entry are as long as ``entry.json`` says.
+
+    A library that was cut off (no space left, no power) does not raise an error when it is run: it ends the program.
+    """
+    try:
+        expected = json.loads((folder / "entry.json").read_text("utf-8"))["libraries"]
+        return bool(expected == _libraries(folder))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _libraries(folder: Path) -> dict[str, int]:
+    found = (path for path in folder.rglob("*") if path.suffix in _LIBRARIES and path.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(found)}
 
 
 def folder_size(folder: Path) -> int:

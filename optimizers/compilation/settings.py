@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +26,7 @@ _DIFFUSION_FAST = {
     "coordinate_descent_tuning": True,
     "coordinate_descent_check_all_directions": True,
     "epilogue_fusion": False,
-}
-_DIFFUSION_FAST_INT8 = {
-    # Both still exist in torch 2.13 and change nothing there: no pattern reads them any more.
+    # The last two are about int8. torch 2.13 still has them and ignores them: no pattern reads them any more.
     "force_fuse_int_mm_with_mul": True,
     "use_mixed_mm": True,
 }
@@ -99,7 +98,9 @@ class CompileSettings:
         return ", ".join(parts)
 
 
-def inductor_options(settings: CompileSettings, *, cudagraph_trees: bool = True, int8: bool = False) -> dict[str, Any]:
+def inductor_options(
+    settings: CompileSettings, *, cudagraph_trees: bool = True, known: Collection[str] | None = None
+) -> dict[str, Any]:
     """Return inductor's options for ``settings``: its mode spelled out, then the preset.
 
     A mode is spelled out because torch.compile takes either a mode or options, and a guard filter is an option.
@@ -107,10 +108,10 @@ def inductor_options(settings: CompileSettings, *, cudagraph_trees: bool = True,
     Args:
         settings: those of one compilation.
         cudagraph_trees: False leaves torch's own CUDA graphs out where they cannot work.
-        int8: whether the function multiplies int8 matrices; adds what the preset has for them.
+        known: names of inductor's options; None for those of the installed torch.
 
     Returns:
-        Only options that the installed torch has: a preset must not fail because one was removed.
+        Only known options: a preset must not fail because torch has removed one.
     """
     if settings.backend != "inductor":
         return {}
@@ -122,7 +123,6 @@ def inductor_options(settings: CompileSettings, *, cudagraph_trees: bool = True,
     if not cudagraph_trees:
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":
-        known = set(torch._inductor.config.get_config_copy())
-        wanted = {**_DIFFUSION_FAST, **(_DIFFUSION_FAST_INT8 if int8 else {})}
-        options.update({name: value for name, value in wanted.items() if name in known})
+        known = set(torch._inductor.config.get_config_copy()) if known is None else known
+        options.update({name: value for name, value in _DIFFUSION_FAST.items() if name in known})
     return options

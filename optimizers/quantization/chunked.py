@@ -28,7 +28,8 @@ def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None
         bias: ``[out]`` or None.
         rotation: size of the groups of input channels to rotate first, or 0.
     """
-    if torch.compiler.is_compiling():
+    # A tensor of another class stands for one that is still to come: somebody is tracing.
+    if torch.compiler.is_compiling() or type(x) is not Tensor:
         result: Tensor = _as_operator(x, values, scale, bias, rotation)
         return result
     return _chunked(x, values, scale, bias, rotation)

@@ -112,7 +112,9 @@ class TorchAO(Kernel):
     name = "torchao"
 
     def reason(self, device: torch.device) -> str | None:
-        """Say whether torchao is there with the interface we know."""
+        """Say whether torchao is there with the interface we know; not even looked for where it cannot be quicker."""
+        if device.type == "cpu":
+            return "on processors it is the same torch._int_mm, in more passes over memory"
         from .torchao_adapter import missing
 
         return missing()
@@ -146,6 +148,11 @@ class Reference(Kernel):
 
 
 KERNELS: tuple[Kernel, ...] = (ChunkedIntMM(), Kitchen(), TorchAO(), Reference())
+
+
+def kernel_named(name: str) -> Kernel:
+    """Return the kernel whose ``name`` it is."""
+    return next(kernel for kernel in KERNELS if kernel.name == name)
 
 
 def available(device: torch.device) -> tuple[list[Kernel], dict[str, str]]:

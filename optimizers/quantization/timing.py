@@ -165,15 +165,40 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
     return content if isinstance(content, dict) else {}
 
 
+CLEARLY = 1.15
+"""How many times quicker a kernel must be to be preferred to an earlier one of the list."""
+
+
 def fastest(
     kernels: list[Kernel], shape: Shape, device: torch.device, dtype: torch.dtype
 ) -> tuple[Kernel, dict[str, str]]:
-    """Return the kernel that takes least time for ``shape``, and for each that failed how."""
+    """Return the kernel to use for work like ``shape``, and for each that failed how.
+
+    Kernels can differ in the last bit, so a choice must not change with the machine's mood: it is made once in a
+    process, and a kernel has to be clearly quicker than those before it.
+    """
+    key = (tuple(kernel.name for kernel in kernels), device, dtype)
+    if key not in _chosen:
+        _chosen[key] = _fastest(kernels, shape, device, dtype)
+    return _chosen[key]
+
+
+_chosen: dict[tuple[tuple[str, ...], torch.device, torch.dtype], tuple[Kernel, dict[str, str]]] = {}
+
+
+def _fastest(
+    kernels: list[Kernel], shape: Shape, device: torch.device, dtype: torch.dtype
+) -> tuple[Kernel, dict[str, str]]:
     failures: dict[str, str] = {}
-    seconds: dict[Kernel, float] = {}
+    best: tuple[float, Kernel] | None = None
     for kernel in (kernel for kernel in kernels if kernel.fast):
         try:
-            seconds[kernel] = Timer(kernel, device, dtype).time(shape).int8
+            seconds = Timer(kernel, device, dtype).time(shape).int8
         except (RuntimeError, NotImplementedError, ValueError) as error:
             failures[kernel.name] = f"failed here: {str(error).splitlines()[0][:120]}"
-    return min(seconds, key=lambda kernel: seconds[kernel]), failures
+            continue
+        if best is None or seconds * CLEARLY < best[0]:
+            best = seconds, kernel
+    if best is None:
+        return next(kernel for kernel in kernels if not kernel.fast), failures
+    return best[1], failures

@@ -55,36 +55,36 @@ def with_lora(model, strength, rank=4):
     patches = {}
     generator = torch.Generator().manual_seed(5)
     for name, parameter in clone.model.named_parameters():
-        if re.search(r"attn\d\.to_\w(\.0)?\.weight|ff\.net\.\S+weight", name):
+        if re.search(r"attn\d\.to_\w+(\.0)?\.weight|ff\.net\.\S+weight", name):
             rows, columns = parameter.shape
             # Not scaled by the weight itself: a loaded model's weights have the LoRAs of the last run in them.
             update = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
-            patches[name] = ("diff", (update * 0.1 / (rank * columns) ** 0.5,))
+            patches[name] = ("diff", (update * 0.2 / (rank * columns) ** 0.5,))
     assert len(patches) == 70
     assert sorted(clone.add_patches(patches, strength)) == sorted(patches)
     return clone
 
 
-def one_call(model, sigma=3.0, **options):
-    """The network's prediction for one noisy latent, as a sampler asks for it; the model must be loaded."""
+def one_call(model, sigma=3.0):
+    """The network's prediction for one noisy latent, as a sampler asks for it; LoRAs only if it is loaded."""
     generator = torch.Generator().manual_seed(3)
     x, context = torch.randn(2, 4, 24, 16, generator=generator), torch.randn(2, 77, 48, generator=generator)
     with torch.inference_mode():
-        return model.model.apply_model(x, torch.full((2,), sigma), c_crossattn=context, transformer_options={})
+        options = {"c_crossattn": context, "transformer_options": {}}
+        return model.model.apply_model(x, torch.full((2,), sigma), **options).float()
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------
 
 
-def test_one_call_is_as_near_as_bfloat16_weights_and_tokens_would_be(studio, quantize):
-    """The floor: every layer's error is at most 2 %, and errors of 70 layers add up to little more than one's."""
+def test_one_call_is_about_as_near_as_one_in_bfloat16(studio, quantize):
+    """The floor is what everybody accepts: the same network in bfloat16 instead of float32."""
     model = checkpoints.tiny_sd15(width=64, context=48)
-    studio.sample(model, steps=1)
     full = one_call(model)
-    for settings, most in (({}, 0.02), ({"mode": "weight_only"}, 0.01)):
-        converted = quantize(model, **settings)
-        studio.sample(converted, steps=1)
-        assert 1e-5 < relative(one_call(converted), full) < most, settings
+    floor = relative(one_call(checkpoints.tiny_sd15(width=64, context=48, dtype=torch.bfloat16)), full)
+    assert 0.005 < floor < 0.03
+    assert 1e-4 < relative(one_call(quantize(model)), full) < 1.5 * floor  # measured: 1.25
+    assert 1e-4 < relative(one_call(quantize(model, mode="weight_only")), full) < floor  # 0.72
 
 
 def test_weight_only_is_nearer_than_int8_arithmetic(studio, baseline, quantize):
@@ -203,7 +203,7 @@ def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize,
     converted = quantize(studio.model)
     floor = relative(studio.sample(converted), baseline)
     expected = studio.sample(with_lora(studio.model, strength))
-    assert relative(expected, baseline) > 5 * floor  # it does something that int8 could lose
+    assert relative(expected, baseline) > 3 * floor  # it does something that int8 could lose
     before, after = quantize(with_lora(studio.model, strength)), with_lora(converted, strength)
     first, second = studio.sample(before), studio.sample(after)
     assert torch.equal(first, second)
@@ -217,7 +217,7 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
     converted = with_lora(quantize(studio.model), 1.0)
     studio.sample(converted, steps=1)
     whole = one_call(converted)
-    fits = len(int8_layers(converted)) and converted.model_size() // 2
+    fits = converted.model_size() // 2
     converted.detach()
     with torch.inference_mode():
         converted.patch_model(device_to=converted.load_device, lowvram_model_memory=fits)
@@ -278,7 +278,7 @@ def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, qu
     assert others and all(p.untyped_storage().data_ptr() in together for p in others)
 
 
-def test_quantising_needs_little_memory_beside_the_model(studio, sd15_checkpoint):
+def test_quantising_needs_little_memory_beside_the_model():
     """One float32 layer at a time, beside the new weights: a process of its own, so that nothing else is counted."""
     import json
     import subprocess
@@ -307,17 +307,18 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
 
     def show(value, total, preview, **_):
         steps.append((value, total))
-        if len(steps) == 20:
+        if value < total:
             comfy.model_management.interrupt_current_processing(True)
 
     comfy.utils.set_progress_bar_global_hook(show)
     try:
+        # ComfyUI passes on a first step and the last, and in between what the eye can follow.
         with pytest.raises(comfy.model_management.InterruptProcessingException):
             quantize(studio.model)
     finally:
         comfy.utils.set_progress_bar_global_hook(None)
         comfy.model_management.interrupt_current_processing(False)
-    assert steps[-1] == (20, 80)
+    assert steps[0] == (1, 80) and steps[-1][0] < 80
     assert torch.equal(studio.sample(studio.model), baseline)
 
 
@@ -398,7 +399,7 @@ def test_transformers(studio, quantize, name):
 def test_beside_the_other_nodes_in_any_order(studio, quantize):
     from itertools import permutations
 
-    steps = (quantize, studio.tome, lambda m: studio.attention(m, "sdpa_math"), lambda m: with_lora(m, 0.7))
+    steps = (quantize, studio.tome, lambda m: with_lora(m, 0.7))
     images = []
     for order in permutations(steps):
         model = studio.model

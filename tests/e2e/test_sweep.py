@@ -87,7 +87,7 @@ def test_a_preset_runs_in_a_workflow(client, server):
             "scheduler": "normal", "denoise": 1.0,
         },
     }  # fmt: skip
-    workflow["decode"] = {"class_type": "EmojiDecode", "inputs": {"samples": ["sampler", 0]}}
+    workflow["decode"] = {"class_type": "EmojiDecode", "inputs": {"samples": ["sampler", 0], "scale": 8}}
     workflow["show"] = {"class_type": "PreviewImage", "inputs": {"images": ["decode", 0]}}
     workflow["report"] = {"class_type": "PreviewAny", "inputs": {"source": ["preset", 2]}}
     result = client.run(workflow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 @pytest.fixture
 def store(tmp_path, monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
-    return ArtifactStore(tmp_path / "compiled", limit_bytes=1000)
+    return ArtifactStore(tmp_path / "compiled", limit_bytes=10_000)
 
 
 def fill(folder, size, used):
@@ -49,16 +50,52 @@ def test_other_models_other_settings_and_other_machines_have_folders_of_their_ow
 
 def test_the_least_recently_used_goes_first(store):
     for index, name in enumerate("abc"):
-        fill(store.folder({"model": name}), 300, used=1000 + index)
+        fill(store.folder({"model": name}), 2500, used=1000 + index)
     assert [entry.about["model"] for entry in store.entries()] == ["c", "b", "a"]
-    fill(store.folder({"model": "a"}), 300, used=2000)
-    fill(store.folder({"model": "d"}), 300, used=3000)
-    with store.folder({"model": "d"}).in_use():
-        pass
+    fill(store.folder({"model": "a"}), 2500, used=2000)
+    fill(store.folder({"model": "d"}), 2500, used=3000)
     kept = {entry.about["model"] for entry in store.entries()}
-    assert "b" not in kept
-    assert "d" in kept
-    assert store.size() <= 1000 + 300
+    assert kept == {"a", "c", "d"}
+    fill(store.folder({"model": "c"}), 6000, used=4000)  # one that grows
+    assert {entry.about["model"] for entry in store.entries()} == {"c", "d"}
+    assert store.size() <= store.limit_bytes
+
+
+def test_what_was_removed_while_in_use_is_made_again(store):
+    """By the button that clears the cache, or by another ComfyUI that needs the space."""
+    folder = store.folder({"model": "a"})
+    fill(folder, 10, used=1)
+    store.trim()
+    for _ in range(2):
+        shutil.rmtree(store.root)
+        with folder.in_use():
+            assert os.environ[VARIABLE] == str(folder.path / "inductor")
+    with folder.in_use():
+        shutil.rmtree(store.root)
+    assert [entry.about["model"] for entry in store.entries()] == ["a"]
+
+
+def test_leftovers_count_and_go_first(store):
+    fill(store.folder({"model": "a"}), 2500, used=1)
+    leftover = store.root / "0123456789abcdef" / "0123456789abcdef"
+    leftover.mkdir(parents=True)
+    (leftover / "half.bin").write_bytes(b"x" * 9000)
+    assert store.size() > store.limit_bytes
+    assert store.trim() == []
+    assert not leftover.exists()
+    assert [entry.about["model"] for entry in store.entries()] == ["a"]
+
+
+def test_a_library_that_was_cut_off_is_never_run(store, caplog):
+    folder = store.folder({"model": "a"})
+    with folder.in_use():
+        (folder.path / "inductor" / "kernel.so").write_bytes(b"x" * 100)
+    (folder.path / "inductor" / "kernel.so").write_bytes(b"x" * 50)
+    again = store.folder({"model": "a"})
+    with again.in_use():
+        assert not (again.path / "inductor" / "kernel.so").exists()
+    assert not again.was_used
+    assert caplog.text.count("damaged") == 1
 
 
 @pytest.mark.parametrize("content", ["", "{", json.dumps({"format": 99, "about": {}}), json.dumps([1])])

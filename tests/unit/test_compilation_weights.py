@@ -50,17 +50,18 @@ def test_weights_of_another_kind_are_compiled_for(network, change):
     function, x = compiled(network), torch.randn(2, 4)
     check(function, network, x)
     key = function._weights.key()
-    if change == "size":
-        replace(network[2], torch.randn(5, 4))
-        network[2].bias = torch.nn.Parameter(torch.randn(5), requires_grad=False)
-    elif change == "dtype":
-        network.double()
-        x = x.double()
-    elif change == "stride":
-        replace(network[0], torch.randn(4, 4).T)
-    else:
-        network[2].weight.data = torch.randn(6, 4)
-        network[2].bias.data = torch.randn(6)
+    with torch.inference_mode():  # so were the weights made
+        if change == "size":
+            replace(network[2], torch.randn(5, 4))
+            network[2].bias = torch.nn.Parameter(torch.randn(5), requires_grad=False)
+        elif change == "dtype":
+            network.double()
+            x = x.double()
+        elif change == "stride":
+            replace(network[0], torch.randn(4, 4).T)
+        else:
+            network[2].weight.data = torch.randn(6, 4)
+            network[2].bias.data = torch.randn(6)
     check(function, network, x)
     assert function._weights.key() != key
     assert function.state.graphs == 2

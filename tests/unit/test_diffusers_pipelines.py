@@ -29,8 +29,8 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "schedule": (ScheduleOnCPU(), 0.0),
     "int8": (QuantizeInt8(include=".", rotation="off"), 0.08),
     "weight_only": (QuantizeInt8(mode="weight_only"), 0.03),
-    "bf16": (Precision("bfloat16"), 0.08),
-    "fewer_keys": (TokenMerging(ratio=0.5, method="kv_downsample"), 0.2),
+    "bf16": (Precision("bfloat16"), 0.1),
+    "fewer_keys": (TokenMerging(ratio=0.75, method="kv_downsample"), 0.2),
 }
 
 
@@ -46,7 +46,51 @@ def test_alone(name: str, kind: str) -> None:
         result = picture(pipeline)
     finally:
         restore(pipeline.pipe)
-    print(name, kind, distance(result, baseline(name)))
     assert distance(result, baseline(name)) <= tolerance
     assert not differences(before, state_of(pipeline.pipe))
     assert torch.equal(picture(pipeline), baseline(name))
+
+
+TOGETHER = (
+    Attention("sub_quadratic"),
+    Compile(backend="eager", fullgraph=True, on_error="raise"),
+    FuseQKV(),
+    QuantizeInt8(include="attn|ff", rotation="off"),
+    TokenMerging(ratio=0.75, method="kv_downsample"),
+    ScheduleOnCPU(),
+)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_all_together(name: str) -> None:
+    pipeline = small(name)
+    picture(pipeline, steps=1)
+    before = state_of(pipeline.pipe)
+    with optimize(pipeline.pipe, *TOGETHER) as report:
+        result = picture(pipeline)
+        lines = [line for line in report.lines if line.component in ("unet", "transformer")]
+        assert {line.title for line in lines} == {
+            "Fuse QKV", "Quantize int8", "Apply ToMe", "Set Attention Processor", "Compile",
+        }  # fmt: skip
+        for line in lines:
+            assert line.summary.state == "active", str(report)
+        (compiled,) = [line.summary.text for line in lines if line.title == "Compile"]
+        assert "0 graph breaks" in compiled
+    assert 0 < distance(result, baseline(name)) <= 0.2
+    assert not differences(before, state_of(pipeline.pipe))
+    assert torch.equal(picture(pipeline), baseline(name))
+
+
+def test_the_order_of_settings_and_of_calls_does_not_matter() -> None:
+    orders = (TOGETHER, TOGETHER[::-1], TOGETHER[3:] + TOGETHER[:3])
+    results = []
+    for order in orders:
+        pipeline = small("sdxl")
+        optimize(pipeline.pipe, *order)
+        results.append(picture(pipeline))
+    one_by_one = small("sdxl")
+    for setting in TOGETHER[2:] + TOGETHER[:2]:
+        optimize(one_by_one.pipe, setting)
+    results.append(picture(one_by_one))
+    for result in results[1:]:
+        assert torch.equal(result, results[0])

@@ -33,6 +33,7 @@ const ENGLISH = {
   seconds: "Seconds",
   expand: "Turn into single nodes",
   expandAfterRun: "Turn into single nodes (run it first)",
+  convert: "Convert to Paceline",
   difference: "Difference to the baseline (RMSE)",
 };
 

@@ -14,7 +14,7 @@ import torch
 from ...activity import Activity, Summary
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
 from ...errors import BackendUnavailable
-from ...memory_format import channels_last
+from ...memory_format import channels_last, without_gaps
 from .compilation.prepare import structure, uses_dynamic_vram
 from .compilation.surroundings import NodeObserver, artifact_store
 from .compilation.technique import describe_states
@@ -51,6 +51,9 @@ class CompiledMethod:
         """Run the method. With dynamic sizes, one more compilation serves all sizes that follow the first."""
         if self.function.settings.dynamic == "false":
             return self.function(network, *args, **kwargs)
+        # A tile is a view with gaps between its rows. How long those are must not be compiled in.
+        args = tuple(without_gaps(value) for value in args)
+        kwargs = {name: without_gaps(value) for name, value in kwargs.items()}
         size = _image_size((*args, *kwargs.values()))
         another = bool(self._sizes - {size})
         marked = [_of_any_size(value) if another else value for value in args]

@@ -8,7 +8,7 @@ original's, until ComfyUI moves one of the two to a GPU.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,35 +112,59 @@ def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> A
     for technique in techniques:
         technique.plan(plan)
 
-    memo: dict[int, Any] = {id(base.model_config): config}
-    for tensors in (base.named_parameters(), base.named_buffers()):
-        for name, tensor in tensors:
-            memo[id(tensor)] = _second_tensor(name, tensor, techniques, plan)
-    unfilled = []
-    for name, module in base.named_modules():
-        replacements = (technique.replace_module(name, module, plan) for technique in techniques)
-        second = next((found for found in replacements if found is not None), None)
-        if second is None:
-            second = object.__new__(type(module))
-            unfilled.append((module, second))
-        memo[id(module)] = second
-    # All modules exist now, so that references between them (parents, bound methods) find their new other end.
-    for module, second in unfilled:
-        for key, value in module.__dict__.items():
-            if key not in _RUNTIME:
-                second.__dict__[key] = value if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
-    model = memo[id(base)]
+    def replace(name: str, module: Any) -> Any | None:
+        found = (technique.replace_module(name, module, plan) for technique in techniques)
+        return next((module for module in found if module is not None), None)
+
+    def convert(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        for technique in techniques:
+            tensor = technique.convert_tensor(name, tensor, plan)
+        return tensor
+
+    model = second_module(base, replace, convert, {id(base.model_config): config})
     model.current_patcher = None
     for technique in techniques:
         technique.finish(model, plan)
     return model
 
 
-def _second_tensor(name: str, tensor: Any, techniques: Sequence[WeightTechnique], plan: Plan) -> Any:
-    shared = tensor.detach()
-    for technique in techniques:
-        shared = technique.convert_tensor(name, shared, plan)
-    return torch.nn.Parameter(shared, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else shared
+def second_module(
+    root: Any,
+    replace: Callable[[str, Any], Any | None],
+    convert: Callable[[str, torch.Tensor], torch.Tensor],
+    memo: dict[int, Any] | None = None,
+) -> Any:
+    """Return a second tree of modules beside ``root``, with the same memory wherever nothing is changed.
+
+    Args:
+        root: a module; not changed.
+        replace: returns the new module for one (name, module), or None to make it like the old one.
+        convert: returns the tensor for one (name, parameter or buffer); the very one it is given to share it.
+        memo: what else has its place taken, by ``id``; as in ``copy.deepcopy``.
+    """
+    memo = {} if memo is None else memo
+    unfilled = []
+    for name, module in root.named_modules():
+        second = replace(name, module)
+        if second is None:
+            second = object.__new__(type(module))
+            unfilled.append((module, second))
+            prefix = f"{name}." if name else ""
+            for tensors in (module._parameters, module._buffers):
+                for key, tensor in tensors.items():
+                    if tensor is not None and id(tensor) not in memo:
+                        memo[id(tensor)] = _second_tensor(tensor, convert(prefix + key, tensor.detach()))
+        memo[id(module)] = second
+    # All modules exist now, so that references between them (parents, bound methods) find their new other end.
+    for module, second in unfilled:
+        for key, value in module.__dict__.items():
+            if key not in _RUNTIME:
+                second.__dict__[key] = value if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
+    return memo[id(root)]
+
+
+def _second_tensor(tensor: Any, values: torch.Tensor) -> Any:
+    return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
 
 
 def _require_plain_weights(patcher: Any) -> None:

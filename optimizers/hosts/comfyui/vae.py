@@ -110,13 +110,27 @@ def vae_with(vae: Any, stack: Stack) -> Any:
     return bare
 
 
-def moved_to(vae: Any, patcher: Any) -> Any:
-    """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off."""
+def moved_to(vae: Any, patcher: Any, **changes: Any) -> Any:
+    """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
+
+    ``changes`` are attributes that the copy has otherwise than ``vae``; they are undone with the rest.
+    """
     moved = copy.copy(vae)
-    home = getattr(vae, _HOME, (vae.patcher,))[0]
-    setattr(moved, _HOME, (home, patcher.model))
+    home, _, before = getattr(vae, _HOME, (vae.patcher, None, {}))
+    setattr(moved, _HOME, (home, patcher.model, {**{name: getattr(vae, name) for name in changes}, **before}))
     moved.patcher, moved.first_stage_model = patcher, patcher.model
+    moved.__dict__.update(changes)
     return moved
+
+
+def at_home(vae: Any) -> Any:
+    """Return a copy of a VAE on the network that its loader gave it; techniques stay attached."""
+    result = copy.copy(vae)
+    home, network, before = result.__dict__.pop(_HOME, (None, None, {}))
+    if home is not None and result.first_stage_model is network:  # else another node has moved it since
+        result.patcher, result.first_stage_model = home, home.model
+        result.__dict__.update(before)
+    return result
 
 
 def attach_to_vae(vae: Any, technique: NetworkTechnique) -> Any:
@@ -126,8 +140,4 @@ def attach_to_vae(vae: Any, technique: NetworkTechnique) -> Any:
 
 def detach_all_from_vae(vae: Any) -> tuple[Any, tuple[Technique, ...]]:
     """Return a copy of a VAE without anything of ours, and what was taken off."""
-    bare = vae_with(vae, Stack())
-    home, network = bare.__dict__.pop(_HOME, (None, None))
-    if home is not None and bare.first_stage_model is network:  # else another node has moved it since
-        bare.patcher, bare.first_stage_model = home, home.model
-    return bare, stack_of_vae(vae).techniques
+    return at_home(vae_with(vae, Stack())), stack_of_vae(vae).techniques

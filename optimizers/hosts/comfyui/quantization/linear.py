@@ -12,7 +12,9 @@ from typing import Any
 
 import torch
 
-from ....quantization.kernels import Kernel, Kitchen
+from torch import Tensor
+
+from ....quantization.kernels import Kernel, Kitchen, kernel_named
 from ....quantization.rounding import Int8Weight
 
 FORMAT = "int8_tensorwise"
@@ -35,11 +37,36 @@ def is_int8(module: Any) -> bool:
     return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
 
 
+# torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators.
+@torch.library.custom_op("paceline::quantized_linear", mutates_args=())
+def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
+    raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
+
+
+@_quantized_linear.register_fake
+def _(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def _with_parts(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
+    x, weight, bias, kernel = args
+    return kernel_named(kernel).linear(x, _parts(weight), bias)
+
+
+def _parts(weight: Any) -> Int8Weight:
+    params = weight._params
+    return Int8Weight(weight._qdata, params.scale, params.convrot_groupsize if params.convrot else 0)
+
+
 @lru_cache(maxsize=8)
 def linear_class(compute_dtype: torch.dtype) -> type:
     """Return the class of quantised layers that compute in ``compute_dtype``."""
     import comfy.ops
-    from comfy.quant_ops import QuantizedTensor
+    from comfy.quant_ops import QuantizedTensor, get_layout_class
+    from comfy_kitchen.tensor import register_layout_op
+
+    register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
         """A quantised linear layer. ``kernel`` is None where ComfyUI's own dispatch is the fastest."""
@@ -52,10 +79,11 @@ def linear_class(compute_dtype: torch.dtype) -> type:
             if self.weight_only and quantized:
                 # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
                 return torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
-            if self.kernel is None or not quantized or weight._params.transposed:
+            if self.kernel is None or not quantized:
                 return super()._forward(input, weight, bias)
-            rotation = weight._params.convrot_groupsize if weight._params.convrot else 0
-            return self.kernel.linear(input, Int8Weight(weight._qdata, weight._params.scale, rotation), bias)
+            if torch.compiler.is_compiling():
+                return torch.ops.paceline.quantized_linear(input, weight, bias, self.kernel.name)
+            return self.kernel.linear(input, _parts(weight), bias)
 
         def _apply(self, fn: Any, recurse: bool = True) -> Any:
             # ComfyUI unloads models inside and outside of inference mode. A quantised tensor that was made outside
@@ -110,6 +138,4 @@ def quantized_linear(
 
 def existing_weight(module: Any) -> tuple[Int8Weight, bool]:
     """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only."""
-    params = module.weight._params
-    rotation = params.convrot_groupsize if params.convrot else 0
-    return Int8Weight(module.weight._qdata, params.scale, rotation), bool(module._full_precision_mm_config)
+    return _parts(module.weight), bool(module._full_precision_mm_config)

@@ -17,6 +17,8 @@ from ..unet import describe_model, require_model
 from .linear import is_int8
 from .technique import Int8Quantization
 
+WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"
+
 
 def save_int8_model(patcher: Any, path: Path) -> dict[str, str]:
     """Write the network of a MODEL, with its LoRAs in it, and return the file's metadata.
@@ -66,6 +68,8 @@ def _metadata(patcher: Any) -> dict[str, str]:
         content["source"] = {"file": source.name, "sha256": sha256(source)}
     if isinstance(technique, Int8Quantization):
         content["settings"] = {name: str(value) for name, value in vars(technique.settings).items()}
+        if technique.settings.mode == "weight_only":
+            content["note"] = WEIGHT_ONLY
         content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.verdicts)}
     return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
 

@@ -27,9 +27,14 @@ def one_line(settings: QuantizationSettings, decisions: Decisions, kernel: Kerne
         return f"{text}; computed in full precision"
     text += f"; kernel: {kernel.name}"
     seconds = decisions.seconds()
-    if seconds is not None:
-        text += f", {seconds.speedup:.2f} x in those layers as measured here"
-    return text
+    if seconds is None:
+        return text
+    if seconds.speedup < 1:
+        return (
+            f"{text}, slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured "
+            "(mode weight_only saves the same memory)"
+        )
+    return f"{text}, {seconds.speedup:.2f} x in those layers as measured here"
 
 
 def decision_lines(decisions: Decisions) -> tuple[str, ...]:

@@ -1,0 +1,159 @@
+"""Model Precision on one MODEL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....activity import Activity, Summary
+from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ....memory_format import channels_last
+from ....precision import PrecisionSettings, arithmetic, missing
+from ....precision.settings import dtype_name, processor_dtype
+from ..attention import inference_dtype
+from ..rebase import original
+from ..second_model import Plan, WeightTechnique
+from ..stack import KEY, ModelCall, Technique
+from ..unet import describe_model, is_unet, require_model
+from .weights import convert_weight, storage_dtype
+
+_NETWORK = "diffusion_model."
+
+
+class ModelPrecision(Technique):
+    """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights.
+
+    Args:
+        settings: what was asked for.
+        before: what the network computed in.
+        dtype: what it computes in now.
+        stored: what its file's weights are in.
+        node_id: the node to report to.
+    """
+
+    kind = "precision"
+    order = 3
+    title = "Model Precision"
+
+    def __init__(
+        self,
+        settings: PrecisionSettings,
+        before: torch.dtype,
+        dtype: torch.dtype,
+        stored: torch.dtype,
+        node_id: str | None = None,
+    ) -> None:
+        super().__init__(node_id)
+        self.settings, self.before, self.dtype, self.stored = settings, before, dtype, stored
+        self.storage = storage_dtype(stored, dtype) if dtype != before else stored
+
+    def describe(self) -> str:
+        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16; channels last``."""
+        text = f"computes in {dtype_name(self.dtype)}"
+        if self.dtype != self.before:
+            text += f" instead of {dtype_name(self.before)}, weights in {dtype_name(self.storage)}"
+            if self.storage != self.dtype:
+                text += ", cast at each use"
+        return "; ".join((text, *self.settings.extras()))
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Switch arithmetic on for this call."""
+        activity.use("call")
+        call.cleanup.enter_context(arithmetic(self.settings))
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
+        if not activity.use_count:
+            return Summary("inactive", "not active: the model was not called")
+        return Summary("active", f"active in {activity.use_count} model calls: {self.describe()}")
+
+
+class WeightPrecision(WeightTechnique, ModelPrecision):
+    """Weights in another dtype or memory order, in a second model beside the one of the file."""
+
+    def plan(self, plan: Plan) -> None:
+        """Say what all layers compute in, and keep ComfyUI's own settings in step."""
+        plan.compute_dtype = self.dtype
+        if self.dtype != self.before:
+            plan.config.set_inference_dtype(self.storage, None if self.storage == self.dtype else self.dtype)
+
+    def convert_tensor(self, name: str, tensor: Tensor, plan: Plan) -> Tensor:
+        """Convert the network's weights; the noise schedule beside it stays in fp32."""
+        if not name.startswith(_NETWORK):
+            return tensor
+        return convert_weight(tensor, self.stored, self.storage, self.settings.channels_last)
+
+    def finish(self, model: Any, plan: Plan) -> None:
+        """Tell the network what it is in now, and its layers to cast where they must."""
+        if self.dtype == self.before:
+            return
+        model.manual_cast_dtype = None if self.storage == self.dtype else self.dtype
+        model.diffusion_model.dtype = self.storage
+        if self.storage != self.dtype:
+            for module in model.diffusion_model.modules():
+                if hasattr(module, "comfy_cast_weights"):
+                    module.comfy_cast_weights = True
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Hand the network its input in the order of its weights: what follows keeps it."""
+        ModelPrecision.install(self, call, activity)
+        if not self.settings.channels_last:
+            return
+        from comfy.patcher_extension import WrappersMP
+
+        wrappers = dict(call.transformer_options.get("wrappers", {}))
+        network = dict(wrappers.get(WrappersMP.DIFFUSION_MODEL, {}))
+        network[f"{KEY}_{self.kind}"] = [_with_channels_last]
+        wrappers[WrappersMP.DIFFUSION_MODEL] = network
+        call.transformer_options["wrappers"] = wrappers
+
+
+def _with_channels_last(executor: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    return executor(channels_last(x), *args, **kwargs)
+
+
+def model_precision(patcher: Any, settings: PrecisionSettings, node_id: str | None = None) -> ModelPrecision:
+    """Return the technique for a MODEL.
+
+    Args:
+        patcher: a MODEL, with or without techniques.
+        settings: of the node.
+        node_id: the node to report to.
+
+    Raises:
+        InvalidSetting: if this model does not work in the chosen dtype.
+        UnsupportedModel: if the settings change nothing for this model.
+        BackendUnavailable: if its device has no such arithmetic.
+    """
+    require_model(patcher)
+    home = original(patcher)
+    device, before = torch.device(home.load_device), inference_dtype(home)
+    dtype = settings.torch_dtype or (processor_dtype() if device.type == "cpu" else before)
+    supported = tuple(getattr(home.model.model_config, "supported_inference_dtypes", None) or (dtype,))
+    if dtype not in supported:
+        if settings.torch_dtype is not None:
+            raise InvalidSetting(
+                f"dtype is {settings.dtype}, in which a {describe_model(patcher)} does not work: its numbers get too "
+                "large or too small.",
+                f"Choose auto or one of: {', '.join(dtype_name(item) for item in supported)}.",
+            )
+        dtype = before
+    found = missing(settings, device, dtype)
+    if found is not None:
+        raise BackendUnavailable(*found)
+    if settings.channels_last and not is_unet(home):
+        raise UnsupportedModel(
+            f"channels_last is for networks of convolutions, and a {describe_model(patcher)} has next to none.",
+            "Switch channels_last off.",
+        )
+    other_weights = dtype != before or settings.channels_last
+    if not other_weights and not settings.extras():
+        raise UnsupportedModel(
+            f"Nothing would change: this {describe_model(patcher)} computes in {dtype_name(before)} already"
+            + (f", which suits {device.type} best." if settings.torch_dtype is None else "."),
+            f"Choose another dtype ({', '.join(dtype_name(item) for item in supported)}), or remove the node.",
+        )
+    kind = WeightPrecision if other_weights else ModelPrecision
+    return kind(settings, before, dtype, home.model.get_dtype(), node_id)

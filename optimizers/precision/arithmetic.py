@@ -1,0 +1,88 @@
+"""Faster matrix products on NVIDIA GPUs, for the duration of a call.
+
+PyTorch has these as switches for the whole process. Left on, they would change every other model too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from .settings import PrecisionSettings
+
+
+def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
+    """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; None if it would.
+
+    Args:
+        settings: what was asked for.
+        device: where the network computes.
+        dtype: what it computes in.
+    """
+    for chosen, name, needed, label in (
+        (settings.fp16_accumulation, "fp16_accumulation", torch.float16, "fp16"),
+        (settings.tf32, "tf32", torch.float32, "fp32"),
+    ):
+        if not chosen:
+            continue
+        if device.type != "cuda":
+            return f"{name} is for NVIDIA GPUs, and this model computes on {device.type}.", f"Switch {name} off."
+        if dtype != needed:
+            found = str(dtype).removeprefix("torch.")
+            return (
+                f"{name} changes products of {label} numbers only, and this model computes in {found}.",
+                f"Switch {name} off, or choose dtype {label}.",
+            )
+    if settings.fp16_accumulation and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
+        return (
+            f"fp16_accumulation needs torch 2.7 or newer; this is torch {torch.__version__}.",
+            "Switch fp16_accumulation off.",
+        )
+    if settings.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
+        return (
+            "tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is "
+            f"{torch.cuda.get_device_name(device)}.",
+            "Switch tf32 off.",
+        )
+    return None
+
+
+@contextmanager
+def arithmetic(settings: PrecisionSettings) -> Iterator[None]:
+    """Switch on what ``settings`` ask for, and put the switches back to what they were, also after an error."""
+    matmul = torch.backends.cuda.matmul
+    with _switched(matmul, "allow_fp16_accumulation", settings.fp16_accumulation):
+        if settings.tf32:
+            with _tf32():
+                yield
+        else:
+            yield
+
+
+@contextmanager
+def _switched(target: object, name: str, wanted: bool) -> Iterator[None]:
+    if not wanted:
+        yield
+        return
+    before = getattr(target, name)
+    setattr(target, name, True)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    # Newer versions have a second name for the same switch, which must be put back too. The first is the one to use:
+    # torch.compile reads it, and fails where only the second was set.
+    precision = getattr(matmul, "fp32_precision", None)
+    try:
+        with _switched(matmul, "allow_tf32", True), _switched(cudnn, "allow_tf32", True):
+            yield
+    finally:
+        if precision is not None:
+            matmul.fp32_precision = precision

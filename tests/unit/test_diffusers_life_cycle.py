@@ -1,0 +1,204 @@
+"""What happens to an optimised pipeline in its life: twice, moved, reloaded, copied, with LoRAs, with errors."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from paceline import (
+    Attention,
+    Compile,
+    FuseQKV,
+    Precision,
+    QuantizeInt8,
+    ScheduleOnCPU,
+    TokenMerging,
+    optimize,
+    report,
+    restore,
+)
+from paceline.optimizers.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from random_pipelines import baseline, differences, distance, picture, small, state_of
+
+INT8 = QuantizeInt8(include=".", rotation="off")
+FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
+MERGED = TokenMerging(ratio=0.5)
+
+
+def titles(pipe: Any) -> list[str]:
+    return [line.title for line in report(pipe).lines if line.component == "unet"]
+
+
+@pytest.mark.parametrize("setting", [INT8, FEWER, MERGED, FuseQKV(), Attention("vanilla"), Precision()], ids=repr)
+def test_twice_is_once(setting: Any) -> None:
+    once, twice = small("sd15"), small("sd15")
+    before = state_of(twice.pipe)
+    optimize(once.pipe, setting)
+    optimize(twice.pipe, setting)
+    optimize(twice.pipe, setting)
+    assert titles(twice.pipe) == titles(once.pipe)
+    assert torch.equal(picture(twice), picture(once))
+    restore(twice.pipe)
+    assert not differences(before, state_of(twice.pipe))
+    restore(twice.pipe)  # nothing is on it any more
+    assert torch.equal(picture(twice), baseline("sd15"))
+
+
+def test_a_second_setting_of_a_kind_replaces_the_first() -> None:
+    pipeline, other = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, MERGED, FuseQKV())
+    optimize(pipeline.pipe, FEWER)
+    optimize(other.pipe, FEWER, FuseQKV())
+    assert torch.equal(picture(pipeline), picture(other))
+    with pytest.raises(InvalidSetting, match="of one kind"):
+        optimize(pipeline.pipe, MERGED, FEWER)
+
+
+def test_context_manager_also_restores_after_an_error() -> None:
+    pipeline = small("sd15")
+    before = state_of(pipeline.pipe)
+    with pytest.raises(ZeroDivisionError), optimize(pipeline.pipe, FEWER, FuseQKV()):
+        picture(pipeline)
+        raise ZeroDivisionError
+    assert not differences(before, state_of(pipeline.pipe))
+
+
+def test_an_error_leaves_the_pipeline_as_it_was() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV())
+    expected = picture(pipeline)
+    before = state_of(pipeline.pipe)
+    with pytest.raises(BackendUnavailable, match="xformers"):
+        optimize(pipeline.pipe, INT8, FEWER, Attention("xformers"))
+    assert set(titles(pipeline.pipe)) == {"Fuse QKV"}
+    assert torch.equal(picture(pipeline), expected)
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+    del before
+
+
+def test_what_cannot_help_is_an_error_that_says_so() -> None:
+    pipeline = small("flux")
+    with pytest.raises(UnsupportedModel, match="place in the picture"):
+        optimize(pipeline.pipe, MERGED)
+    with pytest.raises(InvalidSetting, match="This pipeline has"):
+        optimize(pipeline.pipe, FEWER, components=["unet"])
+    with pytest.raises(UnsupportedModel, match="can do nothing"):
+        optimize(pipeline.pipe, FEWER, components=["vae"])
+    with pytest.raises(InvalidSetting, match="It takes the settings"):
+        optimize(pipeline.pipe, "fast")
+    with pytest.raises(UnsupportedModel, match="no part that can be optimised"):
+        optimize(object(), FEWER)
+    assert not report(pipeline.pipe).lines
+
+
+def test_a_model_on_its_own() -> None:
+    pipeline = small("sd15")
+    with optimize(pipeline.pipe.unet, FEWER, FuseQKV()):
+        on_its_own = picture(pipeline)
+    with optimize(pipeline.pipe, FEWER, FuseQKV(), components=["unet"]):
+        assert torch.equal(picture(pipeline), on_its_own)
+
+
+@pytest.mark.parametrize("kind", [INT8, FuseQKV(), FEWER, MERGED], ids=repr)
+def test_moved_to_another_dtype_and_back(kind: Any) -> None:
+    pipeline, plain = small("sdxl"), small("sdxl")
+    optimize(pipeline.pipe, kind)
+    for moved in (pipeline, plain):
+        picture(moved)
+        moved.pipe.to(torch.float64)
+    expected = picture(plain)
+    assert expected.dtype == torch.float64
+    assert distance(picture(pipeline), expected) <= 0.1
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), expected)
+
+
+def test_precision_of_one_part_alone() -> None:
+    pipeline = small("sdxl")
+    with optimize(pipeline.pipe, Precision("bfloat16"), components=["unet"]):
+        assert pipeline.pipe.unet.dtype == torch.bfloat16
+        assert pipeline.pipe.vae.dtype == torch.float32
+        assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
+    with optimize(pipeline.pipe, Precision("bfloat16", vae_dtype="float32")):
+        assert pipeline.pipe.vae.dtype == torch.float32
+        assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
+
+
+@pytest.mark.parametrize("name", ["sd15-img2img", "sd15-inpaint", "sd15-controlnet"])
+def test_precision_of_the_vae_alone(name: str) -> None:
+    pipeline = small(name)
+    with optimize(pipeline.pipe, Precision("bfloat16", vae_dtype="float32")):
+        assert distance(picture(pipeline), baseline(name)) <= 0.1
+    assert torch.equal(picture(pipeline), baseline(name))
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), FEWER, INT8)
+    expected = picture(pipeline)
+    pipeline.pipe.unet.save_pretrained(tmp_path)  # the weights as they are below the optimisations
+    again = small("sd15")
+    with torch.no_grad():
+        for parameter in again.pipe.unet.parameters():
+            parameter.zero_()
+    again.pipe.register_modules(unet=type(again.pipe.unet).from_pretrained(tmp_path))
+    assert torch.equal(picture(again), baseline("sd15"))
+    optimize(again.pipe, FuseQKV(), FEWER, INT8)
+    assert torch.equal(picture(again), expected)
+
+
+def test_a_copy_of_an_optimised_model_is_refused() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), FEWER)
+    copied = copy.deepcopy(pipeline.pipe.unet)
+    with pytest.raises(UnsupportedModel, match="Make the copy first"):
+        optimize(copied, FEWER)
+
+
+def test_weights_loaded_afterwards_are_used() -> None:
+    pipeline, plain = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), INT8)
+    picture(pipeline)
+    weights = {name: tensor * 1.01 for name, tensor in plain.pipe.unet.state_dict().items()}
+    for loaded in (pipeline, plain):
+        loaded.pipe.unet.load_state_dict(weights)
+    assert distance(picture(pipeline), picture(plain)) <= 0.08
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), picture(plain))
+
+
+def test_one_schedule_that_two_pipelines_share_and_part_of_the_steps() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5), ScheduleOnCPU())
+    picture(pipeline, steps=4)
+    (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Apply ToMe"]
+    # PNDM calls the model once more than there are steps.
+    assert "in 3 of 5 model calls" in line.summary.text or "in 2 of 5 model calls" in line.summary.text
+
+
+def test_batches_and_sizes_change_between_calls() -> None:
+    pipeline, plain = small("sd15"), small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), Attention("sub_quadratic"), Compile(backend="eager", on_error="raise"))
+    for prompts, size in ((["a"], 64), (["a", "b"], 64), (["a"], 96), (["a"], 64)):
+        options = {"prompts": prompts, "size": size}
+        assert distance(picture(pipeline, **options), picture(plain, **options)) <= 2e-5
+
+
+def test_accelerate_offloads_below_ours() -> None:
+    from accelerate.hooks import AlignDevicesHook, add_hook_to_module, remove_hook_from_module
+
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, FuseQKV(), FEWER)
+    expected = picture(pipeline)
+    add_hook_to_module(pipeline.pipe.unet, AlignDevicesHook("cpu", io_same_device=True))
+    assert torch.equal(picture(pipeline), expected)
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+    optimize(pipeline.pipe, FuseQKV(), FEWER)
+    assert torch.equal(picture(pipeline), expected)
+    remove_hook_from_module(pipeline.pipe.unet)
+    assert torch.equal(picture(pipeline), expected)

@@ -1,0 +1,72 @@
+"""LoRAs of PEFT on an optimised pipeline: loaded before or after, scaled, merged, switched off, deleted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging, optimize, restore
+from peft import LoraConfig
+from random_pipelines import baseline, distance, picture, small
+
+EXACT = 2e-5
+SETTINGS = {
+    "fused": (FuseQKV(), EXACT),
+    "fused_attention": ((FuseQKV(), Attention("sub_quadratic")), EXACT),
+    "int8": (QuantizeInt8(include=".", rotation="off"), 0.08),
+    "fewer": (TokenMerging(ratio=0.5, method="kv_downsample"), 0.2),
+    "compiled": ((FuseQKV(), Compile(backend="eager", on_error="raise")), EXACT),
+}
+
+
+def add_lora(pipe: Any) -> None:
+    """A LoRA with random weights on all projections of the UNet, strong enough to be seen."""
+    pipe.unet.add_adapter(LoraConfig(r=4, lora_alpha=16, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    generator = torch.Generator().manual_seed(5)
+    for name, parameter in pipe.unet.named_parameters():
+        if ".lora_" in name:
+            parameter.data.normal_(generator=generator, std=0.2)
+
+
+def plain_with_lora() -> torch.Tensor:
+    plain = small("sd15")
+    add_lora(plain.pipe)
+    return picture(plain)
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_loaded(kind: str, when: str) -> None:
+    settings, tolerance = SETTINGS[kind]
+    settings = settings if isinstance(settings, tuple) else (settings,)
+    expected = plain_with_lora()
+    assert distance(expected, baseline("sd15")) > 0.05
+    pipeline = small("sd15")
+    if when == "before":
+        add_lora(pipeline.pipe)
+        optimize(pipeline.pipe, *settings)
+    else:
+        optimize(pipeline.pipe, *settings)
+        picture(pipeline)
+        add_lora(pipeline.pipe)
+    assert distance(picture(pipeline), expected) <= tolerance
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), expected)
+    pipeline.pipe.unet.delete_adapters("default")
+
+
+@pytest.mark.parametrize("kind", ["fused", "int8"])
+def test_merged_into_the_weights_and_taken_out(kind: str) -> None:
+    settings, tolerance = SETTINGS[kind]
+    expected = plain_with_lora()
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, settings)
+    picture(pipeline)
+    add_lora(pipeline.pipe)
+    pipeline.pipe.unet.fuse_lora()
+    assert distance(picture(pipeline), expected) <= max(tolerance, 1e-4)
+    pipeline.pipe.unet.unfuse_lora()
+    pipeline.pipe.unet.disable_adapters()
+    assert distance(picture(pipeline), baseline("sd15")) <= max(tolerance, 1e-4)
+    restore(pipeline.pipe)
