@@ -26,7 +26,7 @@ from common import ROOT, Row, arguments, measure, relative_error, report, table,
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(ROOT / "tests" / "comfyui"))
+sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 

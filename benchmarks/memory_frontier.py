@@ -36,6 +36,9 @@ BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
 """GiB beyond the weights, by device and attention; small ones for the best attention, which needs next to nothing."""
 
 VARIANTS = (NONE, "merge 0.5", "preset quality", "preset balanced", "preset fast")
+OUT_OF_MEMORY = ("memory", "could not create a primitive")
+"""Words of the errors; the second are oneDNN's when it gets no memory for its code."""
+
 STEP = 8
 """Between sides of a latent: 64 pixels."""
 
@@ -135,7 +138,7 @@ class Steps:
             with self.limit.to(extra):
                 self._peaks[side] = peak_memory(partial(self.run, side))
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-            if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
+            if isinstance(error, RuntimeError) and not any(words in str(error).lower() for words in OUT_OF_MEMORY):
                 raise
             return False
         return True

@@ -19,8 +19,8 @@ def precision_inputs() -> list[Any]:
             "dtype",
             options=list(DTYPES),
             default="auto",
-            tooltip="What the network computes in. bf16 and fp16 need half the memory of fp32 and are quicker on GPUs; "
-            "the image changes slightly. auto: what suits the device: on GPUs ComfyUI's choice, on processors bf16 "
+            tooltip="What the network computes in. bf16 and fp16 need half the memory of fp32 and are quicker on "
+            "GPUs; the image changes slightly. auto: on GPUs ComfyUI's choice, on processors bf16 "
             "where they have instructions for it.",
         ),
         io.Boolean.Input(
@@ -40,8 +40,8 @@ def precision_inputs() -> list[Any]:
             "tf32",
             default=False,
             advanced=True,
-            tooltip="fp32 products with inputs rounded to TF32 while this model runs: several times quicker from RTX 30 "
-            "on. For models that compute in fp32.",
+            tooltip="fp32 products with inputs rounded to TF32 while it runs: quicker from RTX 30 on. For models "
+            "that compute in fp32.",
         ),
     ]
 
@@ -57,7 +57,7 @@ class PacelineModelPrecision(io.ComfyNode):
             display_name="Model Precision",
             category=CATEGORY,
             description=(
-                "Lets one model compute in bf16, fp16 or fp32, with channels last in memory, fp16 accumulation or TF32. "
+                "Lets one model compute in bf16, fp16 or fp32, with channels last, fp16 accumulation or TF32. "
                 "Other models, and this one before the node, stay as they are."
             ),
             search_aliases=["dtype", "bf16", "fp16", "fp32", "half precision", "channels_last", "TF32"],

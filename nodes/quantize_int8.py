@@ -75,7 +75,7 @@ class PacelineQuantizeInt8(io.ComfyNode):
                 io.Latent.Input(
                     "latent",
                     optional=True,
-                    tooltip="The size you will sample. Which layers gain depends on it. Not connected: the model's own.",
+                    tooltip="What you will sample: which layers gain depends on that. Not connected: the model's own.",
                 ),
                 io.Conditioning.Input(
                     "conditioning",

@@ -1,8 +1,8 @@
 """An int8 linear layer for processors, made of torch's own operators.
 
 Quantising the tokens, ``torch._int_mm`` and scaling its sums are separate passes over memory. Taken a few hundred
-tokens at a time, what one pass writes is still in the cache for the next. Every token's result is the same as in one go,
-and the same as comfy-kitchen's, bit for bit: the operations are the same, in the same order.
+tokens at a time, what one pass writes is still in the cache for the next. Every token's result is the same as in one
+go, and the same as comfy-kitchen's, bit for bit: the operations are the same, in the same order.
 """
 
 from __future__ import annotations

@@ -74,5 +74,5 @@ def _hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def rotate(x: Tensor, group: int) -> Tensor:
-    """Rotate each group of ``group`` channels of ``[..., channels]``. Twice is the identity: the matrix is symmetric."""
+    """Rotate each group of ``group`` channels of ``[..., channels]``. Twice is the identity (a symmetric matrix)."""
     return (x.unflatten(-1, (-1, group)) @ _hadamard(group, x.device, x.dtype)).flatten(-2)

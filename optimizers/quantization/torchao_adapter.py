@@ -9,9 +9,13 @@ from typing import Any
 from torch import Tensor
 
 
-@lru_cache(maxsize=1)
+_found: list[Any] = []  # torch.compile looks through lru_cache and would meet the import, which it cannot trace
+
+
 def _product() -> Any:
-    return import_module("torchao.kernel.intmm").int_scaled_matmul
+    if not _found:
+        _found.append(import_module("torchao.kernel.intmm").int_scaled_matmul)
+    return _found[0]
 
 
 @lru_cache(maxsize=1)

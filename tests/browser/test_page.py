@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+import uuid
 from typing import Any
 
 import pytest
@@ -136,7 +137,7 @@ def test_new_nodes_begin_with_the_preset_of_the_settings(page: Page, tome_workfl
 
 def test_the_report_lists_our_nodes_and_obeys_the_keyboard(page: Page, tome_workflow: dict[str, Any], axe):
     page.use(CANVAS)
-    page.load(tome_workflow)
+    page.load(tome_workflow | {"id": str(uuid.uuid4())})
     page.script("await app.extensionManager.command.execute('Paceline.Report')")
     dialog = page.wait(lambda: page.element("dialog.paceline-dialog[open]"), "report")
     page.screenshot("report")

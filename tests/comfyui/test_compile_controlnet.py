@@ -42,11 +42,17 @@ def control_net(studio):
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def two_threads():
+    """With one, torch picks convolutions by size, and compiles once more for that."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # with one, torch picks convolutions by size, and compiles once more for that
+    torch.set_num_threads(2)
     yield
     torch.set_num_threads(threads)
-    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -143,7 +149,7 @@ def test_a_schedule_that_skips_steps_is_not_a_fallback(control_net, compiled, re
     assert "4 calls compiled" not in report(ours)
 
 
-def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample):
+def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample, two_threads):
     ours = compiled(control_net)
     for size in ((16, 16), (24, 24), (24, 16), (16, 32), (16, 16)):
         torch.testing.assert_close(sample(ours, size=size), sample(control_net, size=size))

@@ -15,16 +15,23 @@ import model_changes as changes
 import pytest
 import torch
 import torch._dynamo
+from comfy_host import checkpoints, in_process
 
 
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def two_threads():
+    """With one, torch picks convolutions by size, and compiles once more for that."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # with one, torch picks convolutions by size, and compiles once more for that
+    torch.set_num_threads(2)
     yield
     torch.set_num_threads(threads)
-    torch._dynamo.reset()
 
 
 @pytest.fixture
@@ -102,9 +109,7 @@ def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
     assert all(torch.equal(image, images[0]) for image in images)
 
 
-def test_prompts_cost_nothing_and_sizes_at_most_one_graph(studio, compiled):
-    from comfy_host import in_process
-
+def test_prompts_cost_nothing_and_sizes_at_most_one_graph(studio, compiled, two_threads):
     model = compiled(studio.model)
     studio.sample(model, size=(24, 24))
     for tokens in (154, 231, 77):
@@ -298,9 +303,41 @@ def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(studio, compiled, 
         compiled(clone)
 
 
+def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(studio, compiled, baseline):
+    """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
+    loaded = []
+    dynamic = studio.model.clone()
+    dynamic.is_dynamic = lambda: True
+
+    def clone(disable_dynamic=False, model_override=None):
+        if model_override is None:
+            loaded.append(checkpoints.tiny_sd15(width=32, context=48))
+        return loaded[-1].clone(model_override=model_override)
+
+    dynamic.clone = clone
+    first, second = compiled(dynamic), compiled(dynamic)
+    assert len(loaded) == 1
+    assert first.model is second.model is not dynamic.model
+    assert torch.equal(studio.sample(first), baseline)
+    assert "a second copy of its weights, without dynamic VRAM" in studio.report(first)
+
+
+def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(studio, compiled, baseline):
+    """As ComfyUI's MultiGPU nodes make it."""
+    base = studio.model.clone()
+    base.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48), ())
+    model = compiled(base)
+    other = model.deepclone_multigpu(torch.device("cpu"))
+    assert other.model is not model.model
+    for patcher in (model, other):
+        assert torch.equal(studio.sample(patcher), baseline)
+        assert "2 calls compiled, 0 eager" in studio.report(patcher)
+    technique = other.get_attachment("paceline").find("compile_unet")
+    assert sorted(used.functions[0].state.compiled_calls for used in technique._used) == [2, 2]
+
+
 @pytest.mark.parametrize("name", ["flux", "wan", "z_image"])
 def test_diffusion_transformers_are_compiled_too(compiled, name):
-    from comfy_host import in_process
     from comfy_host.transformers import build, conditioning, latent
 
     model = build(name)
@@ -320,8 +357,6 @@ def test_the_models_memory_is_given_back(compiled, studio):
     """torch keeps what it has compiled; that must not keep the network."""
     import gc
     import weakref
-
-    from comfy_host import checkpoints
 
     model = checkpoints.tiny_sd15(width=32, context=48)
     alive = weakref.ref(model.model.diffusion_model)

@@ -331,7 +331,7 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
         ({"include": "", "exclude": "."}, "leave no layer of this BaseModel .UNetModel. to quantise.*include"),
         ({"device": "gpu"}, "device is gpu, but ComfyUI has no GPU for this model. Choose auto or cpu"),
         # 32 channels: never quicker, on any machine
-        ({"include": ""}, r"None of the 80 linear layers .* gains from int8 here: .* would run at 0\.\d\d x.*weight_only"),
+        ({"include": ""}, r"None of the 80 linear layers .* gains from int8 here: .* at 0\.\d\d x.*weight_only"),
     ],
 )  # fmt: skip
 def test_errors_name_what_is_wrong_and_leave_the_model_alone(studio, baseline, quantize, settings, message):
@@ -387,10 +387,11 @@ def test_transformers(studio, quantize, name):
         return in_process.sample(chosen, text, text, latent(name), steps=1, seed=7, cfg=1.0, scheduler="simple")
 
     before = sample(model)
-    converted = quantize(model, include=r"attn|mlp|ff|linear[12]|attention\.|blocks\.\d+\.(qkv|proj|q|k|v|o)\b|feed_forward")
+    converted = quantize(model, include=r"attn|mlp|ff|linear[12]|attention\.|feed_forward")
     layers = int8_layers(converted)
     assert layers
-    assert not [n for n in layers if re.search(r"modulation|adaLN|_in\b|embed|final_layer|head\b|norm_out|proj_out$", n)]
+    borders = r"modulation|adaLN|_in\b|embed|final_layer|head\b|norm_out|proj_out$"
+    assert not [name for name in layers if re.search(borders, name)]
     assert 0 < relative(sample(converted), before) < 0.05
     assert torch.equal(sample(model), before)
     assert "0 fallbacks" in studio.report(converted)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from paceline import Attention, Compile, FuseQKV, QuantizeInt8, TokenMerging, optimize, restore
+from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, restore
 from peft import LoraConfig
 from random_pipelines import baseline, distance, picture, small
 
@@ -16,7 +16,6 @@ SETTINGS = {
     "fused_attention": ((FuseQKV(), Attention("sub_quadratic")), EXACT),
     "int8": (QuantizeInt8(include=".", rotation="off"), 0.08),
     "fewer": (TokenMerging(ratio=0.5, method="kv_downsample"), 0.2),
-    "compiled": ((FuseQKV(), Compile(backend="eager", on_error="raise")), EXACT),
 }
 
 
@@ -26,7 +25,7 @@ def add_lora(pipe: Any) -> None:
     generator = torch.Generator().manual_seed(5)
     for name, parameter in pipe.unet.named_parameters():
         if ".lora_" in name:
-            parameter.data.normal_(generator=generator, std=0.2)
+            parameter.data.normal_(generator=generator, std=0.05)
 
 
 def plain_with_lora() -> torch.Tensor:

@@ -106,7 +106,7 @@ export const CONVERSIONS = {
  */
 export function convertMenuItems(node) {
   const conversion = CONVERSIONS[String(node.type)];
-  return conversion ? [{ content: words("convert"), callback: () => convert(node, conversion) }] : [];
+  return conversion ? [{ content: words("convert"), callback: () => void convert(node, conversion) }] : [];
 }
 
 /**

@@ -1,4 +1,4 @@
-"""A second BaseModel beside the one that is there: same structure, same weights, except where a technique says otherwise.
+"""A second BaseModel beside the one that is there: the same but for the weights that a technique converts.
 
 ComfyUI's clones share one network, and object patches that hold tensors corrupt it under dynamic VRAM. So other weights
 need another network. This one costs little: every tensor that no technique converts is the *same memory* as the

@@ -182,7 +182,8 @@ def refuse_copies(component: Component) -> None:
         UnsupportedModel: if it is: the copy's hooks belong to the original, so they can be neither used nor undone.
     """
     host = getattr(component.part.__dict__.get(component.entry), MARK, None)
-    if host is not None and host_of(component.part) is not host:
+    # A wrapper around our entry (accelerate's) has the mark as well, and may outlive us.
+    if host is not None and host.component.part is not component.part:
         raise UnsupportedModel(
             f"{component.name} is a copy of a {component.class_name} that was optimised when it was copied.",
             "Make the copy first, or restore the original before copying, then optimise both.",

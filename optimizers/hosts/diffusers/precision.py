@@ -16,7 +16,6 @@ from .host import Host, Technique
 from .patches import Patches, current
 from .settings import Precision
 
-
 _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
 

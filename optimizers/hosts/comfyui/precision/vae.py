@@ -115,7 +115,9 @@ def _second_patcher(patcher: Any, before: torch.dtype, dtype: torch.dtype, order
     return second
 
 
-def _load_again(patcher: Any, before: torch.dtype, dtype: torch.dtype, order: bool, disable_dynamic: bool = False) -> Any:
+def _load_again(
+    patcher: Any, before: torch.dtype, dtype: torch.dtype, order: bool, disable_dynamic: bool = False
+) -> Any:
     import comfy.model_patcher as patchers
 
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher

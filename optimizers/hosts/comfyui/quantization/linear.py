@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-
 from torch import Tensor
 
 from ....quantization.kernels import Kernel, Kitchen, kernel_named

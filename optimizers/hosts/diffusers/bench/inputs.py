@@ -24,8 +24,7 @@ def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Any)
     for prompt in prompts:
         seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "little")
         rows.append(torch.randn(tokens, channels, generator=torch.Generator().manual_seed(seed)))
-    parameter = next(like.parameters())
-    return torch.stack(rows).to(parameter.device, parameter.dtype)
+    return torch.stack(rows).to(like.device, like.dtype)
 
 
 def smooth_picture(size: int, batch: int) -> torch.Tensor:
@@ -40,7 +39,8 @@ def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **
     """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
     if getattr(pipe, "tokenizer", None) is not None:
         return {"prompt": prompts}
-    model = getattr(pipe, "unet", None) or pipe.transformer
+    # Text encoders give their own dtype, not the denoiser's; a pipeline hands it on as far as the VAE.
+    model = getattr(pipe, "vae", None) or pipe.unet
     negative = [""] * len(prompts)
     found: dict[str, Any] = {
         "prompt_embeds": random_embeddings(prompts, tokens, dim, model),

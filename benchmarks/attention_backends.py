@@ -1,0 +1,90 @@
+"""Every attention backend that runs here on the calls that SD1.5, SDXL and Flux make.
+
+    python benchmarks/attention_backends.py [--quick] [--json PATH] [--threads N]
+
+``relative_error`` is against the formula in fp32. ``roof`` is the time of the two matrix products at the speed of the
+device's largest matrix product in the same dtype, measured here.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import torch
+from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from stacks import peak_speed
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.pack import load_pack  # noqa: E402
+
+load_pack()
+from paceline.optimizers.attention import BACKENDS, AttentionCall, require  # noqa: E402
+from paceline.optimizers.errors import PacelineError  # noqa: E402
+
+# name: batch, heads, tokens, tokens of keys, channels of a head
+CALLS = {
+    "SD1.5 512 x 512, self-attention": (2, 8, 4096, 4096, 40),
+    "SD1.5 1024 x 1024, self-attention": (2, 8, 16384, 16384, 40),
+    "SDXL 1024 x 1024, self-attention": (2, 10, 4096, 4096, 64),
+    "SDXL 1024 x 1024, text": (2, 10, 4096, 77, 64),
+    "Flux 1024 x 1024, joint": (1, 24, 4608, 4608, 128),
+}
+QUICK = {"SD1.5 64 x 64, self-attention": (1, 2, 64, 64, 40), "SDXL 64 x 64, text": (1, 2, 64, 77, 64)}
+MOST_PLAIN = 2**32
+"""Bytes of scores; backends that hold all of them at once are left out above."""
+
+
+def rows_of(name: str, sizes: tuple[int, int, int, int, int], speed: float, rounds: int) -> list[Row]:
+    """Measure one call with every backend that takes it."""
+    device, dtype = _place()
+    batch, heads, queries, keys, channels = sizes
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (
+        torch.randn(batch, heads, tokens, channels, generator=generator).to(device, dtype)
+        for tokens in (queries, keys, keys)
+    )
+    call = AttentionCall.of(q, k, v)
+    variants: dict[str, Variant] = {}
+    for backend in BACKENDS.values():
+        plain = backend.name in ("vanilla", "sdpa_math")
+        if plain and 4 * batch * heads * queries * keys > MOST_PLAIN:
+            continue
+        try:
+            run = require(backend.name, device, dtype, channels)
+            if backend.refusal(call) is None:
+                run(q, k, v)
+                variants[backend.name] = partial(run, q, k, v)
+        except (PacelineError, RuntimeError) as error:
+            print(f"{backend.name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    expected = torch.nn.functional.scaled_dot_product_attention(q.float(), k.float(), v.float())
+    quality = {name: {"relative_error": relative_error(run(), expected)} for name, run in variants.items()}
+    work = f"{name}: {batch} x {heads} heads x {queries} x {keys}, {channels} channels, {str(dtype)[6:]}"
+    found = measure(work, variants, "sdpa", rounds=rounds, quality=quality)
+    operations = 4 * batch * heads * queries * keys * channels
+    for row in found:
+        row.roof_share = operations / speed / row.seconds_median
+    return found
+
+
+def _place() -> tuple[torch.device, torch.dtype]:
+    on_gpu = torch.cuda.is_available()
+    return torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0])
+    device, dtype = _place()
+    speed = peak_speed(dtype, device, 512 if options.quick else 8192 if device.type == "cuda" else 2048)
+    rows: list[Row] = []
+    with torch.inference_mode():
+        for name, sizes in (QUICK if options.quick else CALLS).items():
+            rows += rows_of(name, sizes, speed, 3 if options.quick else 15)
+    notes = {
+        "speed of the largest matrix product": f"{speed / 1e12:.4g} TFLOP/s in {str(dtype).removeprefix('torch.')}"
+    }
+    report(rows, "sdpa", options.json, notes)
+
+
+if __name__ == "__main__":
+    main()

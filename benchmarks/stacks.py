@@ -1,0 +1,297 @@
+"""Whole images on SDXL and SD1.5: ComfyUI as it is, its own compile node, and our nodes one on top of the other.
+
+    python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15] [--latent 128] [--batch 1] [--steps 30]
+                                [--group ours|recipe] [--rounds 5] [--seconds 480]
+
+Weights are random: speed does not depend on them, pictures do. ``ours`` compares with ComfyUI's defaults, ``recipe`` goes
+through the steps of the published recipe for fast SDXL (github.com/huggingface/diffusion-fast), each on top of the one
+before. ``roof`` is the time that the network's multiplications would take at the speed of this device's largest
+matrix product, measured here, in the dtype of the row.
+
+Rounds end when ``--seconds`` are over, and after each the file is written, so a run that is stopped keeps its results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import ROOT, Row, relative_error, table, write
+from torch.utils.flop_counter import FlopCounterMode
+from unets import unet
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.in_process import random_conditioning, sample  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+
+Nodes = tuple[tuple[str, dict[str, Any]], ...]
+DEFAULT = "ComfyUI default"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to run the model: a dtype, and nodes on top of it."""
+
+    name: str
+    nodes: Nodes = ()
+    dtype: torch.dtype | None = None
+    core_compile: bool = False
+
+
+def tome(preset: str) -> tuple[str, dict[str, Any]]:
+    return "PacelineApplyToMe", {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
+
+
+def attention(backend: str) -> tuple[str, dict[str, Any]]:
+    return "PacelineSetAttentionProcessor", {"backend": backend}
+
+
+def ours(compiler: str) -> list[Variant]:
+    """Return the variants that are compared with ComfyUI as it is, most important first."""
+    compiled = ("PacelineCompileUNet", {"backend": compiler})
+    return [
+        Variant(DEFAULT),
+        Variant("Compile UNet", (compiled,)),
+        Variant("ComfyUI TorchCompileModel", core_compile=True),
+        Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
+        Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
+        Variant("Apply ToMe fast", (tome("fast"),)),
+        Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
+    ]
+
+
+def recipe(compiler: str) -> list[Variant]:
+    """Return the steps of the recipe; the first row is its own starting point."""
+    low = torch.bfloat16
+    compiled = ("PacelineCompileUNet", {"backend": compiler})
+    tuned = (
+        "PacelineCompileUNet",
+        {"backend": compiler, "mode": "max-autotune-no-cudagraphs", "preset": "diffusion-fast"},
+    )
+    if compiler != "inductor":
+        tuned = compiled  # its options are inductor's
+    fused = ("PacelineFuseQKV", {})
+    return [
+        Variant("fp32, plain attention", (attention("vanilla"),), torch.float32),
+        Variant("bf16, plain attention", (attention("vanilla"),), low),
+        Variant("bf16, SDPA", (attention("sdpa"),), low),
+        Variant("bf16, SDPA, compiled", (attention("sdpa"), compiled), low),
+        Variant("bf16, SDPA, compiled, fused projections", (attention("sdpa"), compiled, fused), low),
+        Variant(
+            "bf16, SDPA, compiled, fused, int8", (attention("sdpa"), compiled, fused, ("PacelineQuantizeInt8", {})), low
+        ),
+        Variant("bf16, SDPA, compiled with the recipe's options", (attention("sdpa"), tuned), low),
+    ]
+
+
+@dataclass
+class Contender:
+    """A variant that is ready to run, and what was measured of it."""
+
+    name: str
+    run: Callable[[], torch.Tensor]
+    dtype: torch.dtype
+    first_image: float
+    image: torch.Tensor
+    seconds: list[float] = field(default_factory=list)
+    peak: int = 0
+
+
+class Models:
+    """The MODELs of a layout by dtype, with the same random weights."""
+
+    def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
+        self._make = partial(unet, layout, width, cpu=not on_gpu)
+        self._made: dict[torch.dtype, Any] = {}
+
+    def of(self, dtype: torch.dtype) -> Any:
+        if dtype not in self._made:
+            self._made[dtype] = self._make(dtype)
+        return self._made[dtype]
+
+
+def with_nodes(model: Any, variant: Variant, compiler: str) -> Any:
+    """Return ``model`` with the variant's nodes."""
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+
+    known = load_nodes()
+    for name, inputs in variant.nodes:
+        defaults = {
+            entry.id: entry.default for entry in known[name].define_schema().inputs if hasattr(entry, "default")
+        }
+        values = {key: value for key, value in (defaults | inputs).items() if value is not None}
+        model = known[name].execute(**{**values, "model": model}).args[0]
+    if variant.core_compile:
+        # What its node does, with a backend that the node does not offer where a rehearsal wants one.
+        model = model.clone()
+        set_torch_compile_wrapper(model=model, backend=compiler)
+    return model
+
+
+def peak_speed(dtype: torch.dtype, device: torch.device, side: int) -> float:
+    """Return the multiply-add operations a second (counted as two) of a large matrix product."""
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    fastest = float("inf")
+    for _ in range(8):
+        _wait()
+        started = time.perf_counter()
+        a @ b
+        _wait()
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * side**3 / fastest
+
+
+def operations(run: Callable[[], Any]) -> int:
+    """Return the floating point operations of everything that ``run`` multiplies."""
+    with FlopCounterMode(display=False) as counter:
+        run()
+    return int(counter.get_total_flops())
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _timed(contender: Contender) -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    _wait()
+    started = time.perf_counter()
+    contender.run()
+    _wait()
+    contender.seconds.append(time.perf_counter() - started)
+    if torch.cuda.is_available():
+        contender.peak = max(contender.peak, torch.cuda.max_memory_allocated())
+
+
+def rows(work: str, contenders: list[Contender], flops: int, speeds: dict[torch.dtype, float]) -> list[Row]:
+    """Return what has been measured so far."""
+    found = []
+    base = contenders[0]
+    for one in contenders:
+        rounds = min(len(one.seconds), len(base.seconds))
+        if not rounds:
+            continue
+        median = statistics.median(one.seconds)
+        pairs = zip(base.seconds[:rounds], one.seconds[:rounds], strict=True)
+        found.append(
+            Row(
+                name=one.name,
+                work=work,
+                seconds_median=median,
+                seconds_min=min(one.seconds),
+                seconds_max=max(one.seconds),
+                cpu_seconds_median=0.0,
+                speedup=statistics.median(before / after for before, after in pairs),
+                peak_memory_bytes=one.peak,
+                quality={
+                    "first_image_seconds": one.first_image,
+                    "relative_error": relative_error(one.image, base.image),
+                },
+                roof_share=flops / speeds[one.dtype] / median,
+                rounds=rounds,
+            )
+        )
+    return found
+
+
+def main() -> None:
+    options = _options()
+    on_gpu = torch.cuda.is_available()
+    started = time.perf_counter()
+    layout, width = {"sdxl": "SDXL", "sd15": "SD1.5"}[options.layout], 64 if options.quick else 320
+    default = torch.float16 if on_gpu else torch.float32
+    models = Models(layout, width, on_gpu)
+    device = torch.device("cuda" if on_gpu else "cpu")
+    side, batch, steps = options.latent, options.batch, options.steps
+    work = f"{steps} steps, cfg 7: {layout}, {width} channels, {side * 8} x {side * 8}, batch {batch}, random weights"
+    contenders: list[Contender] = []
+    left_out: dict[str, str] = {}
+    speeds: dict[torch.dtype, float] = {}
+    flops = 0
+    positive = random_conditioning(models.of(default), seed=1)
+    negative = random_conditioning(models.of(default), seed=2)
+
+    def image(model: Any) -> torch.Tensor:
+        latent = torch.zeros(batch, 4, side, side)
+        drawn: torch.Tensor = sample(model, positive, negative, latent, seed=1, steps=steps, cfg=7.0)
+        return drawn
+
+    def save() -> None:
+        if options.json is not None:
+            found = rows(work, contenders, flops, speeds)
+            notes = {
+                "speed of the largest matrix product": ", ".join(
+                    f"{str(dtype).removeprefix('torch.')} {speed / 1e12:.4g} TFLOP/s" for dtype, speed in speeds.items()
+                ),
+                "operations": f"{flops / 1e12:.4g} TFLOP in one image of the first row",
+                "relative_error": "L2 distance of the latents to the first row's; the weights are random, so it tells "
+                "little about pictures",
+                **{f"left out, {name}": why for name, why in left_out.items()},
+            }
+            write(options.json, [asdict(row) for row in found], contenders[0].name, notes)
+
+    with torch.inference_mode():
+        for variant in (ours if options.group == "ours" else recipe)(options.compiler):
+            spent = time.perf_counter() - started
+            if contenders and spent > 0.7 * options.seconds:
+                left_out[variant.name] = f"no time left after {spent:.0f} s"
+                continue
+            dtype = variant.dtype or default
+            try:
+                run = partial(image, with_nodes(models.of(dtype), variant, options.compiler))
+                begun = time.perf_counter()
+                drawn = run()
+                _wait()
+            except Exception as error:  # one that cannot run here must not cost the others
+                if not contenders:
+                    raise
+                left_out[variant.name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                print(f"{variant.name}: {left_out[variant.name]}", file=sys.stderr, flush=True)
+                continue
+            contenders.append(Contender(variant.name, run, dtype, time.perf_counter() - begun, drawn.float()))
+            print(f"{variant.name}: first image after {contenders[-1].first_image:.1f} s", file=sys.stderr, flush=True)
+            if dtype not in speeds:
+                speeds[dtype] = peak_speed(dtype, device, 512 if options.quick else 8192)
+            if not flops:
+                flops = operations(run)
+        for number in range(options.rounds):
+            for contender in contenders if number % 2 == 0 else reversed(contenders):
+                _timed(contender)
+            save()
+            if time.perf_counter() - started > options.seconds:
+                break
+    print(table(rows(work, contenders, flops, speeds)))
+    for name, why in left_out.items():
+        print(f"left out: {name}: {why}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--quick", action="store_true", help="narrow networks: seconds on a processor core")
+    add("--json", type=Path, metavar="PATH", help="write the results to this file")
+    add("--layout", choices=("sdxl", "sd15"), default="sdxl")
+    add("--latent", type=int, default=128, metavar="SIDE", help="side of the latent: 1/8 of the picture's")
+    add("--batch", type=int, default=1, metavar="N")
+    add("--steps", type=int, default=30, metavar="N")
+    add("--group", choices=("ours", "recipe"), default="ours")
+    add("--rounds", type=int, default=5, metavar="N")
+    add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
+    add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

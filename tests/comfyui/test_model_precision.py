@@ -1,0 +1,229 @@
+"""Model Precision and VAE Precision: what ComfyUI computes for a file of that dtype, and nothing left on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process
+from comfy_host.transformers import build, conditioning, latent
+
+CHOSEN = r"attn|ff"
+
+
+@pytest.fixture
+def precision(studio):
+    return lambda model, **settings: studio.run("PacelineModelPrecision", model=model, **settings)
+
+
+def relative(a, b):
+    return ((a.float() - b.float()).norm() / b.float().norm()).item()
+
+
+def in_dtype(studio, weights, compute):
+    """ComfyUI's own model of the same weights, loaded in another dtype."""
+    import comfy.model_management
+    import comfy.model_patcher
+    import comfy.supported_models
+
+    config = comfy.supported_models.SD15(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48})
+    config.unet_config |= {"num_heads": 4, "num_head_channels": -1}
+    config.set_inference_dtype(weights, None if weights == compute else compute)
+    base = config.get_model({}, "", device=torch.device("cpu")).eval()
+    source = studio.model.model.diffusion_model.state_dict()
+    base.diffusion_model.load_state_dict({name: tensor.to(weights) for name, tensor in source.items()})
+    device = comfy.model_management.get_torch_device()
+    return comfy.model_patcher.CoreModelPatcher(base, device, device)
+
+
+def module_size(model):
+    import comfy.model_management
+
+    return comfy.model_management.module_size(model.model)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_half_precision_is_what_core_computes_in_it(studio, baseline, precision, name, dtype):
+    model = precision(studio.model, dtype=name)
+    image = studio.sample(model)
+    assert torch.equal(image, studio.sample(in_dtype(studio, dtype, dtype)))
+    assert 0 < relative(image, baseline) < 0.1
+    assert 0.5 < module_size(model) / module_size(studio.model) < 0.51  # the noise schedule stays in fp32
+    assert torch.equal(studio.sample(studio.model), baseline)
+    assert f"computes in {name} instead of fp32, weights in {name}" in studio.report(model)
+    assert "active in 2 model calls" in studio.report(model)
+
+
+def test_fp32_over_fp16_weights_casts_at_each_use_and_needs_no_more_memory(studio, precision):
+    half = in_dtype(studio, torch.float16, torch.float16)
+    model = precision(half, dtype="fp32")
+    assert torch.equal(studio.sample(model), studio.sample(in_dtype(studio, torch.float16, torch.float32)))
+    assert "weights in fp16, cast at each use" in studio.report(model)
+    shared = {p.data_ptr() for p in half.model.parameters()}
+    assert all(p.data_ptr() in shared for p in model.model.parameters())
+    assert not torch.equal(studio.sample(half), studio.sample(model))
+
+
+def test_channels_last_reaches_every_convolution_and_is_undone(studio, baseline, precision):
+    seen = []
+    model = precision(studio.model, channels_last=True, dtype="fp32")
+    convolutions = [m for m in model.model.diffusion_model.modules() if isinstance(m, torch.nn.Conv2d)]
+    hooks = [m.register_forward_pre_hook(lambda m, args: seen.append(args[0].stride(1) == 1)) for m in convolutions]
+    torch.testing.assert_close(studio.sample(model), baseline, rtol=1e-3, atol=1e-3)
+    for hook in hooks:
+        hook.remove()
+    assert len(seen) >= 2 * len(convolutions) and all(seen)
+    assert all(m.weight.is_contiguous(memory_format=torch.channels_last) for m in convolutions)
+    removed = studio.run("PacelineRemoveOptimizations", model=model)
+    assert removed.model is studio.model.model
+    assert torch.equal(studio.sample(removed), baseline)
+
+
+def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, precision):
+    before = {name: tensor.clone() for name, tensor in studio.model.model.state_dict().items()}
+    model = precision(studio.model, dtype="bf16")
+    images = [studio.sample(which, steps=1) for _ in range(20) for which in (model, studio.model)]
+    assert all(torch.equal(image, images[0]) for image in images[::2])
+    assert all(torch.equal(image, images[1]) for image in images[1::2])
+    assert torch.equal(studio.sample(studio.model), baseline)
+    now = studio.model.model.state_dict()
+    assert all(torch.equal(now[name], tensor) and now[name].dtype == tensor.dtype for name, tensor in before.items())
+
+
+def test_beside_int8_lora_and_fusion_in_any_order(studio, precision):
+    from itertools import permutations
+
+    def lora(model):
+        clone = model.clone()
+        key = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight"
+        difference = torch.randn(32, 32, generator=torch.Generator().manual_seed(5)) * 0.1
+        assert clone.add_patches({key: ("diff", (difference,))}, 0.7) == [key]
+        return clone
+
+    steps = (
+        lambda model: precision(model, dtype="bf16"),
+        lambda model: studio.run("PacelineQuantizeInt8", model=model, include="ff"),
+        lora,
+    )
+    images = []
+    for order in permutations(steps):
+        model = studio.model
+        for apply in order:
+            model = apply(model)
+        images.append(studio.sample(model))
+    assert all(torch.equal(image, images[0]) for image in images)
+    layers = [m for m in model.model.diffusion_model.modules() if hasattr(getattr(m, "weight", None), "_qdata")]
+    assert len(layers) == 14 and all(layer.weight.dtype == torch.bfloat16 for layer in layers)
+
+
+def test_transformers_too(studio, precision):
+    model, text = build("flux"), conditioning("flux")
+
+    def sample(chosen):
+        return in_process.sample(chosen, text, text, latent("flux"), steps=1, seed=7, cfg=1.0, scheduler="simple")
+
+    before = sample(model)
+    assert 0 < relative(sample(precision(model, dtype="bf16")), before) < 0.1
+    assert torch.equal(sample(model), before)
+    with pytest.raises(Exception, match="channels_last is for networks of convolutions.*Switch channels_last off"):
+        precision(model, channels_last=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "int8"}, "dtype is 'int8'. It must be one of: auto, bf16, fp16, fp32"),
+        ({"dtype": "fp32"}, "Nothing would change: .* computes in fp32 already.*Choose another dtype .*or remove"),
+        ({"tf32": True, "dtype": "fp32"}, "tf32 is for NVIDIA GPUs, and this model computes on cpu. Switch tf32 off"),
+        ({"fp16_accumulation": True, "dtype": "fp16"}, "fp16_accumulation is for NVIDIA GPUs"),
+    ],
+)
+def test_what_cannot_be_or_changes_nothing_is_refused(studio, precision, settings, message):
+    with pytest.raises(Exception, match=re.compile(message, re.DOTALL)):
+        precision(studio.model, **settings)
+
+
+def test_a_dtype_that_breaks_the_model_is_refused(studio, precision):
+    with pytest.raises(Exception, match="dtype is fp16, in which .* does not work.*auto or one of: bf16, fp32"):
+        precision(build("lumina2"), dtype="fp16")
+
+
+def test_auto_asks_the_processor(studio, precision, monkeypatch):
+    import comfy.model_management  # noqa: F401 - the machine is asked through torch alone
+    from paceline.optimizers.precision.settings import processor_dtype
+
+    if processor_dtype() == torch.bfloat16:
+        assert "computes in bf16" in studio.report(precision(studio.model))
+    else:
+        with pytest.raises(Exception, match="computes in fp32 already, which suits cpu best"):
+            precision(studio.model)
+
+
+# -- VAE ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def vae(studio):
+    import comfy.sd
+
+    return comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+
+
+@pytest.fixture(scope="module")
+def picture():
+    return torch.rand(1, 48, 64, 3, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def code():
+    return torch.randn(1, 4, 12, 16, generator=torch.Generator().manual_seed(1)) * 50
+
+
+def both(vae, code, picture):
+    with torch.inference_mode():
+        return vae.decode(code), vae.encode(picture)
+
+
+def test_vae_computes_in_bfloat16_as_core_would(studio, vae, code, picture):
+    import comfy.sd
+
+    before = both(vae, code, picture)
+    half = studio.run("PacelineVAEPrecision", vae=vae, dtype="bf16")
+    found = both(half, code, picture)
+    core = both(comfy.sd.VAE(sd=checkpoints.taesd_state_dict(), dtype=torch.bfloat16), code, picture)
+    assert all(torch.equal(a, b) for a, b in zip(found, core, strict=True))
+    assert all(not torch.equal(a, b) for a, b in zip(found, before, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(both(vae, code, picture), before, strict=True))
+    report = studio.run("PacelineOptimizationReport", vae=half)
+    assert "VAE Precision" in report and "computes in bf16 instead of fp32" in report
+    removed = studio.run("PacelineRemoveOptimizations", vae=half) if _takes_vae(studio) else None
+    if removed is not None:
+        assert removed.first_stage_model is vae.first_stage_model and removed.vae_dtype == torch.float32
+
+
+def _takes_vae(studio):
+    schema = studio.nodes["PacelineRemoveOptimizations"].define_schema()
+    return any(item.id == "vae" for item in schema.inputs)
+
+
+def test_vae_channels_last_and_again(studio, vae, code, picture):
+    before = both(vae, code, picture)
+    last = studio.run("PacelineVAEPrecision", vae=vae, dtype="fp32", channels_last=True)
+    for found, expected in zip(both(last, code, picture), before, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    again = studio.run("PacelineVAEPrecision", vae=last, dtype="bf16")
+    assert studio.run("PacelineOptimizationReport", vae=again).count("VAE Precision") == 1
+    assert again.vae_dtype == torch.bfloat16 and vae.vae_dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "fp32"}, "Nothing would change: .*VAE .TAESD. computes in fp32 already"),
+        ({"tf32": True, "dtype": "fp32"}, "tf32 is for NVIDIA GPUs"),
+    ],
+)
+def test_vae_refusals(studio, vae, settings, message):
+    with pytest.raises(Exception, match=message):
+        studio.run("PacelineVAEPrecision", vae=vae, **settings)

@@ -1,0 +1,110 @@
+"""Compile UNet and Compile VAE in a real ComfyUI server, beside a LoRA and Apply ToMe, with inductor's own code."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from comfy_host.paths import ROOT
+from comfy_host.workflow import to_api
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        sys.platform != "win32" and not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler"
+    ),
+]
+
+LORA, TOME, UNET, VAE = "901", "902", "903", "904"
+
+
+def only(prompt: dict, class_type: str) -> str:
+    (key,) = (key for key, node in prompt.items() if node["class_type"] == class_type)
+    return key
+
+
+@pytest.fixture(scope="module")
+def plain(client, sd15_checkpoint) -> dict:
+    """The shipped baseline workflow, small."""
+    saved = json.loads((ROOT / "example_workflows" / "txt2img_baseline.json").read_text(encoding="utf-8"))
+    prompt = to_api(saved, client.object_info())
+    prompt[only(prompt, "CheckpointLoaderSimple")]["inputs"]["ckpt_name"] = sd15_checkpoint.name
+    prompt[only(prompt, "EmptyLatentImage")]["inputs"].update(width=128, height=192)
+    prompt[only(prompt, "KSampler")]["inputs"]["steps"] = 3
+    return prompt
+
+
+@pytest.fixture(scope="module")
+def uncompiled(plain, lora_file) -> dict:
+    """The same with a LoRA and Apply ToMe."""
+    prompt = copy.deepcopy(plain)
+    sampler = prompt[only(prompt, "KSampler")]["inputs"]
+    prompt[LORA] = {
+        "class_type": "LoraLoaderModelOnly",
+        "inputs": {"model": sampler["model"], "lora_name": lora_file.name, "strength_model": 0.8},
+    }
+    tome = {"method": "merge", "ratio": 0.5, "max_downsample": "auto", "preset": "custom"}
+    prompt[TOME] = {"class_type": "PacelineApplyToMe", "inputs": {"model": [LORA, 0], **tome}}
+    sampler["model"] = [TOME, 0]
+    return prompt
+
+
+@pytest.fixture(scope="module")
+def compiled(uncompiled) -> dict:
+    """The same with Compile UNet and Compile VAE."""
+    prompt = copy.deepcopy(uncompiled)
+    decode = prompt[only(prompt, "VAEDecode")]["inputs"]
+    settings = {"backend": "inductor", "mode": "default"}
+    prompt[UNET] = {"class_type": "PacelineCompileUNet", "inputs": {"model": [TOME, 0], **settings}}
+    prompt[VAE] = {
+        "class_type": "PacelineCompileVAE",
+        "inputs": {"vae": decode["vae"], "compile_decoder": True, "compile_encoder": False, **settings},
+    }
+    prompt[only(prompt, "KSampler")]["inputs"]["model"] = [UNET, 0]
+    decode["vae"] = [VAE, 0]
+    return prompt
+
+
+def with_seed(prompt: dict, seed: int) -> dict:
+    """Another seed: ComfyUI would hand out the kept image else."""
+    changed = copy.deepcopy(prompt)
+    changed[only(changed, "KSampler")]["inputs"]["seed"] = seed
+    return changed
+
+
+def pixels(result) -> np.ndarray:
+    return np.asarray(result.image().convert("RGB")).astype(np.int16)
+
+
+def last_activity(result, node: str) -> dict:
+    return [event for event in result.of_type("paceline.activity") if event["node"] == node][-1]
+
+
+def test_the_image_is_that_of_the_uncompiled_nodes_and_the_baseline_comes_back(client, plain, uncompiled, compiled):
+    seeds = (11, 12)
+    baseline = pixels(client.run(with_seed(plain, seeds[0])))
+    expected = [pixels(client.run(with_seed(uncompiled, seed))) for seed in seeds]
+    assert not np.array_equal(expected[0], baseline)
+    for run, seed in enumerate(seeds):
+        result = client.run(with_seed(compiled, seed), timeout=900)
+        difference = np.abs(pixels(result) - expected[run])
+        assert difference.max() <= 2 and difference.mean() < 0.05
+        unet, vae = last_activity(result, UNET), last_activity(result, VAE)
+        assert unet["state"] == vae["state"] == "active"
+        assert unet["text"].startswith("compiled whole model: 1 graph")
+        assert "0 recompiles" in unet["text"] and "0 eager" in unet["text"]
+        assert "compiled decode: 1 graph" in vae["text"] and "0 eager" in vae["text"]
+        assert "0 fallbacks" in last_activity(result, TOME)["text"]
+        progress = result.of_type("paceline.compile")
+        assert bool(progress) == (run == 0)  # the second image compiles nothing
+        if progress:
+            assert {event["node"] for event in progress} <= {UNET, VAE}
+            assert progress[0]["text"].startswith("compiling 00:")
+    client.free()
+    assert np.array_equal(pixels(client.run(with_seed(uncompiled, seeds[0]))), expected[0])
+    client.free()
+    assert np.array_equal(pixels(client.run(with_seed(plain, seeds[0]))), baseline)

@@ -1,0 +1,67 @@
+"""Switches of PyTorch's arithmetic: on while a network runs, as they were afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.precision import PrecisionSettings, arithmetic, missing
+
+MATMUL = torch.backends.cuda.matmul
+
+
+def switches():
+    return MATMUL.allow_fp16_accumulation, MATMUL.allow_tf32, torch.backends.cudnn.allow_tf32, MATMUL.fp32_precision
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_switches_are_put_back(fails):
+    before = switches()
+    settings = PrecisionSettings(fp16_accumulation=True, tf32=True)
+    for _ in range(2):
+        try:
+            with arithmetic(settings):
+                assert switches()[:3] == (True, True, True)
+                if fails:
+                    raise ValueError
+        except ValueError:
+            pass
+        assert switches() == before
+
+
+def test_nothing_is_touched_that_was_not_asked_for():
+    before = switches()
+    with arithmetic(PrecisionSettings()):
+        assert switches() == before
+
+
+def test_switches_nest():
+    before = switches()
+    with arithmetic(PrecisionSettings(tf32=True)), arithmetic(PrecisionSettings(tf32=True, fp16_accumulation=True)):
+        assert MATMUL.allow_tf32 and MATMUL.allow_fp16_accumulation
+    assert switches() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "device", "dtype", "words"),
+    [
+        ({"tf32": True}, "cpu", torch.float32, "tf32 is for NVIDIA GPUs"),
+        ({"tf32": True}, "cuda", torch.float16, "changes products of fp32 numbers only, .* float16"),
+        ({"fp16_accumulation": True}, "cuda", torch.bfloat16, "changes products of fp16 numbers only"),
+    ],
+)
+def test_a_switch_that_would_do_nothing_is_named(settings, device, dtype, words):
+    found = missing(PrecisionSettings(**settings), torch.device(device), dtype)
+    assert found is not None
+    import re
+
+    assert re.search(words, found[0])
+    assert "Switch" in found[1]
+
+
+def test_settings():
+    with pytest.raises(InvalidSetting, match="dtype is 'half'. It must be one of: auto, bf16, fp16, fp32"):
+        PrecisionSettings(dtype="half")
+    assert PrecisionSettings(dtype="bf16").torch_dtype is torch.bfloat16
+    assert PrecisionSettings().torch_dtype is None
+    assert PrecisionSettings(tf32=True, channels_last=True).extras() == ("channels last", "TF32")

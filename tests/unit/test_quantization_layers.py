@@ -1,0 +1,145 @@
+"""Which layers are quantised: what gains and is near enough, and a reason for each of the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.errors import InvalidSetting
+from paceline.optimizers.quantization.layers import Chooser, Decisions, Layer, Tokens, Verdict, output_error
+from paceline.optimizers.quantization.rounding import quantize_weight
+from paceline.optimizers.quantization.settings import LIMITS, QuantizationSettings
+from paceline.optimizers.quantization.timing import Shape, Timing
+
+CPU = torch.device("cpu")
+
+
+def gains(speedup, rotated=None):
+    """Timings of a machine on which int8 is so many times quicker."""
+
+    def time(shape: Shape) -> Timing:
+        return Timing(speedup if not shape.rotation else (rotated or speedup), 1.0)
+
+    return time
+
+
+def weight(rows=96, columns=64, seed=0):
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) / 8
+
+
+def decide(layer=None, speedup=2.0, rotated=None, tokens=None, values=None, **settings):
+    layer = layer or Layer("block.attn1.to_q", 64, 96, 4096, 64 * 96 * 2)
+    chooser = Chooser(QuantizationSettings(**settings), gains(speedup, rotated), tokens or Tokens(), CPU)
+    return chooser.decide(layer, lambda: weight() if values is None else values)
+
+
+def test_a_layer_that_gains_and_is_near_is_quantised():
+    verdict = decide()
+    assert verdict.weight is not None and verdict.weight.rotation == 0 and verdict.reason == ""
+    assert 0.002 < verdict.error < 0.02
+    assert verdict.timing == Timing(2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"exclude": "to_q"}, "excluded by name"),
+        ({"layer": Layer("time_embed.0", 64, 96, 4096, 1, "it embeds")}, "it embeds"),
+        ({"layer": Layer("emb", 64, 96, 2, 1)}, "fewer than 17 tokens"),
+        ({"speedup": 1.1}, "int8 is not quicker for its size"),
+        ({"speedup": 0.3}, "int8 is not quicker for its size"),
+    ],
+)
+def test_the_others_say_why(options, reason):
+    verdict = decide(**options)
+    assert verdict.weight is None and verdict.reason == reason
+
+
+def test_a_name_overrides_speed_and_protection_overrides_a_name():
+    assert decide(speedup=0.3, include="attn1").weight is not None
+    assert decide(speedup=0.3, include="attn1", exclude="to_q").weight is None
+    assert decide(Layer("final", 64, 96, 4096, 1, "it is last"), include="final").weight is None
+
+
+def outliers():
+    x = torch.randn(64, 64, generator=torch.Generator().manual_seed(1))
+    x[:, 5] *= 80
+    return Tokens({"block.attn1.to_q": x})
+
+
+def small_on_the_outlier():
+    """A trained layer has small weights where its input is large."""
+    values = weight()
+    values[:, 5] /= 80
+    return values
+
+
+def test_outliers_are_rotated_where_that_helps_and_kept_otherwise():
+    options = {"tokens": outliers(), "values": small_on_the_outlier()}
+    plain = decide(**options, rotation="off")
+    assert plain.weight is None and plain.reason == "its error would be above 2.0%" and plain.error > 0.02
+    turned = decide(**options, preset="speed")
+    assert turned.weight is None or turned.weight.rotation > 0
+    loud = decide(tokens=outliers())
+    assert loud.weight is not None  # the outlier dominates the output, and is rounded well
+    assert decide(**options, rotated=1.0).weight is None  # rotating would cost all of the gain
+
+
+def test_rotation_is_taken_when_it_brings_the_error_below_the_limit():
+    x = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
+    x[:, 5] *= 6
+    options = {"tokens": Tokens({"block.attn1.to_q": x}), "values": _damped(5, 6.0)}
+    off, auto = decide(**options, rotation="off", preset="quality"), decide(**options, preset="quality")
+    assert off.weight is None
+    assert auto.weight is not None and auto.weight.rotation in (16, 64) and auto.error < off.error
+
+
+def _damped(column, factor):
+    values = weight()
+    values[:, column] /= factor
+    return values
+
+
+def test_presets_differ_in_error_and_gain():
+    gated = Layer("block.ff.net.2", 64, 96, 4096, 1)  # outputs of GEGLU have long tails
+    found = {name: decide(gated, preset=name, rotation="off").weight is not None for name in LIMITS}
+    assert found == {"quality": False, "balanced": False, "speed": True}
+    assert {name: decide(speedup=1.1, preset=name).weight is not None for name in LIMITS} == {
+        "quality": False, "balanced": False, "speed": True,
+    }  # fmt: skip
+
+
+def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
+    chooser = Chooser(QuantizationSettings(mode="weight_only"), None, Tokens(), CPU)
+    few, last = Layer("emb", 64, 96, 2, 1), Layer("out", 64, 96, 4096, 1, "it is last")
+    verdict = chooser.decide(few, weight)
+    assert verdict.weight is not None and verdict.error < decide().error
+    assert chooser.decide(last, weight).weight is None
+
+
+def test_error_is_that_of_the_output():
+    x, values = torch.randn(64, 64), weight()
+    quantized = quantize_weight(values)
+    assert 0.003 < output_error(values, quantized, x) < 0.02  # at most 2 % with a scale for each row
+    assert output_error(values * 0, quantize_weight(values * 0), x) == 0.0
+    tensorwise = quantize_weight(values * torch.logspace(0, 2, 96).unsqueeze(1))
+    assert output_error(values * torch.logspace(0, 2, 96).unsqueeze(1), tensorwise, x) < 0.02
+
+
+def test_decisions_add_up():
+    first, second = decide(), decide(exclude="to_q")
+    layer = Layer("other", 64, 96, 4096, 64 * 96 * 2)
+    decisions = Decisions((first, second, Verdict(layer, reason="because")))
+    assert list(decisions.quantized) == ["block.attn1.to_q"] and len(decisions.kept) == 2
+    assert decisions.bytes_before == 3 * 64 * 96 * 2
+    assert decisions.bytes_after == 2 * 64 * 96 * 2 + 64 * 96 + 96 * 4
+    assert decisions.seconds() == Timing(2.0, 1.0)
+    assert decisions.worst() is first
+    assert Decisions(()).seconds() is None and Decisions(()).worst() is None
+
+
+@pytest.mark.parametrize(
+    "settings", [{"preset": "x"}, {"mode": "x"}, {"rotation": "x"}, {"device": "x"}, {"include": "("}, {"exclude": "["}]
+)
+def test_settings_that_do_not_exist_are_refused(settings):
+    with pytest.raises(InvalidSetting, match=f"{next(iter(settings))} is '"):
+        QuantizationSettings(**settings)

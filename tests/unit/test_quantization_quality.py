@@ -1,0 +1,63 @@
+"""Quantisation of a model with trained weights: choosing layers keeps the picture, int8 everywhere does not.
+
+The thresholds stand a few dB from what benchmarks/quantization.py measures.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from terrain import fetch, network, quantizing
+
+pytestmark = pytest.mark.slow
+
+PICTURES = range(6)
+
+
+@pytest.fixture(scope="module")
+def model() -> network.TerrainUNet:
+    try:
+        return network.load(fetch.weights())
+    except fetch.TerrainMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def reference(model):
+    return network.draw(model, PICTURES)
+
+
+def psnr(pictures, reference):
+    """Of each picture's range, over all pictures, in dB."""
+    extent = reference.amax((1, 2)) - reference.amin((1, 2))
+    return -10 * math.log10(((pictures - reference) / extent[:, None, None]).square().mean().item())
+
+
+@pytest.fixture(scope="module")
+def quality(model, reference):
+    def measure(weights):
+        with quantizing.quantized(model, weights):
+            pictures = network.draw(model, PICTURES)
+        assert torch.equal(network.draw(model, PICTURES), reference)
+        return psnr(pictures, reference)
+
+    return measure
+
+
+def test_looking_changes_nothing(model, reference, quality):
+    assert quality({}) > 90
+    assert len(quantizing.observe(model, range(1))) == len(quantizing.linear_layers(model))
+
+
+def test_the_quality_preset_is_six_decibels_above_int8_everywhere(model, quality):
+    weights, verdicts = quantizing.chosen(model, "quality", range(100, 102))
+    everywhere = quantizing.everything(model)
+    print({"quality": quality(weights), "everywhere": quality(everywhere), "layers": (len(weights), len(everywhere)),
+           "tensorwise": quality(quantizing.everything_tensorwise(model)),
+           **{p: (quality(quantizing.chosen(model, p, range(100, 102))[0]), len(quantizing.chosen(model, p, range(100, 102))[0])) for p in ("balanced", "speed")}})
+    from collections import Counter
+    print(Counter(v.reason for v in verdicts)); print(sorted((round(v.error,4), v.layer.name, v.weight.rotation if v.weight else -1) for v in verdicts if v.error is not None)[-12:])
+    assert 20 <= len(weights) < len(everywhere)
+    assert quality(weights) > quality(everywhere) + 6

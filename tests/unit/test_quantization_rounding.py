@@ -1,0 +1,71 @@
+"""Scales, rounding and rotation, against definitions and against comfy-kitchen, whose bits they must give."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paceline.optimizers.quantization.rounding import dequantize_weight, quantize_rows, quantize_weight, rotate
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16]
+
+
+def random(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(1, 40), columns=st.integers(1, 90), exponent=st.integers(-20, 20), seed=st.integers(0, 99))
+def test_half_a_step_is_the_largest_error(rows, columns, exponent, seed):
+    x = random(rows, columns, seed=seed) * 2.0**exponent
+    values, scale = quantize_rows(x)
+    assert values.dtype == torch.int8 and scale.shape == (rows, 1) and scale.dtype == torch.float32
+    assert ((values.float() * scale - x).abs() <= scale * 0.5001).all()
+    assert (values.abs().amax(1) == 127).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_special_rows(dtype):
+    x = torch.zeros(3, 8, dtype=dtype)
+    x[1] = torch.finfo(dtype).tiny
+    x[2] = torch.finfo(dtype).max
+    values, scale = quantize_rows(x)
+    assert (values[0] == 0).all() and scale.isfinite().all()
+    assert (values[2] == 127).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_are_those_of_comfy_kitchen(dtype):
+    kitchen = pytest.importorskip("comfy_kitchen")
+    x = random(37, 96, dtype=dtype) * 3
+    values, scale = quantize_rows(x)
+    expected, expected_scale = kitchen.quantize_int8_rowwise(x)
+    assert torch.equal(values, expected)
+    assert torch.equal(scale.flatten(), expected_scale.flatten())
+
+
+@pytest.mark.parametrize("group", [16, 64, 256])
+def test_rotation_is_its_own_inverse_and_keeps_lengths(group):
+    x = random(5, 512)
+    turned = rotate(x, group)
+    torch.testing.assert_close(rotate(turned, group), x)
+    torch.testing.assert_close(turned.norm(dim=1), x.norm(dim=1))
+    assert not torch.allclose(turned, x)
+
+
+def test_rotation_spreads_an_outlier():
+    x = random(64, 256)
+    x[:, 7] *= 100
+    plain, turned = quantize_rows(x), quantize_rows(rotate(x, 256))
+    error = [(v.float() * s - t).norm() for (v, s), t in ((plain, x), (turned, rotate(x, 256)))]
+    assert error[1] < error[0] / 5
+
+
+@pytest.mark.parametrize("rotation", [0, 16])
+def test_a_weight_comes_back_and_needs_a_quarter(rotation):
+    weight = random(48, 32)
+    quantized = quantize_weight(weight, rotation)
+    restored = dequantize_weight(quantized)
+    assert ((restored - weight).norm() / weight.norm()) < 0.01
+    assert quantized.nbytes == 48 * 32 + 48 * 4
