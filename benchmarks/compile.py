@@ -3,9 +3,10 @@
     python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only start|steps|changes]
 
 start: seconds to the first image, in a new process each: nothing kept, kept by an earlier process, and again in the
-same process. steps: one sampling step of images after the first, interleaved. changes: twelve changes of a workflow in
-one session; how many graphs are compiled for them, and how far the images are from those without compilation (the
-backend is ``eager`` there: it compiles and checks the same graphs, and only leaves out the code generation).
+same process. steps: one sampling step of images after the first, interleaved; what `start` has compiled is used.
+changes: twelve changes of a workflow in one session; how many graphs are compiled for them, and how far the images are
+from those without compilation (the backend is ``eager`` there: it compiles and checks the same graphs, and only leaves
+out the code generation).
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from comfy_host.pack import load_nodes  # noqa: E402
 EAGER, CORE, OURS = "no compilation", "ComfyUI TorchCompileModel", "Compile UNet"
 REDUCED, OURS_REDUCED = "Apply ToMe", "Apply ToMe + Compile UNet"
 NOTES = {
-    "start": "work 'first image': model in memory, nothing compiled; 'kept' was compiled by an earlier process",
+    "start": "work 'first image': model in memory, nothing compiled; 'kept' was compiled by an earlier process; "
+    "speedup: seconds of 'Compile UNet, cold' / seconds",
     "changes": "relative_error: largest L2 distance of any of the images to the same image without compilation; "
     "graphs, recompiles: of all changes together",
 }
 
 
 def model(quick: bool) -> Any:
-    """Return a MODEL: SD1.5's layout, or a part of it that compiles in a minute."""
+    """Return a MODEL: SD1.5 itself on a GPU; on a CPU its three upper levels, which compile in two minutes."""
     on_gpu = torch.cuda.is_available()
-    if quick:
-        in_process.bootstrap(cpu=True)
-        return checkpoints.tiny_sd15(width=64, context=96)
-    return unet("SD1.5", 320, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+    if on_gpu and not quick:
+        return unet("SD1.5", 320, torch.float16, cpu=False)
+    in_process.bootstrap(cpu=True)
+    return checkpoints.tiny_sd15(width=64, context=96) if quick else checkpoints.tiny_sd15(width=320, context=768)
 
 
 def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
@@ -94,8 +96,9 @@ def state(patcher: Any) -> Any:
     return next(iter(technique._used)).functions[0].state
 
 
-def child(variant: str, side: int, steps: int, quick: bool) -> None:
+def child(variant: str, side: int, steps: int, threads: int, quick: bool) -> None:
     """Print how long the first and the second image take in this process."""
+    torch.set_num_threads(threads)
     patcher = VARIANTS[variant](model(quick))
     seconds = []
     for _ in range(2):
@@ -106,30 +109,37 @@ def child(variant: str, side: int, steps: int, quick: bool) -> None:
     print(json.dumps({"first": seconds[0], "second": seconds[1], "cache_hits": hits}))
 
 
-def measure_start(side: int, steps: int, quick: bool) -> list[Row]:
+def measure_start(folder: Path, side: int, steps: int, quick: bool) -> list[Row]:
     """Run each variant in a process of its own; ours twice, with one folder for what it keeps."""
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name, variant, user, inductor in (
-            (EAGER, EAGER, "eager", "eager"),
-            (f"{CORE}, cold", CORE, "core", "core"),
-            (f"{OURS}, cold", OURS, "ours", "ours"),
-            (f"{OURS}, kept by an earlier process", OURS, "ours", "restarted"),
-        ):
-            environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
-            # Each process has temporary files of its own, as after a restart of the machine.
-            temporary = Path(folder) / "tmp" / inductor
-            temporary.mkdir(parents=True, exist_ok=True)
-            environment |= {"TMPDIR": str(temporary), "PACELINE_BENCHMARK_USER": str(Path(folder) / "user" / user)}
-            given = ["--child", variant, str(side), str(steps), *(["--quick"] if quick else [])]
-            command = [sys.executable, __file__, *given]
-            output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
-            found = json.loads(output.splitlines()[-1])
-            for which in ("first", "second"):
-                taken = found[which]
-                work = f"{which} image in a new process, {steps} steps, latent {side}x{side}, random weights"
-                hits = {"cache_hits": float(found["cache_hits"])}
-                rows.append(Row(name, work, taken, taken, taken, 0.0, 0.0, 0, hits, rounds=1))
+    for name, variant, user, inductor in (
+        (EAGER, EAGER, "eager", "eager"),
+        (f"{CORE}, cold", CORE, "core", "core"),
+        (f"{OURS}, cold", OURS, "ours", "ours"),
+        (f"{OURS}, kept by an earlier process", OURS, "ours", "restarted"),
+    ):
+        environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
+        # Each process has temporary files of its own, as after a restart of the machine.
+        temporary = folder / "tmp" / inductor
+        temporary.mkdir(parents=True, exist_ok=True)
+        environment |= {"TMPDIR": str(temporary), "PACELINE_BENCHMARK_USER": str(folder / "user" / user)}
+        given = [
+            "--child",
+            variant,
+            str(side),
+            str(steps),
+            str(torch.get_num_threads()),
+            *(["--quick"] if quick else []),
+        ]
+        command = [sys.executable, __file__, *given]
+        output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = json.loads(output.splitlines()[-1])
+        print(f"  {name}: first image {found['first']:.1f} s, second {found['second']:.1f} s", flush=True)
+        for which in ("first", "second"):
+            taken = found[which]
+            work = f"{which} image in a new process, {steps} steps, latent {side}x{side}, random weights"
+            hits = {"cache_hits": float(found["cache_hits"])}
+            rows.append(Row(name, work, taken, taken, taken, 0.0, 0.0, 0, hits, rounds=1))
     for work in {row.work for row in rows}:
         same = [row for row in rows if row.work == work]
         cold = next(row for row in same if row.name == f"{OURS}, cold")
@@ -157,6 +167,8 @@ def measure_changes(side: int) -> list[dict[str, Any]]:
     """Make twelve changes to one session with each way to compile, and count."""
     import model_changes as changes
     from torch._dynamo.utils import counters
+
+    in_process.bootstrap(cpu=not torch.cuda.is_available())
 
     class Session:
         """What ``changes`` needs of a test's studio."""
@@ -222,21 +234,23 @@ def main() -> None:
     if "--child" in sys.argv:
         at = sys.argv.index("--child")
         _keep_in(Path(os.environ["PACELINE_BENCHMARK_USER"]))
-        child(sys.argv[at + 1], int(sys.argv[at + 2]), int(sys.argv[at + 3]), "--quick" in sys.argv)
+        side, steps, threads = map(int, sys.argv[at + 2 : at + 5])
+        child(sys.argv[at + 1], side, steps, threads, "--quick" in sys.argv)
         return
     options = arguments(__doc__.splitlines()[0], only=("start", "steps", "changes"))
     side, rounds = (32, 7) if options.quick else (64, 7)
     rows: list[Any] = []
-    with tempfile.TemporaryDirectory() as folder:
-        if options.only in (None, "changes"):
-            rows += measure_changes(16)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         if options.only in (None, "start"):
-            started = measure_start(side, 2, options.quick)
+            started = measure_start(folder, side, 2, options.quick)
             print(table(started))
             rows += [vars(row) for row in started]
+            tempfile.tempdir = str(folder / "tmp" / "core")  # where the process with core's node has compiled
+        if options.only in (None, "changes"):
+            rows += measure_changes(16)
         if options.only in (None, "steps"):
-            in_process.bootstrap(cpu=not torch.cuda.is_available())
-            _keep_in(Path(folder))
+            _keep_in(folder / "user" / "ours")
             steps = measure_steps(side, rounds, options.quick)
             report(steps, EAGER, None)
             rows += [vars(row) for row in steps]

@@ -14,9 +14,11 @@ import ctypes
 import gc
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +172,19 @@ class Steps:
         return index, failed, self._peaks[self.sides[index]] if index >= 0 else 0
 
 
-def measure_variant(steps: Steps, name: str, attention: str, budgets: tuple[float, ...]) -> Iterator[Frontier]:
-    """Find the frontier of one variant at every budget."""
-    sides = steps.sides
-    for size in budgets:
-        index, failed, peak = steps.frontier(size * GIB)
-        fits = 8 * sides[index] if index >= 0 else 0
-        yield Frontier(name, attention, size, fits, None if failed is None else 8 * sides[failed], peak)
+def measure_alone(name: str, key: str, size: float, sides: list[int], width: int, threads: int) -> Frontier:
+    """Find one frontier. Runs in a process of its own: what an earlier one has kept would count for this one."""
+    on_gpu = torch.cuda.is_available()
+    torch.set_num_threads(threads)
+    with torch.inference_mode():
+        model = unet("SD1.5", width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+        Steps(model, sides, Limit()).run(SMALLEST)  # threads and libraries take their own memory once
+        variant = apply(model, name).clone()
+        if key == "plain":
+            variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
+        index, failed, peak = Steps(variant, sides, Limit()).frontier(size * GIB)
+    fits = 8 * sides[index] if index >= 0 else 0
+    return Frontier(name, ATTENTION[key], size, fits, None if failed is None else 8 * sides[failed], peak)
 
 
 def table(rows: list[Frontier]) -> str:
@@ -201,22 +209,17 @@ def main() -> None:
     sides = options.latents or list(range(SMALLEST, largest + 1, STEP))
     names = chosen(options.variants, VARIANTS[:2] if options.quick else VARIANTS)
     rows: list[Frontier] = []
-    with torch.inference_mode():
-        model = unet("SD1.5", 64 if options.quick else 320, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
-        Steps(model, sides, Limit()).run(SMALLEST)  # threads and libraries take their own memory once
-        limit = Limit()
-        for key, attention in ATTENTION.items():
-            if options.only not in (None, key):
-                continue
-            for name in names:
-                variant = apply(model, name).clone()
-                if key == "plain":
-                    variant.model_options["transformer_options"]["optimized_attention_override"] = plain_attention
-                budgets = (0.125,) if options.quick else BUDGETS[device][key]
-                for row in measure_variant(Steps(variant, sides, limit), name, attention, budgets):
-                    rows.append(row)
-                    done = f"{row.name}, {row.budget_gib:g} GiB, {key} attention: {row.pixels}"
-                    print(done, file=sys.stderr, flush=True)
+    for key in ATTENTION:
+        if options.only not in (None, key):
+            continue
+        for name in names:
+            for size in (0.125,) if options.quick else BUDGETS[device][key]:
+                with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                    work = (name, key, size, sides, 64 if options.quick else 320, torch.get_num_threads())
+                    row = process.submit(measure_alone, *work).result()
+                rows.append(row)
+                done = f"{row.name}, {row.budget_gib:g} GiB, {key} attention: {row.pixels}"
+                print(done, file=sys.stderr, flush=True)
     print(table(rows))
     if options.json:
         notes = {

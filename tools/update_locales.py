@@ -3,10 +3,13 @@
 English stands in the code: in the schemas of the nodes, and in ``web/js/`` for settings, the command and the few words
 of our widgets. A language has the same keys in ``locales/<language>/``, where ComfyUI's frontend looks for them:
 
-    nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.{...}, outputs.<index>.{...}
+    nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
     settings.json    <id, dots as _>: name, tooltip, options
     commands.json    <id, dots as _>: label
     main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js
+
+Tooltips stay English, which the frontend shows where it finds no translation: they name options and carry measured
+numbers, and a translation that was right last month misleads. The description is the summary of the help page.
 
 This adds what is missing, in English, removes what is gone, keeps what is translated, and says what is left to do.
 """
@@ -61,12 +64,8 @@ def _node(schema: Any) -> Tree:
     tree: Tree = {"display_name": schema.display_name, "description": schema.description, "inputs": {}, "outputs": {}}
     for put in schema.inputs:
         tree["inputs"][put.id] = {"name": put.display_name or put.id}
-        if put.tooltip:
-            tree["inputs"][put.id]["tooltip"] = put.tooltip
     for index, put in enumerate(schema.outputs):
         tree["outputs"][str(index)] = {"name": put.display_name or put.io_type}
-        if put.tooltip:
-            tree["outputs"][str(index)]["tooltip"] = put.tooltip
     return tree
 
 

@@ -47,15 +47,6 @@ def fresh_compiler():
 
 
 @pytest.fixture
-def two_threads():
-    """With one, torch picks convolutions by size, and compiles once more for that."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
 def compiled(studio):
     def run(control_net, **settings):
         return studio.run("PacelineCompileControlNet", control_net=control_net, **{**SETTINGS, **settings})
@@ -149,7 +140,7 @@ def test_a_schedule_that_skips_steps_is_not_a_fallback(control_net, compiled, re
     assert "4 calls compiled" not in report(ours)
 
 
-def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample, two_threads):
+def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample):
     ours = compiled(control_net)
     for size in ((16, 16), (24, 24), (24, 16), (16, 32), (16, 16)):
         torch.testing.assert_close(sample(ours, size=size), sample(control_net, size=size))

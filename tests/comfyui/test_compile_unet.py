@@ -26,15 +26,6 @@ def fresh():
 
 
 @pytest.fixture
-def two_threads():
-    """With one, torch picks convolutions by size, and compiles once more for that."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture
 def compiled(studio):
     """Apply Compile UNet; each test gets a compilation of its own through the limit, which changes nothing else."""
 
@@ -109,7 +100,7 @@ def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
     assert all(torch.equal(image, images[0]) for image in images)
 
 
-def test_prompts_cost_nothing_and_sizes_at_most_one_graph(studio, compiled, two_threads):
+def test_prompts_cost_nothing_and_sizes_at_most_one_graph(studio, compiled):
     model = compiled(studio.model)
     studio.sample(model, size=(24, 24))
     for tokens in (154, 231, 77):

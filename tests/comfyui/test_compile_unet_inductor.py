@@ -41,10 +41,7 @@ def kept(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def fresh():
     torch._dynamo.reset()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # with one, torch picks convolutions by size, and compiles once more for that
     yield
-    torch.set_num_threads(threads)
     torch._dynamo.reset()
 
 

@@ -22,10 +22,7 @@ def vae(studio):
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     torch._dynamo.reset()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)  # with one, torch picks convolutions by size, and compiles once more for that
     yield
-    torch.set_num_threads(threads)
     torch._dynamo.reset()
 
 
@@ -150,19 +147,20 @@ def test_nodes_of_comfyui_decode_and_encode_through_it(vae, compiled, report, co
 
 def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, report):
     ours = compiled(vae)
-    samples = latent(40, 28)
-    tiling = {"tile_x": 16, "tile_y": 16, "overlap": 4}
+    samples = latent(60, 44)
+    tiling = {"tile_x": 32, "tile_y": 32, "overlap": 4}
     torch.testing.assert_close(decode(ours, samples, **tiling), decode(vae, samples, **tiling))
     text = report(ours)
     assert "compiled decode: 2 graphs, 1 recompile" in text
     assert "0 eager" in text
     calls = int(text.rsplit("s for ", 1)[1].split()[0])
-    assert calls > 20
+    assert calls > 10
 
 
 def test_one_more_compilation_serves_all_sizes(vae, compiled, report):
     ours = compiled(vae)
-    for size in ((8, 8), (12, 12), (12, 8), (16, 20), (8, 8)):
+    # torch itself treats images of less than 160 latent pixels differently on a CPU.
+    for size in ((16, 16), (24, 24), (24, 16), (16, 20), (16, 16)):
         torch.testing.assert_close(decode(ours, latent(*size)), decode(vae, latent(*size)))
     assert "compiled decode: 2 graphs, 1 recompile" in report(ours)
     assert torch.equal(decode(ours, latent(batch=3)), decode(vae, latent(batch=3)))

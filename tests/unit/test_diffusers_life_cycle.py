@@ -115,13 +115,23 @@ def test_moved_to_another_dtype_and_back(kind: Any) -> None:
 
 
 def test_precision_of_one_part_alone() -> None:
+    unet = small("sd15").denoiser
+    generator = torch.Generator().manual_seed(0)
+    latents, text = torch.randn(1, 4, 8, 8, generator=generator), torch.randn(1, 77, 80, generator=generator)
+    with torch.no_grad():
+        expected = unet(latents, 901, text).sample
+        with optimize(unet, Precision("bfloat16")):
+            assert unet.dtype == torch.bfloat16
+            result = unet(latents, 901, text).sample
+    assert result.dtype == torch.float32  # as its caller expects
+    assert 0 < distance(result, expected) <= 0.05
+    assert unet.dtype == torch.float32
+
+
+def test_precision_of_the_vae_of_sdxl() -> None:
     pipeline = small("sdxl")
-    with optimize(pipeline.pipe, Precision("bfloat16"), components=["unet"]):
-        assert pipeline.pipe.unet.dtype == torch.bfloat16
-        assert pipeline.pipe.vae.dtype == torch.float32
-        assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
     with optimize(pipeline.pipe, Precision("bfloat16", vae_dtype="float32")):
-        assert pipeline.pipe.vae.dtype == torch.float32
+        assert (pipeline.pipe.unet.dtype, pipeline.pipe.vae.dtype) == (torch.bfloat16, torch.float32)
         assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
 
 

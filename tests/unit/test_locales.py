@@ -20,7 +20,7 @@ def source() -> dict:
 def test_english_has_every_node_setting_and_command(source):
     tome = source["nodeDefs"]["PacelineApplyToMe"]
     assert tome["display_name"] == "Apply ToMe"
-    assert tome["inputs"]["ratio"]["tooltip"].startswith("Share of the tokens")
+    assert tome["inputs"]["ratio"] == {"name": "ratio"}
     assert source["settings"]["Paceline_DefaultPreset"]["options"]["fast"] == "fast"
     assert all(setting["name"] and setting["tooltip"] for setting in source["settings"].values())
     assert source["commands"] == {"Paceline_Report": {"label": "Paceline: report"}}
@@ -32,6 +32,10 @@ def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
     for name, tree in source.items():
         for path, text in texts(tree):
             assert text, (name, path)
+
+
+def test_the_languages_of_our_sources_and_the_two_largest_are_there():
+    assert set(languages()) >= {"ar", "es", "ja", "th", "zh"}
 
 
 @pytest.mark.parametrize("language", languages())

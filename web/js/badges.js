@@ -3,7 +3,7 @@
 // A badge is a DOM widget, because that is what both renderers of the frontend show (the list `node.badges` is copied
 // by the Vue renderer when the node is made, and has no details on hover in either). It is never saved.
 
-import { addElement, app, removeElement } from "./comfy.js";
+import { addElement, app, hasElement, removeElement } from "./comfy.js";
 import { Badge } from "./badge.js";
 import { findNode, openWorkflow } from "./graph.js";
 import { openReport } from "./report.js";
@@ -63,7 +63,7 @@ export class Badges {
    */
   #badgeOf(node) {
     const existing = this.#shown.get(node);
-    if (existing) return existing;
+    if (existing && hasElement(node, WIDGET)) return existing;
     const badge = new Badge(() => openReport(this.store));
     addElement(node, WIDGET, badge.element, {
       margin: MARGIN,

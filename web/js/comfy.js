@@ -45,6 +45,15 @@ export function addElement(node, name, element, size) {
 /**
  * @param {import("./graph.js").LGraphNode} node
  * @param {string} name
+ * @returns {boolean} whether the node still has it: moving a node into a subgraph takes it away
+ */
+export function hasElement(node, name) {
+  return node.widgets?.some((widget) => widget.name === name) ?? false;
+}
+
+/**
+ * @param {import("./graph.js").LGraphNode} node
+ * @param {string} name
  */
 export function removeElement(node, name) {
   const widgets = /** @type {DomWidget[] | undefined} */ (/** @type {unknown} */ (node.widgets));

@@ -1,6 +1,6 @@
 // The results of Compare Models, shown in the node.
 
-import { addElement, api, removeElement } from "./comfy.js";
+import { addElement, api, hasElement, removeElement } from "./comfy.js";
 import { createChart } from "./chart.js";
 import { findNode, openWorkflow } from "./graph.js";
 import { createSlider } from "./slider.js";
@@ -110,7 +110,7 @@ export class Comparisons {
    * @param {Comparison} comparison
    */
   #show(node, comparison) {
-    const shown = this.#shown.get(node);
+    const shown = hasElement(node, WIDGET) ? this.#shown.get(node) : undefined;
     if (shown?.comparison === comparison) return; // the slider stays where the user has put it
     const element = shown?.element ?? document.createElement("div");
     element.className = "paceline-comparison";

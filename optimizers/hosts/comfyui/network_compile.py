@@ -15,9 +15,9 @@ from ...activity import Activity, Summary
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
 from ...errors import BackendUnavailable
 from ...memory_format import channels_last, without_gaps
-from .compilation.prepare import structure, uses_dynamic_vram
+from .compilation.prepare import is_replaced, structure, uses_dynamic_vram
 from .compilation.surroundings import NodeObserver, artifact_store
-from .compilation.technique import describe_states
+from .compilation.words import describe_states, warnings
 from .network_calls import NetworkCall, NetworkTechnique, StandIn
 
 _REPLACED = "another node has replaced this method of the network itself"
@@ -212,11 +212,8 @@ class CompileNetwork(NetworkTechnique):
         """Return e.g. ``compiled decode: 2 graphs, 1 recompile, 42 s once; 9 calls compiled, 0 eager``."""
         details = list(activity.fallback_lines())
         states = [compiled.function.state for compiled in self._used]
-        for state in states:
-            if state.fallback:
-                details.append(f"compilation was given up: {state.fallback}. {state.remedy}")
-            if state.graph_breaks:
-                details.append(f"{state.graph_breaks} graph breaks: places that torch cannot compile, run as before")
+        for compiled in self._used:
+            details.extend(warnings(compiled.function))
         used = {name: count for name, count in activity.used.items() if name != _GRAPH}
         eager = activity.fallback_count
         if not used:
@@ -243,11 +240,7 @@ def _refusal(call: NetworkCall, method: str) -> str | None:
     if getattr(network, "model_lowvram", False):
         return _NOT_LOADED
     name = _name(method)
-    own = network.__dict__.get(name)
-    # ComfyUI leaves the network's own bound method behind when it takes a patch off.
-    if own is not None and getattr(own, "__func__", None) is not getattr(type(network), name):
-        return _REPLACED
-    return None
+    return _REPLACED if is_replaced(network, name) else None
 
 
 def _cloned(value: Any) -> Any:

@@ -75,6 +75,13 @@ def without_dynamic_vram(patcher: Any, what: str) -> Any:
     return clone
 
 
+def is_replaced(module: Any, method: str) -> bool:
+    """Return whether somebody has put something else in the place of a module's method."""
+    own = module.__dict__.get(method)
+    # ComfyUI leaves the module's own bound method behind when it takes a patch off.
+    return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
+
+
 def foreign_compile(transformer_options: dict[str, Any]) -> bool:
     """Return whether another node's compile wrapper takes part in a model call."""
     from comfy.patcher_extension import WrappersMP

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -11,16 +11,17 @@ from weakref import WeakSet
 import torch
 
 from ....activity import Activity, Summary
-from ....compilation import CUDA_GRAPH, CompiledFunction, CompileState, cudagraph_trees_refusal
+from ....compilation import CUDA_GRAPH, CompiledFunction, cudagraph_trees_refusal
 from ....compilation.settings import CUDAGRAPH_TREE_MODES
 from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ..stack import ModelCall, Technique
 from ..unet import describe_model
 from .network import CompiledNetwork, NetworkSettings, compiled_network, repeated_blocks
 from .network_options import reads_places
-from .prepare import foreign_compile, uses_dynamic_vram
+from .prepare import foreign_compile, is_replaced, uses_dynamic_vram
 from .recording import NO_DEVICE, RecordedNetwork
 from .surroundings import NodeObserver
+from .words import describe_states, warnings
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _REPLACED = "another node has replaced the network's forward pass itself"
@@ -29,7 +30,6 @@ _DYNAMIC = "the model runs with dynamic VRAM, which cannot be compiled"
 
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
 _NETWORK, _GRAPH = "network", "graph"
-_FEW_LEFT = 3
 
 
 class CompileUNet(Technique):
@@ -89,7 +89,7 @@ class CompileUNet(Technique):
             activity.fall_back(reason)
             return
         compiled = compiled_network(call.model, self.settings, self.title)
-        if any(attribute in module.__dict__ for module, attribute, _ in compiled.places):
+        if any(is_replaced(module, attribute) for module, attribute, _ in compiled.places):
             activity.fall_back(_REPLACED)
             return
         fresh = call.model not in self._tried
@@ -101,8 +101,12 @@ class CompileUNet(Technique):
             if fresh:  # the node ran anew, so something is different: worth another attempt
                 function.retry()
         for module, attribute, replacement in compiled.places:
+            own = module.__dict__.get(attribute)
             setattr(module, attribute, partial(_run, replacement, compiled.functions, activity))
-            call.cleanup.callback(delattr, module, attribute)
+            if own is None:
+                call.cleanup.callback(delattr, module, attribute)
+            else:
+                call.cleanup.callback(setattr, module, attribute, own)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once; 40 calls compiled, 0 eager``."""
@@ -110,7 +114,7 @@ class CompileUNet(Technique):
         compiled, eager = activity.used.get(_NETWORK, 0), activity.fallback_count
         functions = [function for used in self._used for function in used.functions]
         for function in functions:
-            details.extend(self._warnings(function))
+            details.extend(warnings(function))
         for recorded in (used.recorded for used in self._used):
             if recorded is not None:
                 details.extend(_recording_lines(recorded))
@@ -123,22 +127,6 @@ class CompileUNet(Technique):
         states = [function.state for function in functions]
         text = f"compiled {self._what}: {describe_states(states)}; {compiled} calls compiled, {eager} eager"
         return Summary("partly" if eager else "active", text, tuple(details))
-
-    def _warnings(self, function: CompiledFunction) -> list[str]:
-        """Return what a user should know about one compiled function."""
-        lines = []
-        state = function.state
-        if state.fallback:
-            lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
-        if state.graph_breaks:
-            lines.append(f"{state.graph_breaks} graph breaks: places that torch cannot compile and runs as before")
-        left = function.variants_left()
-        if left <= _FEW_LEFT:
-            lines.append(
-                f"{max(0, left)} of {self.settings.compilation.recompile_limit} variants are left to compile; then "
-                "a call that needs another one runs uncompiled, and one that fits a compiled one stays fast"
-            )
-        return lines
 
     def _refusal(self, call: ModelCall) -> str | None:
         model = call.model
@@ -180,15 +168,3 @@ def _run(
     if new_graphs:
         activity.used[_GRAPH] = activity.used.get(_GRAPH, 0) + new_graphs
     return result
-
-
-def describe_states(states: Iterable[CompileState]) -> str:
-    """Return e.g. ``2 graphs, 1 recompile, 42 s once``, summed over ``states``."""
-    states = list(states)
-    graphs, recompiles = sum(state.graphs for state in states), sum(state.recompiles for state in states)
-    hits, seconds = sum(state.cache_hits for state in states), sum(state.seconds for state in states)
-    cached = f" ({hits} from the cache)" if hits else ""
-    return (
-        f"{graphs} graph{'s' if graphs != 1 else ''}{cached}, {recompiles} recompile{'s' if recompiles != 1 else ''}, "
-        f"{seconds:.0f} s once"
-    )

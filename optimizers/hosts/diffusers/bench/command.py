@@ -1,4 +1,4 @@
-"""``python -m paceline bench | recipe | grid``: the tables and pictures of the diffusers documentation, measured here."""
+"""``python -m paceline bench | recipe | grid``: the diffusers documentation's tables and pictures, measured here."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _common(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--compile-backend", choices=BACKENDS, default="inductor")
     parser.add_argument("--compile-mode", choices=MODES, default="max-autotune")
     parser.add_argument(
-        "--output", type=Path, default=Path("paceline-results"), help="folder; an interrupted run goes on"
+        "--output", type=Path, default=Path("paceline-results"), help="folder; runs can be resumed"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser

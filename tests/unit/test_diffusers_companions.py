@@ -1,0 +1,108 @@
+"""Beside ours: LCM with its LoRA, the layout of SSD-1B, and reuse of features between steps (DeepCache)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import diffusers
+import pytest
+import torch
+from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from peft import LoraConfig
+from random_pipelines import distance, picture, small
+
+OURS = (FuseQKV(), Attention("sub_quadratic"), TokenMerging(ratio=0.75, method="kv_downsample"))
+EXACT = (FuseQKV(), Attention("sub_quadratic"))
+
+
+@contextmanager
+def deep_cache(unet: Any, every: int) -> Iterator[list[int]]:
+    """Keep what the deep part of a UNet gives, and skip that part in the steps between.
+
+    As DeepCache does (Ma, Fang, Wang: DeepCache, 2023) it replaces the ``forward`` of whole blocks of the UNet.
+    """
+    blocks = [*unet.down_blocks[1:], unet.mid_block, *unet.up_blocks[:-1]]
+    calls = [0, 0]
+    kept: dict[int, Any] = {}
+
+    def cached(number: int, forward: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if number == 0:
+                calls[0] += 1
+            if (calls[0] - 1) % every and number in kept:
+                calls[1] += 1
+                return kept[number]
+            kept[number] = forward(*args, **kwargs)
+            return kept[number]
+
+        return run
+
+    originals = [block.forward for block in blocks if block is not None]
+    for number, block in enumerate(block for block in blocks if block is not None):
+        block.forward = cached(number, block.forward)
+    try:
+        yield calls
+    finally:
+        for block, forward in zip((block for block in blocks if block is not None), originals, strict=True):
+            block.forward = forward
+
+
+@pytest.mark.parametrize("name", ["sd15", "sdxl"])
+@pytest.mark.parametrize("ours_first", [True, False])
+def test_features_reused_between_steps(name: str, ours_first: bool) -> None:
+    plain = small(name)
+    with deep_cache(plain.denoiser, every=3):
+        expected = picture(plain, steps=6)
+    assert distance(expected, picture(small(name), steps=6)) > 1e-4
+    pipeline = small(name)
+    if ours_first:
+        optimize(pipeline.pipe, *EXACT)
+    with deep_cache(pipeline.denoiser, every=3) as calls:
+        if not ours_first:
+            optimize(pipeline.pipe, *EXACT)
+        assert distance(picture(pipeline, steps=6), expected) <= 2e-5
+        assert calls[1] > 0
+        optimize(pipeline.pipe, *OURS)
+        assert distance(picture(pipeline, steps=6), expected) <= 0.2
+        states = {line.title: line.summary.state for line in report(pipeline.pipe).lines if line.component == "unet"}
+        assert set(states.values()) == {"active"}
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline), picture(small(name)))
+
+
+def lcm(name: str) -> Any:
+    """A pipeline with LCM's scheduler and a LoRA as LCM's is: on attention, feed-forward and convolutions."""
+    pipeline = small(name)
+    pipeline.pipe.scheduler = diffusers.LCMScheduler.from_config(pipeline.pipe.scheduler.config)
+    targets = ["to_q", "to_k", "to_v", "to_out.0", "proj_in", "proj_out", "ff.net.0.proj", "ff.net.2", "conv1"]
+    config = LoraConfig(r=4, lora_alpha=8, target_modules=targets)
+    pipeline.denoiser.add_adapter(config, adapter_name="lcm")
+    generator = torch.Generator().manual_seed(5)
+    for path, parameter in pipeline.denoiser.named_parameters():
+        if ".lora_" in path:
+            parameter.data.normal_(generator=generator, std=0.03)
+    return pipeline
+
+
+@pytest.mark.parametrize("name", ["sd15", "sdxl", "ssd1b"])
+def test_lcm(name: str) -> None:
+    options = {"steps": 4, "guidance_scale": 1.0}
+    expected = picture(lcm(name), **options)
+    pipeline = lcm(name)
+    with optimize(pipeline.pipe, *EXACT):
+        assert distance(picture(pipeline, **options), expected) <= 5e-5
+    with optimize(pipeline.pipe, *OURS, QuantizeInt8(include=".", rotation="off")) as now:
+        assert distance(picture(pipeline, **options), expected) <= 0.2
+        assert {line.summary.state for line in now.lines if line.component == "unet"} == {"active"}
+    assert torch.equal(picture(pipeline, **options), expected)
+
+
+def test_a_layout_without_a_middle_and_with_uneven_blocks() -> None:
+    unet = small("ssd1b").denoiser
+    with optimize(unet, TokenMerging(ratio=0.75, method="kv_downsample", max_downsample=8)) as now:
+        assert unet.mid_block is None
+        text = now.lines[0].description
+        blocks = sum(type(part).__name__ == "BasicTransformerBlock" for part in unet.modules())
+        assert f"eligible: {blocks} of {blocks} self-attention blocks" in text

@@ -1,0 +1,62 @@
+"""``pip install .`` and ``pip install -e .`` give the package ``paceline``, and bring no other torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from comfy_host.paths import ROOT
+
+NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "optimizers", "nodes")
+
+CHECK = """
+import importlib.util, pathlib, sys
+import paceline
+from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8
+from paceline import ScheduleOnCPU, TokenMerging, optimize, report, restore
+assert TokenMerging(ratio=0.5).method == "merge"
+assert importlib.util.find_spec("nodes") is None, "the plain name belongs to ComfyUI"
+assert importlib.util.find_spec("optimizers") is None
+assert importlib.util.find_spec("setup") is None
+print(pathlib.Path(paceline.__file__).resolve().parent)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("editable", [False, True])
+def test_pip_install(editable: bool, tmp_path: Path) -> None:
+    source, venv = tmp_path / "checkout", tmp_path / "venv"
+    source.mkdir()
+    for name in NEEDED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, source / name)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    python = venv / "bin" / "python"
+    packages = subprocess.run(
+        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    # torch and diffusers, and what builds, come from here; nothing is downloaded.
+    (Path(packages) / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", *options]
+    subprocess.run([*command, *(["-e"] if editable else []), str(source)], check=True, cwd=tmp_path)
+    ran = subprocess.run([python, "-c", CHECK], cwd=tmp_path, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    place = Path(ran.stdout.strip().splitlines()[-1])
+    assert place == source.resolve() if editable else place == (Path(packages) / "paceline").resolve()
+    if not editable:
+        assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == [
+            "__init__.py", "__main__.py", "optimizers",
+        ]  # fmt: skip
+        assert not list(place.rglob("*comfyui*"))
+    told = subprocess.run([python, "-m", "paceline", "recipe", "--help"], cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == 0 and "--without" in told.stdout, told.stderr

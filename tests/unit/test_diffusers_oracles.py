@@ -1,0 +1,119 @@
+"""Ours against what diffusers, torchao and tomesd do themselves, on the same modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from paceline import Attention, FuseQKV, QuantizeInt8, TokenMerging, optimize, report, restore
+from random_pipelines import distance, picture, small
+
+
+@pytest.mark.parametrize("name", ["sd15", "sdxl", "ssd1b", "sd3", "flux"])
+def test_fused_projections_are_those_of_diffusers(name: str) -> None:
+    theirs, ours = small(name), small(name)
+    theirs.denoiser.fuse_qkv_projections()
+    optimize(ours.pipe, FuseQKV(), components=["unet" if hasattr(ours.pipe, "unet") else "transformer"])
+    assert distance(picture(ours), picture(theirs)) <= 1e-6
+
+
+def test_fused_projections_of_a_vae_are_those_of_diffusers() -> None:
+    theirs, ours = small("sd15"), small("sd15")
+    theirs.pipe.vae.fuse_qkv_projections()
+    optimize(ours.pipe, FuseQKV(), components=["vae"])
+    assert torch.equal(picture(ours), picture(theirs))
+
+
+def test_fusing_holds_no_second_copy_of_the_weights() -> None:
+    pipeline = small("sdxl")
+    before = sum(parameter.nbytes for parameter in pipeline.denoiser.parameters())
+    optimize(pipeline.pipe, FuseQKV())
+    storages = {p.untyped_storage().data_ptr(): p.untyped_storage().nbytes() for p in pipeline.denoiser.parameters()}
+    assert sum(storages.values()) == before
+
+
+def quantized_by_torchao(unet: Any, names: set[str]) -> None:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+
+    config = Int8DynamicActivationInt8WeightConfig(set_inductor_config=False)
+    quantize_(unet, config, filter_fn=lambda module, name: isinstance(module, torch.nn.Linear) and name in names)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "torchao"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_int8_is_that_of_torchao_on_the_same_layers(implementation: str, fused: bool) -> None:
+    settings = QuantizeInt8(include=r"attentions\.", rotation="off", exclude="proj|time", implementation=implementation)
+    ours, theirs = small("sdxl"), small("sdxl")
+    names = {
+        name
+        for name, part in theirs.denoiser.named_modules()
+        if type(part) is torch.nn.Linear and "attentions." in name and "proj" not in name
+    }
+    with optimize(ours.pipe, settings, *([FuseQKV()] if fused else []), components=["unet"]) as now:
+        counts = [line.description for line in now.lines if line.title == "Quantize int8"]
+        assert fused or f"{len(names)} products in int8" in counts[0]
+        result = picture(ours)
+    quantized_by_torchao(theirs.denoiser, names)
+    # Activations are divided in another order: a few land on the neighbouring integer.
+    assert distance(result, picture(theirs)) <= 0.01
+
+
+def test_int8_layers_against_torchao_one_by_one() -> None:
+    ours, theirs = small("sdxl"), small("sdxl")
+    optimize(ours.pipe, QuantizeInt8(include="ff", exclude="attn", rotation="off"))
+    names = {name for name, part in theirs.denoiser.named_modules() if type(part) is torch.nn.Linear and ".ff." in name}
+    assert names
+    quantized_by_torchao(theirs.denoiser, names)
+    for name in sorted(names):
+        mine, other = ours.denoiser.get_submodule(name), theirs.denoiser.get_submodule(name)
+        tokens = torch.randn(2, 40, mine.in_features, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            assert distance(mine(tokens), other(tokens)) <= 2e-3, name
+
+
+@pytest.mark.parametrize("size", [128, 192])
+def test_tomesd_is_the_package_itself(size: int) -> None:
+    import tomesd
+
+    options: dict[str, Any] = {"ratio": 0.5, "max_downsample": 1, "use_rand": False}
+    theirs, ours = small("sd15"), small("sd15")
+    tomesd.apply_patch(theirs.denoiser, **options)
+    optimize(ours.pipe, TokenMerging(implementation="tomesd", **options))
+    assert torch.equal(picture(ours, size), picture(theirs, size))
+    assert "breaks the graph" in str(report(ours.pipe))
+    restore(ours.pipe)
+    assert torch.equal(picture(ours, size), picture(small("sd15"), size))
+
+
+def test_our_merging_draws_what_tomesd_draws() -> None:
+    options: dict[str, Any] = {"ratio": 0.5, "max_downsample": 1, "use_rand": False}
+    ours, theirs = small("sd15"), small("sd15")
+    optimize(ours.pipe, TokenMerging(**options))
+    optimize(theirs.pipe, TokenMerging(implementation="tomesd", **options))
+    assert distance(picture(ours), picture(theirs)) <= 1e-4
+
+
+@pytest.mark.parametrize(("backend", "processor"), [("vanilla", "AttnProcessor"), ("sdpa", "AttnProcessor2_0")])
+def test_attention_is_diffusers_own_where_it_has_it(backend: str, processor: str) -> None:
+    from diffusers.models import attention_processor
+
+    ours, theirs = small("sd15"), small("sd15")
+    optimize(ours.pipe, Attention(backend))
+    for part in (theirs.pipe.unet, theirs.pipe.vae):
+        part.set_attn_processor(getattr(attention_processor, processor)())
+    assert f"diffusers' {processor}" in str(report(ours.pipe))
+    assert torch.equal(picture(ours), picture(theirs))
+
+
+def test_attention_of_the_dispatcher_changes_one_model_only() -> None:
+    from diffusers.models.attention_dispatch import _AttentionBackendRegistry
+
+    pipeline, other = small("flux"), small("flux")
+    active = _AttentionBackendRegistry.get_active_backend()
+    expected = picture(other)
+    optimize(pipeline.pipe, Attention("sdpa_math"))
+    assert "dispatcher (_native_math)" in str(report(pipeline.pipe))
+    assert distance(picture(pipeline), expected) <= 2e-5
+    assert _AttentionBackendRegistry.get_active_backend() == active
+    assert torch.equal(picture(other), expected)
