@@ -7,10 +7,10 @@ The list is made here because pyproject.toml cannot say "all packages below this
 
 from typing import Any
 
-from setuptools import find_packages, setup
+from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py
 
-BELOW = find_packages(".", include=["optimizers", "optimizers.*"], exclude=["*.comfyui", "*.comfyui.*"])
+BELOW = find_namespace_packages(".", include=["optimizers", "optimizers.*"], exclude=["*.comfyui", "*.comfyui.*"])
 
 
 class BuildPy(build_py):

@@ -55,7 +55,7 @@ def sample(patcher: Any, side: int, steps: int, **options: Any) -> torch.Tensor:
     conditioning = options.pop("conditioning", None) or in_process.random_conditioning(patcher, seed=1)
     size = options.pop("size", (side, side))
     latent = torch.zeros(options.pop("batch", 1), 4, *size)
-    negative = in_process.random_conditioning(patcher, seed=2)
+    negative = options.pop("negative", None) or in_process.random_conditioning(patcher, seed=2)
     return in_process.sample(patcher, conditioning, negative, latent, steps=steps, seed=7, **options)
 
 
@@ -189,6 +189,9 @@ def measure_changes(side: int) -> list[dict[str, Any]]:
         compiled = apply(base)
         prompt = partial(in_process.random_conditioning, base)
         control = changes.controlnet(session)["positive"]
+        # On both passes, as ComfyUI's Apply ControlNet does.
+        given = {key: value for key, value in control[0][1].items() if key.startswith("control")}
+        negative = [[text, {**details, **given}] for text, details in in_process.random_conditioning(base, seed=2)]
         weak, strong = (partial(changes.lora_for, strength=strength) for strength in (0.4, 1.0))
         script: list[tuple[str, Callable[[Any], Any], dict[str, Any]]] = [
             ("first image", lambda patcher: patcher, {}),
@@ -199,7 +202,7 @@ def measure_changes(side: int) -> list[dict[str, Any]]:
             ("no LoRA", lambda patcher: patcher, {}),
             ("Apply ToMe", with_tome, {}),
             ("no Apply ToMe", lambda patcher: patcher, {}),
-            ("a ControlNet", lambda patcher: patcher, {"conditioning": control}),
+            ("a ControlNet", lambda patcher: patcher, {"conditioning": control, "negative": negative}),
             ("no ControlNet", lambda patcher: patcher, {}),
             ("portrait", lambda patcher: patcher, {"size": (side + 8, side)}),
             ("landscape", lambda patcher: patcher, {"size": (side, side + 8)}),

@@ -1,11 +1,11 @@
 """Whole images on SDXL and SD1.5: ComfyUI as it is, its own compile node, and our nodes one on top of the other.
 
-    python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15] [--latent 128] [--batch 1] [--steps 30]
-                                [--group ours|recipe] [--rounds 5] [--seconds 480]
+    python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15|tiny] [--latent 128] [--batch 1]
+                                [--steps 30] [--group ours|recipe] [--rounds 5] [--seconds 480]
 
-Weights are random: speed does not depend on them, pictures do. ``ours`` compares with ComfyUI's defaults, ``recipe`` goes
-through the steps of the published recipe for fast SDXL (github.com/huggingface/diffusion-fast), each on top of the one
-before. ``roof`` is the time that the network's multiplications would take at the speed of this device's largest
+Weights are random: speed does not depend on them, pictures do. ``ours`` compares with ComfyUI's defaults, ``recipe``
+goes through the steps of the published recipe for fast SDXL (github.com/huggingface/diffusion-fast), each on top of
+the one before. ``roof`` is the time that the network's multiplications would take at the speed of this device's largest
 matrix product, measured here, in the dtype of the row.
 
 Rounds end when ``--seconds`` are over, and after each the file is written, so a run that is stopped keeps its results.
@@ -30,7 +30,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import random_conditioning, sample  # noqa: E402
+from comfy_host import checkpoints  # noqa: E402
+from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
 Nodes = tuple[tuple[str, dict[str, Any]], ...]
@@ -110,13 +111,19 @@ class Models:
     """The MODELs of a layout by dtype, with the same random weights."""
 
     def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
-        self._make = partial(unet, layout, width, cpu=not on_gpu)
+        self._make = partial(unet, layout, width, cpu=not on_gpu) if layout != "tiny" else _tiny
         self._made: dict[torch.dtype, Any] = {}
 
     def of(self, dtype: torch.dtype) -> Any:
+        """Return the MODEL with weights of ``dtype``."""
         if dtype not in self._made:
             self._made[dtype] = self._make(dtype)
         return self._made[dtype]
+
+
+def _tiny(dtype: torch.dtype) -> Any:
+    bootstrap(cpu=not torch.cuda.is_available())
+    return checkpoints.tiny_sd15(width=32, context=48, dtype=dtype)
 
 
 def with_nodes(model: Any, variant: Variant, compiler: str) -> Any:
@@ -210,7 +217,8 @@ def main() -> None:
     options = _options()
     on_gpu = torch.cuda.is_available()
     started = time.perf_counter()
-    layout, width = {"sdxl": "SDXL", "sd15": "SD1.5"}[options.layout], 64 if options.quick else 320
+    layout = {"sdxl": "SDXL", "sd15": "SD1.5", "tiny": "tiny"}[options.layout]
+    width = 32 if layout == "tiny" else 64 if options.quick else 320
     default = torch.float16 if on_gpu else torch.float32
     models = Models(layout, width, on_gpu)
     device = torch.device("cuda" if on_gpu else "cpu")
@@ -282,7 +290,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="narrow networks: seconds on a processor core")
     add("--json", type=Path, metavar="PATH", help="write the results to this file")
-    add("--layout", choices=("sdxl", "sd15"), default="sdxl")
+    add("--layout", choices=("sdxl", "sd15", "tiny"), default="sdxl")
     add("--latent", type=int, default=128, metavar="SIDE", help="side of the latent: 1/8 of the picture's")
     add("--batch", type=int, default=1, metavar="N")
     add("--steps", type=int, default=30, metavar="N")

@@ -70,7 +70,7 @@ def perturbed_attention(studio, core_node, model):
 def image_prompt(studio, core_node, model):
     """IP-Adapter's way in: replaces cross-attention, with other keys for the positive than for the negative pass."""
     clone = model.clone()
-    image = torch.randn(2, 4, 64, generator=torch.Generator().manual_seed(9))  # [pass, tokens, channels]
+    image = torch.randn(2, 4, 1280, generator=torch.Generator().manual_seed(9))  # [pass, tokens, channels]
 
     def replace(q, k, v, extra_options):
         from comfy.ldm.modules.attention import optimized_attention
@@ -85,6 +85,9 @@ def image_prompt(studio, core_node, model):
     clone.set_model_attn2_replace(replace, "input", 1, 0)
     return clone
 
+
+NEED_LEVELS = ("freeu", "perturbed_attention")
+"""Changes that do nothing to a UNet of one level."""
 
 MODEL_CHANGES = {
     function.__name__: function
@@ -111,9 +114,9 @@ def controlnet(studio) -> dict[str, Any]:
     import comfy.controlnet
     from comfy_host import checkpoints, weights
 
-    config = {key: value for key, value in checkpoints.SD15_CONFIG.items() if key != "out_channels"}
-    config.pop("transformer_depth_output")
-    config |= {"model_channels": 32, "context_dim": 48}
+    known = studio.model.model.model_config.unet_config
+    not_its_own = ("out_channels", "transformer_depth_output")
+    config = {key: known[key] for key in checkpoints.SD15_CONFIG if key in known and key not in not_its_own}
     network = comfy.cldm.cldm.ControlNet(**config, num_heads=4, hint_channels=3, dtype=torch.float32, device="cpu")
     weights.fill(network, seed=3)
     control = comfy.controlnet.ControlNet(network, load_device=torch.device("cpu"))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from paceline.optimizers.hosts.diffusers.bench.pipelines import PIPELINES, Pipeline, random_pipeline
+from paceline.optimizers.hosts.diffusers.bench.pipelines import Pipeline, random_pipeline
 
 WIDTH = 32
 STEPS = 2
 PROMPTS = ("a lighthouse in a storm",)
-
-UNETS = tuple(name for name in PIPELINES if name not in ("flux", "sd3"))
-WITH_VAE = tuple(name for name in PIPELINES if name not in ("if-1", "if-2"))
+_SPECIAL = ("<|startoftext|>", "<|endoftext|>")
 
 
 def small(name: str) -> Pipeline:
@@ -76,3 +76,25 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
         if not same:
             names.append(name)
     return names
+
+
+def save_complete(folder: Path) -> None:
+    """Write a pipeline with text encoder and tokenizer, all of them tiny and random, for ``from_pretrained``."""
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
+
+    letters = [chr(code) for code in range(33, 127)]
+    words = [*_SPECIAL, *letters, *(letter + "</w>" for letter in letters)]
+    (folder / "words").mkdir(parents=True)
+    (folder / "words" / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "words" / "merges.txt").write_text("#version: 0.2\n")
+    tokenizer = CLIPTokenizer(
+        str(folder / "words" / "vocab.json"), str(folder / "words" / "merges.txt"), model_max_length=77
+    )
+    pipe: Any = small("sd15").pipe
+    config = CLIPTextConfig(
+        vocab_size=len(words), hidden_size=pipe.unet.config.cross_attention_dim, intermediate_size=64,
+        num_hidden_layers=1, num_attention_heads=2, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    )  # fmt: skip
+    pipe.register_modules(text_encoder=CLIPTextModel(config), tokenizer=tokenizer)
+    pipe.unet.register_to_config(sample_size=16)  # 128 pixels instead of 512
+    pipe.save_pretrained(folder)

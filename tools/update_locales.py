@@ -8,6 +8,9 @@ of our widgets. A language has the same keys in ``locales/<language>/``, where C
     commands.json    <id, dots as _>: label
     main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js
 
+From these it writes ``web/docs/<NodeId>/<language>.md``, the summary of the help page: the frontend does not fall back
+to the English page where there is none in its language.
+
 Tooltips stay English, which the frontend shows where it finds no translation: they name options and carry measured
 numbers, and a translation that was right last month misleads. The description is the summary of the help page.
 
@@ -30,6 +33,17 @@ from comfy_host.paths import ROOT  # noqa: E402
 
 LOCALES = ROOT / "locales"
 SCRIPTS = ROOT / "web" / "js"
+DOCS = ROOT / "web" / "docs"
+FULL_PAGE = "https://github.com/paceline/ComfyUI-Paceline/blob/main/web/docs/{}/en.md"
+MORE = {
+    "ar": "الصفحة الكاملة بالإنجليزية",
+    "es": "Página completa en inglés",
+    "ja": "詳しい説明(英語)",
+    "th": "หน้าช่วยเหลือฉบับเต็ม (ภาษาอังกฤษ)",
+    "zh": "完整帮助(英文)",
+}
+"""What the link to the English help page says."""
+
 SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*|Paceline|SSIM|PSNR")
 
 Tree = dict[str, Any]
@@ -131,6 +145,15 @@ def untranslated(source: Mapping[str, Any], translated: Mapping[str, Any]) -> li
     ]
 
 
+def help_summary(language: str, node: str, texts_of_node: Tree) -> str:
+    """Return the help page of a node in a language: what it does, and what its inputs are called."""
+    rows = [f"| `{name}` | {put['name']} |" for name, put in texts_of_node["inputs"].items() if put["name"] != name]
+    table = "\n".join(["| | |", "|---|---|", *rows]) if rows else ""
+    more = MORE.get(language, "English")
+    lines = [f"# {texts_of_node['display_name']}", texts_of_node["description"], table]
+    return "\n\n".join(filter(None, [*lines, f"[{more}]({FULL_PAGE.format(node)})"])) + "\n"
+
+
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
     source = english()
@@ -141,6 +164,9 @@ def main(chosen: list[str]) -> None:
         for name, tree in source.items():
             text = json.dumps(merged(tree, present[name]), ensure_ascii=False, indent=2)
             (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+        for node, entry in merged(source["nodeDefs"], present["nodeDefs"]).items():
+            (DOCS / node).mkdir(exist_ok=True)
+            (DOCS / node / f"{language}.md").write_text(help_summary(language, node, entry), encoding="utf-8")
         left = [path for name, tree in source.items() for path in untranslated(tree, present[name])]
         print(f"{language}: {len(left)} texts to translate", *(".".join(path) for path in left), sep="\n  ")
 

@@ -37,7 +37,7 @@ def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
     front = pareto_front(results)
     if measured:
         _draw_points(draw, measured, front, small)
-        _draw_list(draw, front, text, small)
+        _draw_list(draw, front, _changing(results), text, small)
     else:
         draw.text((_AREA[0], 300), "Nothing could be measured.", _INK, text)
     missing = [one.state for one in results if one.speedup is None]
@@ -78,7 +78,7 @@ def _draw_points(draw: Any, measured: Sequence[Result], front: Sequence[Result],
         draw.text(places[id(one)], str(number), _PAPER, font, anchor="mm")
 
 
-def _draw_list(draw: Any, front: Sequence[Result], text: Any, small: Any) -> None:
+def _draw_list(draw: Any, front: Sequence[Result], names: set[str], text: Any, small: Any) -> None:
     x, y = 828, _AREA[1]
     draw.text((x, y - 22), "Best trades", _INK, text)
     for number in range(len(front), 0, -1):  # the fastest first
@@ -87,16 +87,22 @@ def _draw_list(draw: Any, front: Sequence[Result], text: Any, small: Any) -> Non
             draw.text((x, y), f"and {number} more", _PALE, small)
             return
         draw.text((x, y), f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", _ON, small)
-        for line in _lines(one, draw, small):
+        for line in _lines(one, names, draw, small):
             y += 17
             draw.text((x + 22, y), line, _PALE, small)
         y += 26
 
 
-def _lines(one: Result, draw: Any, font: Any) -> list[str]:
-    """Return a cell's settings in at most three lines of the list's width."""
+def _changing(results: Sequence[Result]) -> set[str]:
+    """Return the names of the settings that are not the same everywhere."""
+    names = {name for one in results for name in one.cell}
+    return {name for name in names if len({str(one.cell.get(name)) for one in results}) > 1} or names
+
+
+def _lines(one: Result, names: set[str], draw: Any, font: Any) -> list[str]:
+    """Return a cell's settings of these names in at most three lines of the list's width."""
     lines = [""]
-    for name, value in one.cell.items():
+    for name, value in ((name, value) for name, value in one.cell.items() if name in names):
         part = f"{name.rpartition('.')[2]} {value}"
         joined = f"{lines[-1]}, {part}" if lines[-1] else part
         if draw.textlength(joined, font) <= _LIST_WIDTH:

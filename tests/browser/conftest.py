@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from needs import missing
 
 if TYPE_CHECKING:
     from browser.page import Page
@@ -30,12 +31,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page of the server, past its greetings for new users."""
-    pytest.importorskip("selenium", reason="selenium is not installed: pip install -r tests/requirements.txt")
-    from browser.page import Page, find_browser, start_browser
+    try:
+        from browser.page import Page, find_browser, start_browser
+    except ImportError:
+        missing("selenium is not installed: pip install -r tests/requirements.txt")
 
     found = find_browser()
     if found is None:
-        pytest.skip("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
     settings = {"Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "1.45.0", "Comfy.Locale": "en"}
     request = urllib.request.Request(
         f"{server.base_url}/settings", json.dumps(settings).encode(), {"Content-Type": "application/json"}
@@ -62,7 +65,7 @@ def quiet_console(page: Page) -> Iterator[None]:
 def axe(page: Page) -> Any:
     """Return what axe-core finds wrong in the part of the page that a selector names: serious and critical only."""
     if not AXE.exists():
-        pytest.skip("axe-core is not installed: run `npm ci` in tests/browser")
+        missing("axe-core is not installed: run `npm ci` in tests/browser")
     page.driver.execute_script(AXE.read_text(encoding="utf-8"))
 
     def violations(selector: str) -> list[str]:

@@ -209,6 +209,13 @@ class Page:
         )
         self.settle()
 
+    def dismiss(self) -> None:
+        """Close what the frontend says about missing models and nodes."""
+        self.press(ESCAPE)
+        for button in self.driver.find_elements("css selector", ".p-toast-close-button, [data-testid=close-toast]"):
+            button.click()
+        self.settle()
+
     def fit(self) -> None:
         """Bring the whole graph into the view."""
         self.script("await app.extensionManager.command.execute('Comfy.Canvas.FitView')")

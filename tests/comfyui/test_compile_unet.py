@@ -6,8 +6,10 @@ out the code generation, so results are equal bit for bit.
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
+from functools import partial
 from itertools import permutations
 from types import SimpleNamespace
 
@@ -23,6 +25,20 @@ def fresh():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def small(studio):
+    """The studio with the model that is compiled in the shortest time: one level, two transformer blocks."""
+    made = copy.copy(studio)
+    made.model = checkpoints.smallest_unet()
+    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
+    return made
+
+
+@pytest.fixture(scope="module")
+def small_baseline(small):
+    return small.sample(small.model)
 
 
 @pytest.fixture
@@ -58,8 +74,9 @@ def test_it_gives_the_same_image_and_says_what_it_did(studio, compiled, baseline
 
 
 @pytest.mark.parametrize("name", changes.MODEL_CHANGES)
-def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, baseline, name):
+def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, small, compiled, core_node, name):
     change = changes.MODEL_CHANGES[name]
+    studio = studio if name in changes.NEED_LEVELS else small
     expected = studio.sample(change(studio, core_node, studio.model), steps=4)
     untouched = studio.sample(studio.model, steps=4)
     model = compiled(studio.model)
@@ -74,13 +91,13 @@ def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, c
 
 
 @pytest.mark.parametrize("name", changes.SAMPLING_CHANGES)
-def test_a_change_of_the_sampling_takes_effect_and_leaves_again(studio, compiled, baseline, name):
+def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
     change = changes.SAMPLING_CHANGES[name]
-    expected = studio.sample(studio.model, **change(studio))
-    model = compiled(studio.model)
-    assert torch.equal(studio.sample(model), baseline)
-    assert torch.equal(studio.sample(model, **change(studio)), expected)
-    assert torch.equal(studio.sample(model), baseline)
+    expected = small.sample(small.model, **change(small))
+    model = compiled(small.model)
+    assert torch.equal(small.sample(model), small_baseline)
+    assert torch.equal(small.sample(model, **change(small)), expected)
+    assert torch.equal(small.sample(model), small_baseline)
     assert state(model).eager_count == 0
 
 
@@ -100,44 +117,44 @@ def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
     assert all(torch.equal(image, images[0]) for image in images)
 
 
-def test_prompts_cost_nothing_and_sizes_at_most_one_graph(studio, compiled):
-    model = compiled(studio.model)
-    studio.sample(model, size=(24, 24))
+def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
+    model = compiled(small.model)
+    small.sample(model, size=(24, 24))
     for tokens in (154, 231, 77):
-        studio.sample(model, size=(24, 24), positive=in_process.random_conditioning(studio.model, tokens, seed=tokens))
+        small.sample(model, size=(24, 24), positive=in_process.random_conditioning(small.model, tokens, seed=tokens))
     assert (state(model).graphs, state(model).recompiles) == (1, 0)
     for size in ((32, 32), (32, 24), (24, 32), (16, 16), (40, 24)):  # the first of them: one graph for any size
-        studio.sample(model, size=size)
+        small.sample(model, size=size)
     assert state(model).recompiles == 1
-    studio.sample(model, size=(24, 24), cfg=1.0)
+    small.sample(model, size=(24, 24), cfg=1.0)
     assert state(model).recompiles == 2
-    studio.sample(model, size=(24, 24), batch=3)
-    studio.sample(model, size=(24, 24), batch=2)
+    small.sample(model, size=(24, 24), batch=3)
+    small.sample(model, size=(24, 24), batch=2)
     recompiles = state(model).recompiles
     assert recompiles <= 3
-    studio.sample(model, size=(24, 24))
+    small.sample(model, size=(24, 24))
     assert state(model).recompiles == recompiles
     assert state(model).eager_count == 0
-    assert f"{recompiles} recompiles" in studio.report(model)
+    assert f"{recompiles} recompiles" in small.report(model)
 
 
-def test_turning_something_on_and_off_again_compiles_once(studio, compiled, core_node):
-    model = compiled(studio.model)
-    with_tome = studio.tome(model)
+def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node):
+    model = compiled(small.model)
+    with_tome = small.tome(model)
     for _ in range(3):
-        studio.sample(model)
-        studio.sample(with_tome)
-        studio.sample(changes.lora(studio, core_node, model))
+        small.sample(model)
+        small.sample(with_tome)
+        small.sample(changes.lora(small, core_node, model))
     assert state(model).graphs == 2
 
 
 @pytest.mark.parametrize("name", ["tome_refresh", "tome_everywhere", "tome_window"])
-def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(studio, compiled, core_node, name):
-    model = compiled(changes.MODEL_CHANGES[name](studio, core_node, studio.model))
-    studio.sample(model, steps=8)
-    studio.sample(model, steps=9)
+def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled, core_node, name):
+    model = compiled(changes.MODEL_CHANGES[name](small, core_node, small.model))
+    small.sample(model, steps=8)
+    small.sample(model, steps=9)
     assert state(model).graphs <= 2
-    assert "0 fallbacks" in studio.report(model)
+    assert "0 fallbacks" in small.report(model)
 
 
 def test_counts_of_other_techniques_stay_true(studio, compiled):
@@ -161,36 +178,36 @@ def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled,
     assert "patches need to know at which block they are" in studio.report(studio.tome(model))
 
 
-def test_channels_last_is_rounding_and_leaves_with_the_node(studio, compiled, baseline):
-    model = compiled(studio.model, channels_last=True)
-    assert (studio.sample(model) - baseline).norm() < 1e-3 * baseline.norm()
-    assert torch.equal(studio.sample(studio.model), baseline)
+def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, small_baseline):
+    model = compiled(small.model, channels_last=True)
+    assert (small.sample(model) - small_baseline).norm() < 1e-3 * small_baseline.norm()
+    assert torch.equal(small.sample(small.model), small_baseline)
 
 
-def test_removing_gives_the_baseline(studio, compiled, baseline):
-    model = compiled(studio.model)
-    studio.sample(model)
-    removed = studio.run("PacelineRemoveOptimizations", model=model)
-    assert torch.equal(studio.sample(removed), baseline)
-    assert "_forward" not in studio.model.model.diffusion_model.__dict__
-    assert "No Paceline optimizations" in studio.report(removed)
+def test_removing_gives_the_baseline(small, compiled, small_baseline):
+    model = compiled(small.model)
+    small.sample(model)
+    removed = small.run("PacelineRemoveOptimizations", model=model)
+    assert torch.equal(small.sample(removed), small_baseline)
+    assert "_forward" not in small.model.model.diffusion_model.__dict__
+    assert "No Paceline optimizations" in small.report(removed)
 
 
-def test_a_second_node_replaces_the_first(studio, compiled):
-    model = compiled(compiled(studio.model), dynamic="true")
+def test_a_second_node_replaces_the_first(small, compiled):
+    model = compiled(compiled(small.model), dynamic="true")
     kinds = [technique.kind for technique in model.get_attachment("paceline").techniques]
     assert kinds == ["compile_unet"]
-    assert "dynamic true" in studio.report(model)
+    assert "dynamic true" in small.report(model)
 
 
-def test_the_node_run_again_finds_what_was_compiled(studio, compiled):
-    studio.sample(compiled(studio.model))
-    again = compiled(studio.model)
-    studio.sample(again)
+def test_the_node_run_again_finds_what_was_compiled(small, compiled):
+    small.sample(compiled(small.model))
+    again = compiled(small.model)
+    small.sample(again)
     assert state(again).graphs == 1
 
 
-def test_cores_compile_node_before_ours_is_taken_off_and_after_ours_goes_first(studio, compiled, baseline):
+def test_cores_compile_node_before_ours_is_taken_off_and_after_ours_goes_first(small, compiled, small_baseline):
     from comfy_api.torch_helpers import set_torch_compile_wrapper
 
     def core(model):
@@ -198,26 +215,26 @@ def test_cores_compile_node_before_ours_is_taken_off_and_after_ours_goes_first(s
         set_torch_compile_wrapper(model=clone, backend="eager")
         return clone
 
-    before = compiled(core(studio.model))
-    assert torch.equal(studio.sample(before), baseline)
-    assert "took ComfyUI's TorchCompileModel (or another pack's) off" in studio.report(before)
-    assert "2 calls compiled, 0 eager" in studio.report(before)
-    after = core(compiled(studio.model))
-    assert torch.equal(studio.sample(after), baseline)
-    assert "compiles this model too and comes after this one" in studio.report(after)
+    before = compiled(core(small.model))
+    assert torch.equal(small.sample(before), small_baseline)
+    assert "took ComfyUI's TorchCompileModel (or another pack's) off" in small.report(before)
+    assert "2 calls compiled, 0 eager" in small.report(before)
+    after = core(compiled(small.model))
+    assert torch.equal(small.sample(after), small_baseline)
+    assert "compiles this model too and comes after this one" in small.report(after)
 
 
-def test_a_model_that_is_not_loaded_completely_is_left_alone(studio, compiled, baseline):
+def test_a_model_that_is_not_loaded_completely_is_left_alone(small, compiled, small_baseline):
     """A CPU has no smaller memory beside it: the flag that ComfyUI's loader sets then stands for it."""
     from comfy.patcher_extension import CallbacksMP
 
-    model = compiled(studio.model)
+    model = compiled(small.model)
     model.add_callback(CallbacksMP.ON_PRE_RUN, lambda patcher: setattr(patcher.model, "model_lowvram", True))
     try:
-        assert torch.equal(studio.sample(model), baseline)
+        assert torch.equal(small.sample(model), small_baseline)
     finally:
         model.model.model_lowvram = False
-    assert "the model is not loaded completely" in studio.report(model)
+    assert "the model is not loaded completely" in small.report(model)
 
 
 @torch._dynamo.register_backend(name="paceline_no_compiler")
@@ -225,14 +242,29 @@ def no_compiler(graph, inputs):
     raise RuntimeError("No working C++ compiler found")
 
 
-def test_a_failing_compiler_costs_the_speed_and_not_the_image(studio, compiled, baseline):
-    model = compiled(studio.model, backend="paceline_no_compiler")
-    assert torch.equal(studio.sample(model), baseline)
-    report = studio.report(model)
+def test_a_patched_forward_is_left_alone_and_what_remains_of_the_patch_is_none(small, compiled, small_baseline):
+    """When ComfyUI takes a patch off, the module's own method stays behind as an attribute."""
+    block = small.model.model.diffusion_model.input_blocks[1][1].transformer_blocks[0]
+    patched = small.model.clone()
+    path = "diffusion_model.input_blocks.1.1.transformer_blocks.0.forward"
+    patched.add_object_patch(path, partial(type(block).forward, block))
+    model = compiled(patched, scope="repeated_blocks")
+    assert torch.equal(small.sample(model), small_baseline)
+    assert "another node has replaced the network's forward pass itself" in small.report(model)
+    model = compiled(small.model, scope="repeated_blocks")
+    assert torch.equal(small.sample(model), small_baseline)
+    assert "0 eager" in small.report(model)
+    assert vars(block).pop("forward").__func__ is type(block).forward
+
+
+def test_a_failing_compiler_costs_the_speed_and_not_the_image(small, compiled, small_baseline):
+    model = compiled(small.model, backend="paceline_no_compiler")
+    assert torch.equal(small.sample(model), small_baseline)
+    report = small.report(model)
     assert "all 2 calls ran as without the node" in report
     assert "compilation was given up: there is no C++ compiler" in report
     with pytest.raises(Exception, match="there is no C\\+\\+ compiler.*Install"):
-        studio.sample(compiled(studio.model, backend="paceline_no_compiler", on_error="raise"))
+        small.sample(compiled(small.model, backend="paceline_no_compiler", on_error="raise"))
 
 
 @torch._dynamo.register_backend(name="paceline_cancelled")
@@ -246,14 +278,14 @@ def cancelled(graph, inputs):
     return graph
 
 
-def test_cancel_stops_a_compilation(studio, compiled):
+def test_cancel_stops_a_compilation(small, compiled):
     import comfy.model_management
 
     with pytest.raises(comfy.model_management.InterruptProcessingException):
-        studio.sample(compiled(studio.model, backend="paceline_cancelled"))
+        small.sample(compiled(small.model, backend="paceline_cancelled"))
     assert not comfy.model_management.processing_interrupted()
-    model = compiled(studio.model)
-    studio.sample(model)
+    model = compiled(small.model)
+    small.sample(model)
     assert state(model).compiled_calls == 2
 
 
@@ -263,7 +295,7 @@ def slow(graph, inputs):
     return graph
 
 
-def test_progress_goes_to_the_node(studio, compiled, monkeypatch):
+def test_progress_goes_to_the_node(small, compiled, monkeypatch):
     sent = []
 
     class Server:
@@ -273,17 +305,17 @@ def test_progress_goes_to_the_node(studio, compiled, monkeypatch):
             sent.append((event, payload))
 
     monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=Server())))
-    model = compiled(studio.model, backend="paceline_slow")
+    model = compiled(small.model, backend="paceline_slow")
     model.get_attachment("paceline").find("compile_unet").node_id = "7"
-    studio.sample(model)
+    small.sample(model)
     events = [payload for event, payload in sent if event == "paceline.compile"]
     assert events[0]["node"] == "7"
     assert events[0]["graph"] == 1
     assert any(event["text"].startswith("compiling 00:0") for event in events)
 
 
-def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(studio, compiled, monkeypatch):
-    clone = studio.model.clone()
+def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(small, compiled, monkeypatch):
+    clone = small.model.clone()
     monkeypatch.setattr(type(clone), "is_dynamic", lambda self: True)
 
     def refuse(disable_dynamic=False, **options):
@@ -294,35 +326,35 @@ def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(studio, compiled, 
         compiled(clone)
 
 
-def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(studio, compiled, baseline):
+def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled, small_baseline):
     """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
     loaded = []
-    dynamic = studio.model.clone()
+    dynamic = small.model.clone()
     dynamic.is_dynamic = lambda: True
 
     def clone(disable_dynamic=False, model_override=None):
         if model_override is None:
-            loaded.append(checkpoints.tiny_sd15(width=32, context=48))
+            loaded.append(checkpoints.smallest_unet())
         return loaded[-1].clone(model_override=model_override)
 
     dynamic.clone = clone
     first, second = compiled(dynamic), compiled(dynamic)
     assert len(loaded) == 1
     assert first.model is second.model is not dynamic.model
-    assert torch.equal(studio.sample(first), baseline)
-    assert "a second copy of its weights, without dynamic VRAM" in studio.report(first)
+    assert torch.equal(small.sample(first), small_baseline)
+    assert "a second copy of its weights, without dynamic VRAM" in small.report(first)
 
 
-def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(studio, compiled, baseline):
+def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(small, compiled, small_baseline):
     """As ComfyUI's MultiGPU nodes make it."""
-    base = studio.model.clone()
-    base.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48), ())
+    base = small.model.clone()
+    base.cached_patcher_init = (lambda: checkpoints.smallest_unet(), ())
     model = compiled(base)
     other = model.deepclone_multigpu(torch.device("cpu"))
     assert other.model is not model.model
     for patcher in (model, other):
-        assert torch.equal(studio.sample(patcher), baseline)
-        assert "2 calls compiled, 0 eager" in studio.report(patcher)
+        assert torch.equal(small.sample(patcher), small_baseline)
+        assert "2 calls compiled, 0 eager" in small.report(patcher)
     technique = other.get_attachment("paceline").find("compile_unet")
     assert sorted(used.functions[0].state.compiled_calls for used in technique._used) == [2, 2]
 
@@ -344,15 +376,15 @@ def test_diffusion_transformers_are_compiled_too(compiled, name):
     assert state(made).eager_count == 0
 
 
-def test_the_models_memory_is_given_back(compiled, studio):
+def test_the_models_memory_is_given_back(compiled, small):
     """torch keeps what it has compiled; that must not keep the network."""
     import gc
     import weakref
 
-    model = checkpoints.tiny_sd15(width=32, context=48)
+    model = checkpoints.smallest_unet()
     alive = weakref.ref(model.model.diffusion_model)
     made = compiled(model)
-    studio.sample(made)
+    small.sample(made)
     del model, made
     import comfy.model_management
 

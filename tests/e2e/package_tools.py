@@ -55,12 +55,14 @@ def run(program: Path, *arguments: str | Path, folder: Path, **variables: str) -
 
 def git(folder: Path, *arguments: str | Path) -> str:
     """Run git in a folder, as nobody in particular."""
-    who = [f"-c{key}" for key in ("user.name=test", "user.email=test@example.org", "init.defaultBranch=main")]
+    settings = ("user.name=test", "user.email=test@example.org", "init.defaultBranch=main", "commit.gpgsign=false")
+    who = [part for setting in settings for part in ("-c", setting)]
     return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 def copy_of_the_pack(folder: Path) -> Path:
     """Copy the working tree into ``folder``, as a git repository with one commit."""
+    folder.mkdir(exist_ok=True)
     listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
     for name in filter(None, listed):
         if (ROOT / name).is_file():  # not deleted since

@@ -27,6 +27,13 @@ def only(prompt: dict, class_type: str) -> str:
     return key
 
 
+def node(info: dict, class_type: str, **inputs) -> dict:
+    """One of our nodes with its defaults, but for ``inputs``."""
+    required = info[class_type]["input"]["required"].items()
+    defaults = {name: options[0]["default"] for name, (_, *options) in required if options and "default" in options[0]}
+    return {"class_type": class_type, "inputs": {**defaults, **inputs}}
+
+
 @pytest.fixture(scope="module")
 def plain(client, sd15_checkpoint) -> dict:
     """The shipped baseline workflow, small."""
@@ -39,7 +46,7 @@ def plain(client, sd15_checkpoint) -> dict:
 
 
 @pytest.fixture(scope="module")
-def uncompiled(plain, lora_file) -> dict:
+def uncompiled(client, plain, lora_file) -> dict:
     """The same with a LoRA and Apply ToMe."""
     prompt = copy.deepcopy(plain)
     sampler = prompt[only(prompt, "KSampler")]["inputs"]
@@ -47,23 +54,20 @@ def uncompiled(plain, lora_file) -> dict:
         "class_type": "LoraLoaderModelOnly",
         "inputs": {"model": sampler["model"], "lora_name": lora_file.name, "strength_model": 0.8},
     }
-    tome = {"method": "merge", "ratio": 0.5, "max_downsample": "auto", "preset": "custom"}
-    prompt[TOME] = {"class_type": "PacelineApplyToMe", "inputs": {"model": [LORA, 0], **tome}}
+    tome = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
+    prompt[TOME] = node(client.object_info(), "PacelineApplyToMe", model=[LORA, 0], **tome)
     sampler["model"] = [TOME, 0]
     return prompt
 
 
 @pytest.fixture(scope="module")
-def compiled(uncompiled) -> dict:
+def compiled(client, uncompiled) -> dict:
     """The same with Compile UNet and Compile VAE."""
     prompt = copy.deepcopy(uncompiled)
     decode = prompt[only(prompt, "VAEDecode")]["inputs"]
-    settings = {"backend": "inductor", "mode": "default"}
-    prompt[UNET] = {"class_type": "PacelineCompileUNet", "inputs": {"model": [TOME, 0], **settings}}
-    prompt[VAE] = {
-        "class_type": "PacelineCompileVAE",
-        "inputs": {"vae": decode["vae"], "compile_decoder": True, "compile_encoder": False, **settings},
-    }
+    info = client.object_info()
+    prompt[UNET] = node(info, "PacelineCompileUNet", model=[TOME, 0], backend="inductor")
+    prompt[VAE] = node(info, "PacelineCompileVAE", vae=decode["vae"], backend="inductor", compile_encoder=False)
     prompt[only(prompt, "KSampler")]["inputs"]["model"] = [UNET, 0]
     decode["vae"] = [VAE, 0]
     return prompt

@@ -15,7 +15,9 @@ pytestmark = pytest.mark.slow
 LARGEST = 3_000_000
 NOT_SHIPPED = ("tests/", "tools/", "benchmarks/", "demo/", "docs/", ".github/", ".ci/", ".git/")
 # What the registry's scanners look for, also where it is harmless.
-FLAGGED = re.compile(r"\b(eval|exec)\(|\bsubprocess\b|\bos\.system\b|\bimport pickle|\bpickle\.loads?\b|base64\.b64decode")
+FLAGGED = re.compile(
+    r"\b(eval|exec)\(|\bsubprocess\b|\bos\.system\b|\bimport pickle|\bpickle\.loads?\b|base64\.b64decode"
+)
 
 
 @pytest.fixture(scope="module")

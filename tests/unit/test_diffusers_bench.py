@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from paceline.optimizers.errors import InvalidSetting
 from paceline.optimizers.hosts.diffusers.bench.command import main
-from paceline.optimizers.hosts.diffusers.bench.pipelines import PIPELINES, random_pipeline, trained_pipeline
+from paceline.optimizers.hosts.diffusers.bench.pipelines import PIPELINES
 from paceline.optimizers.hosts.diffusers.bench.variants import RECIPE, recipe
 from PIL import Image
+from random_pipelines import save_complete
 
 SMALL = ("--width", "32", "--steps", "2", "--rounds", "1", "--device", "cpu", "--quiet")
 
@@ -163,12 +164,13 @@ def test_bad_words(words: list[str], message: str, tmp_path: Path, capsys: pytes
     assert not list(tmp_path.iterdir())
 
 
-def test_trained_weights_come_from_a_folder(tmp_path: Path) -> None:
-    small = random_pipeline("sd15", 32)
-    small.pipe.save_pretrained(tmp_path)
-    again = trained_pipeline("sd15", str(tmp_path))
-    assert not again.random_weights
-    assert (again.call(["a"], 64, 2, output_type="pt") == small.call(["a"], 64, 2, output_type="pt")).all()
+def test_trained_weights_come_from_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_complete(tmp_path / "model")
+    words = ("--pipeline", "sd15", "--size", "64", "--variants", "plain", "--weights", str(tmp_path / "model"))
+    results = run("bench", tmp_path / "out", *words)
+    assert not results["random_weights"]
+    assert f"weights of {tmp_path / 'model'}" in (tmp_path / "out" / "results.md").read_text()
+    assert "random" not in capsys.readouterr().out
 
 
 def test_the_real_architectures_have_their_real_size() -> None:

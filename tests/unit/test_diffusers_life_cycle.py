@@ -209,3 +209,13 @@ def test_accelerate_offloads_below_ours() -> None:
     assert torch.equal(picture(pipeline), expected)
     remove_hook_from_module(pipeline.pipe.unet)
     assert torch.equal(picture(pipeline), expected)
+
+
+def test_weights_that_are_away_are_not_quantised() -> None:
+    from accelerate import cpu_offload
+
+    pipeline = small("sd15")
+    cpu_offload(pipeline.pipe.unet, torch.device("cpu"))
+    with pytest.raises(UnsupportedModel, match="not on a device between its calls"):
+        optimize(pipeline.pipe, INT8)
+    assert not report(pipeline.pipe).lines

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 from comfy_host.paths import ROOT
-from random_pipelines import small
-
-_SPECIAL = ("<|startoftext|>", "<|endoftext|>")
+from random_pipelines import save_complete
 
 
 def section(title: str) -> str:
@@ -23,35 +21,14 @@ def section(title: str) -> str:
     return found.group(1)
 
 
-def save_pipeline(folder: Path) -> None:
-    """A pipeline with text encoder and tokenizer, all of them tiny and random."""
-    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTokenizer
-
-    letters = [chr(code) for code in range(33, 127)]
-    words = [*_SPECIAL, *letters, *(letter + "</w>" for letter in letters)]
-    (folder / "words").mkdir(parents=True)
-    (folder / "words" / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
-    (folder / "words" / "merges.txt").write_text("#version: 0.2\n")
-    tokenizer = CLIPTokenizer(
-        str(folder / "words" / "vocab.json"), str(folder / "words" / "merges.txt"), model_max_length=77
-    )
-    pipe: Any = small("sd15").pipe
-    config = CLIPTextConfig(
-        vocab_size=len(words), hidden_size=pipe.unet.config.cross_attention_dim, intermediate_size=64,
-        num_hidden_layers=1, num_attention_heads=2, bos_token_id=0, eos_token_id=1, pad_token_id=1,
-    )  # fmt: skip
-    pipe.register_modules(text_encoder=CLIPTextModel(config), tokenizer=tokenizer)
-    pipe.unet.register_to_config(sample_size=16)  # 128 pixels instead of 512
-    pipe.save_pretrained(folder)
-
-
 def test_the_quick_start_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", section("From Python"), flags=re.MULTILINE | re.DOTALL)
     (name,) = re.findall(r'from_pretrained\("([^"]+)"', code)
-    save_pipeline(tmp_path / name)
+    save_complete(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(compile(code, "README.md", "exec"), names)
+    script = tmp_path / "readme.py"
+    script.write_text(code, encoding="utf-8")
+    names = runpy.run_path(str(script))
     printed = capsys.readouterr().out
     for title in ("Apply ToMe", "Set Attention Processor", "Fuse QKV"):
         assert re.search(rf"unet: {title}: .*\n    active: ", printed), printed

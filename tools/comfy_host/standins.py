@@ -8,7 +8,7 @@ ComfyUI needs just the pure Python part of torchvision, and torchaudio only in i
 
 - torchvision: if its compiled part cannot load, the operators it wants to see are declared (not implemented).
   Everything written in Python works; calling such an operator raises torch's own "not implemented" error.
-- torchaudio: if it is absent or its compiled part cannot load, a stand-in module is imported in its place. Any
+- torchaudio and av: if absent or its compiled part cannot load, a stand-in module is imported in its place. Any
   name can be taken from it; using one raises an ImportError that says why.
 
 Where the real packages work, neither is touched. The set-up copies this file into the virtual environment, so it
@@ -28,6 +28,8 @@ _TORCHVISION_OPERATORS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 )
+# torchaudio, and PyAV, which ComfyUI imports for reading and writing videos.
+_REPLACED = ("torchaudio", "av")
 _kept: list[Any] = []  # torch.library.Library objects: their declarations vanish with them
 
 
@@ -110,7 +112,7 @@ class _StandInLoader(importlib.abc.Loader):
 
 
 class StandInFinder(importlib.abc.MetaPathFinder):
-    """Waits for ``torchvision`` and ``torchaudio``; see the module's description."""
+    """Waits for ``torchvision``, ``torchaudio`` and ``av``; see the module's description."""
 
     def __init__(self) -> None:
         self._checked: dict[str, bool] = {}
@@ -124,12 +126,13 @@ class StandInFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Answer for torchaudio if the real one cannot load; prepare torchvision; else stay out of the way."""
+        """Answer for torchaudio and av if the real one cannot load; prepare torchvision; else stay out of the way."""
         if fullname == "torchvision":
             if not self._works("torchvision") and importlib.machinery.PathFinder.find_spec("torchvision"):
                 _declare_torchvision_operators()
             return None
-        if fullname.split(".")[0] == "torchaudio" and not self._works("torchaudio"):
+        package = fullname.split(".")[0]
+        if package in _REPLACED and not self._works(package):
             return importlib.machinery.ModuleSpec(fullname, _StandInLoader(), is_package=True)
         return None
 

@@ -182,9 +182,9 @@ def inpaint(graph: Graph) -> None:
 def controlnet(graph: Graph) -> None:
     """A ControlNet, compiled for itself."""
     graph.note(
-        "## ControlNet\n\nThe ControlNet is a second network that runs at every step. **Compile ControlNet** compiles it, "
-        "**Compile UNet** the model; each can be bypassed alone. **Apply ToMe** leaves the ControlNet's own attention "
-        "as it is.\n\nModels: any SD 1.5 checkpoint, and `control_v11p_sd15_canny_fp16.safetensors` in "
+        "## ControlNet\n\nThe ControlNet is a second network that runs at every step. **Compile ControlNet** compiles "
+        "it, **Compile UNet** the model; each can be bypassed alone. **Apply ToMe** leaves the ControlNet's own "
+        "attention as it is.\n\nModels: any SD 1.5 checkpoint, and `control_v11p_sd15_canny_fp16.safetensors` in "
         "`models/controlnet`."
     )
     graph.column()
@@ -217,9 +217,10 @@ def controlnet(graph: Graph) -> None:
 def lora_int8_compile(graph: Graph) -> None:
     """A LoRA on int8 weights, compiled."""
     graph.note(
-        "## LoRA, int8 and compile\n\nThe LoRA may stand before or behind **Quantize int8**; its strength can be changed "
-        "without compiling anew. **Compile UNet** turns the int8 layers into one kernel each: int8 without compiling "
-        "gains much less.\n\nModels: `sd_xl_base_1.0.safetensors` and any SDXL LoRA."
+        "## LoRA, int8 and compile\n\nThe LoRA may stand before or behind **Quantize int8**; its strength can be "
+        "changed without compiling anew. On GPUs int8 is reported to gain most with **Compile UNet**: bypass "
+        "one or the other to see what each is worth on yours.\n\nModels: `sd_xl_base_1.0.safetensors` and an SDXL "
+        "LoRA."
     )
     graph.column()
     loader = _checkpoint(graph, "sd_xl_base_1.0.safetensors")
@@ -247,8 +248,8 @@ def lora_int8_compile(graph: Graph) -> None:
 def flux_kv_downsample(graph: Graph) -> None:
     """A transformer model with fewer keys and values."""
     graph.note(
-        "## Flux with fewer keys and values\n\n**Apply ToMe** with the method `kv_downsample` keeps every image token, and "
-        "lets each look at a thinned-out image and at the whole text. It gains most for large pictures.\n\nModels: "
+        "## Flux with fewer keys and values\n\n**Apply ToMe** with the method `kv_downsample` keeps every image token, "
+        "and lets each look at a thinned-out image and at the whole text. It gains most for large pictures.\n\nModels: "
         "`flux1-dev.safetensors` in `models/diffusion_models`, `clip_l.safetensors` and `t5xxl_fp16.safetensors` in "
         "`models/text_encoders`, `ae.safetensors` in `models/vae`."
     )

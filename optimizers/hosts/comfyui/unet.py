@@ -77,7 +77,8 @@ def layers(network: Any) -> Iterator[tuple[str, int, Any, int]]:
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
 
     scale = 1
-    parts = (("input", network.input_blocks), ("middle", [network.middle_block]), ("output", network.output_blocks))
+    middle = [] if network.middle_block is None else [network.middle_block]  # KOALA-700M has none
+    parts = (("input", network.input_blocks), ("middle", middle), ("output", network.output_blocks))
     for part, sequences in parts:
         for number, sequence in enumerate(sequences):
             for layer in sequence:

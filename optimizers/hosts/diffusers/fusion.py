@@ -35,13 +35,13 @@ class Projections(FusedProjections):
     def compute_with(self, product: Callable[[torch.Tensor, int, int], torch.Tensor]) -> None:
         """Let ``product(tokens, first, last)`` compute layers ``first`` to ``last - 1`` from now on."""
         count = len(self.layers)
-        self._alone = tuple(_run(product, first, first + 1) for first in range(count))
+        self._alone = tuple(functools.partial(_call, product, first, first + 1) for first in range(count))
         for first, twin in enumerate(self._together):
-            twin.__dict__["forward"] = _run(product, first, count)
+            twin.__dict__["forward"] = functools.partial(_call, product, first, count)
 
 
-def _run(product: Callable[[torch.Tensor, int, int], torch.Tensor], first: int, last: int) -> Callable[..., Any]:
-    return lambda tokens: product(tokens, first, last)
+def _call(product: Callable[[torch.Tensor, int, int], torch.Tensor], first: int, last: int, x: torch.Tensor) -> Any:
+    return product(x, first, last)
 
 
 @dataclass
@@ -188,13 +188,13 @@ def _refusal(layers: tuple[torch.nn.Module, ...]) -> str | None:
             return f"its projections are {type(layer).__name__}, not plain linear layers"
         if type(layer.weight) not in (torch.nn.Parameter, torch.Tensor):
             return f"its weights are {type(layer.weight).__name__}"
-    if len({layer.bias is None for layer in layers}) > 1:  # type: ignore[union-attr]
+    if len({layer.bias is None for layer in layers}) > 1:
         return "only some of its projections have a bias"
     return _weights_refusal(layers)
 
 
 def _weights_refusal(layers: tuple[torch.nn.Module, ...]) -> str | None:
-    if any(layer.weight.device.type == "meta" for layer in layers):  # type: ignore[union-attr]
+    if any(layer.weight.device.type == "meta" for layer in layers):
         return _OFFLOADED
     return refuse_rows([layer._parameters["weight"] for layer in layers])  # type: ignore[misc]
 

@@ -45,6 +45,11 @@ class Place:
         """Its work."""
         return self.layer.shape()
 
+    @property
+    def is_away(self) -> bool:
+        """Whether its weights are somewhere else at the moment."""
+        return any(layer.weight.device.type == "meta" for layer in self.layers)
+
     def weight(self) -> Tensor:
         """Return all rows of weights, ``[out, in]``."""
         return torch.cat([layer.weight.detach() for layer in self.layers])

@@ -80,6 +80,12 @@ class Int8Layers(Technique):
         """Choose, quantise, and shadow the forward of the layers chosen."""
         part = host.component.part
         places = list(places_of(host))
+        if any(place.is_away for place in places):
+            raise UnsupportedModel(
+                f"Quantize int8: the weights of this {host.component.class_name} are not on a device between its calls "
+                "(sequential offloading).",
+                "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
+            )
         dtype = next(part.parameters()).dtype
         self._choose(host.component, places, dtype)
         chosen = self.decisions.quantized

@@ -97,7 +97,7 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
                     module.comfy_cast_weights = True
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Hand the network its input in the order of its weights: what follows keeps it."""
+        """Hand the network its input in the order of its weights: layers keep it, but for the end of transformers."""
         ModelPrecision.install(self, call, activity)
         if not self.settings.channels_last:
             return

