@@ -93,6 +93,18 @@ def fetch(cache: Path) -> Path:
     return root
 
 
+def placeholders(cache: Path) -> Path:
+    """Write pictures of the right form but no meaning, in place of the package: for rehearsals without a network."""
+    root = cache / f"{PACKAGE}-{VERSION}"
+    folder = root / "img" / "google" / "64"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(CONCEPTS):
+        Image.new("RGBA", (64, 64), (5 * number, 255 - 5 * number, 128, 255)).save(folder / f"{name}.png")
+    table = [{"short_name": name, "image": f"{name}.png"} for name in CONCEPTS]
+    (root / "emoji_pretty.json").write_text(json.dumps(table), encoding="utf-8")
+    return root
+
+
 def to_latent(picture: Image.Image, size: int) -> torch.Tensor:
     """RGBA picture -> premultiplied tensor [4, size, size] in [-1, 1].
 

@@ -61,6 +61,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=cache_dir() / "emoji", help="data, checkpoint, grids")
     parser.add_argument("--init", type=Path, help="start from the weights in this file instead of random ones")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
+    parser.add_argument("--placeholders", action="store_true", help="learn meaningless pictures, to rehearse")
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     return parser.parse_args()
 
@@ -202,7 +203,7 @@ def main() -> None:
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     world = args.processes if args.device == "cpu" else 1
-    emoji_data.fetch(args.work)  # once, before several processes want it
+    (emoji_data.placeholders if args.placeholders else emoji_data.fetch)(args.work)  # once, for all processes
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         if world == 1:
