@@ -7,11 +7,12 @@ VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
+NOT_BENCHMARKS := common own_cost pack_for_gpu render_results unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench train-emoji clean
+.PHONY: help setup demo test lint bench results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,9 +31,12 @@ lint: setup ## check the style and the types
 	@$(VENV_PYTHON) -m mypy optimizers
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
-	@set -e; for file in $(filter-out benchmarks/common.py,$(wildcard benchmarks/*.py)); do \
+	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \
 		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
 	done
+
+results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/results
+	@$(VENV_PYTHON) benchmarks/render_results.py
 
 train-emoji: setup ## train the demo's small model anew
 	@$(VENV_PYTHON) tools/train_emoji.py

@@ -13,7 +13,7 @@ def _package() -> str:
     """Return the name of this package, and load it under one where Python was given the folder."""
     if __package__:
         return __package__
-    folder = Path(sys.path[0])
+    folder = Path(sys.path[0]).absolute()  # not resolved: the link in custom_nodes tells where ComfyUI is
     sys.path.pop(0)  # else the folder `nodes` would hide ComfyUI's module of that name
     name = "paceline"
     spec = importlib.util.spec_from_file_location(
@@ -31,6 +31,12 @@ def main() -> int:
     package, arguments = _package(), sys.argv[1:]
     folder = Path(sys.modules[package].__path__[0])
     if arguments[:1] == ["sweep"]:
+        if not (folder / "nodes").is_dir():
+            print(
+                "sweep tries out ComfyUI nodes: run it as `python custom_nodes/ComfyUI-Paceline sweep`.",
+                file=sys.stderr,
+            )
+            return 2
         command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.sweeping.command")
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
     return importlib.import_module(f"{package}.optimizers.hosts.diffusers.bench.command").main()

@@ -71,7 +71,9 @@ def server(sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path) 
     from comfy_host.server import ComfyServer
 
     demo_nodes = ROOT / "demo" / "emoji_nodes"
+    frontend = os.environ.get("PACELINE_FRONTEND")  # a folder: another version than the installed one
     with ComfyServer(
+        arguments=["--front-end-root", frontend] if frontend else [],
         custom_nodes=[demo_nodes] if demo_nodes.is_dir() else [],
         models={
             "checkpoints": [sd15_checkpoint],

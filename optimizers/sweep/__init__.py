@@ -3,7 +3,8 @@
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
 from .space import ABSENT, Cell, Range, Space, parse_space, picture_of, steps_of
-from .study import MODES, Outcome, Sweep, SweepSettings, sqlite_storage, without_password
+from .storage import sqlite_storage, without_password
+from .study import MODES, Outcome, Sweep, SweepSettings
 
 __all__ = [
     "ABSENT",

@@ -7,21 +7,17 @@ its storage hands a cell to one process at a time, and takes back the cells of p
 from __future__ import annotations
 
 import json
-import logging
 import os
-import platform
-import re
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from ..errors import BackendUnavailable, InvalidSetting, require_choice, require_integer
+from ..errors import InvalidSetting, require_choice, require_integer
 from .results import FINISHED, Result
 from .space import Cell, Range, Space, cell_key, without_absent
+from .storage import import_optuna, is_alive, open_storage, quiet, this_machine
 
 _RESULT, _JOB, _KEY, _READY = "paceline_result", "paceline_job", "paceline_cell", "paceline_ready"
 _OWNER = "paceline_owner"
@@ -61,12 +57,6 @@ class SweepSettings:
             raise InvalidSetting("The study has no name.", "Give it one; the same name resumes it.")
 
 
-def sqlite_storage(path: Path) -> str:
-    """Return the URL of a database file; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return f"sqlite:///{path}"
-
-
 class _Stopped(Exception):
     """Carries what is no ``Exception`` through Optuna, which then gives the cell back."""
 
@@ -89,10 +79,10 @@ class Sweep:
     """
 
     def __init__(self, space: Space, settings: SweepSettings, job: dict[str, Any]) -> None:
-        self._optuna = _import_optuna()
+        self._optuna = import_optuna()
         self._space, self._settings = space, settings
         self._cells = space.cells() if settings.mode == "grid" else []
-        with _quiet(self._optuna):
+        with quiet(self._optuna):
             self._study = self._open(_identity(space, settings, job))
 
     @property
@@ -127,7 +117,7 @@ class Sweep:
             idle: called about once a second while only others have cells to measure; may raise to stop.
         """
         objective = self._objective(measure, done)
-        with _quiet(self._optuna):
+        with quiet(self._optuna):
             while not self._is_done(idle):
                 try:
                     self._study.optimize(objective, n_trials=1)
@@ -137,7 +127,7 @@ class Sweep:
 
     def _open(self, identity: dict[str, str]) -> Any:
         settings, optuna = self._settings, self._optuna
-        storage = _open_storage(optuna, settings)
+        storage = open_storage(optuna, settings.storage, settings.heartbeat)
         directions = ["maximize", "minimize"]
         sampler = optuna.samplers.TPESampler(seed=settings.seed, multivariate=True, group=True)
         try:
@@ -167,7 +157,7 @@ class Sweep:
         state = self._optuna.trial.TrialState
         for trial in study.get_trials(deepcopy=False, states=(state.RUNNING,)):
             where, _, process = str(trial.user_attrs.get(_OWNER, "")).rpartition(" ")
-            if where == _this_machine() and not _is_alive(int(process)):
+            if where == this_machine() and not is_alive(int(process)):
                 with suppress(ValueError):  # somebody else was quicker
                     study.tell(trial.number, state=state.FAIL)
 
@@ -206,7 +196,7 @@ class Sweep:
 
     def _objective(self, measure: Outcome, done: Callable[[Result], None]) -> Callable[[Any], tuple[float, float]]:
         def objective(trial: Any) -> tuple[float, float]:
-            trial.set_user_attr(_OWNER, f"{_this_machine()} {os.getpid()}")
+            trial.set_user_attr(_OWNER, f"{this_machine()} {os.getpid()}")
             queued = trial.user_attrs.get(_KEY)
             # Another process may have taken the last cell of the queue between our look and our turn, or two of them
             # have queued the same cell.
@@ -257,77 +247,7 @@ def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dic
     return identity
 
 
-@contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    """Keep Optuna from writing a line for each cell and a traceback for each stop, and that heartbeats are young."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
-
-
-def _open_storage(optuna: Any, settings: SweepSettings) -> Any:
-    from sqlalchemy.exc import SQLAlchemyError  # comes with Optuna
-
-    for attempt in range(5):
-        try:
-            return optuna.storages.RDBStorage(
-                settings.storage,
-                heartbeat_interval=settings.heartbeat,
-                grace_period=3 * settings.heartbeat,
-                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
-            )
-        except (ImportError, ValueError, SQLAlchemyError) as error:
-            # Two processes that meet an empty database both make its tables; the second one fails, once.
-            if "already exists" not in str(error) or attempt == 4:
-                raise BackendUnavailable(
-                    f"The storage {without_password(settings.storage)} cannot be used ({str(error).splitlines()[0]}).",
-                    "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
-                    "`pip install psycopg[binary]`.",
-                ) from error
-            time.sleep(0.3)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _this_machine() -> str:
-    """Return a name that two processes share exactly if they see each other's process numbers."""
-    try:
-        space = os.readlink("/proc/self/ns/pid")  # containers can have one host name and numbers of their own
-    except OSError:
-        space = ""
-    return f"{platform.node()} {space}"
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, SystemError):  # somebody else's process; or Windows, which has no such signal
-        return True
-    return True
-
-
-def without_password(url: str) -> str:
-    """Return a database URL as it may be shown."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
-
-
 def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def _import_optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise BackendUnavailable(
-            f"A sweep keeps its results with Optuna, which is not installed ({error}).", "Run `pip install optuna`."
-        ) from error
-    return optuna

@@ -218,7 +218,8 @@ class Page:
 
     def fit(self) -> None:
         """Bring the whole graph into the view."""
-        self.script("await app.extensionManager.command.execute('Comfy.Canvas.FitView')")
+        # What is selected would be all that is fitted.
+        self.script("app.canvas.deselectAll(); await app.extensionManager.command.execute('Comfy.Canvas.FitView')")
         self.script("await new Promise((next) => setTimeout(next, 500))")  # it moves there smoothly
         self.settle()
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
 import uuid
 from typing import Any
 
 import pytest
 from browser.page import CANVAS, ENTER, ESCAPE, VUE, Page
-from update_locales import languages, load
+from update_locales import DOCS, languages, load
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -68,6 +69,7 @@ def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, rend
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_the_help_page_of_every_node_opens(page: Page, language: str):
+    page.use(VUE)
     page.setting("Comfy.Locale", language)
     try:
         page.open()
@@ -78,6 +80,9 @@ def test_the_help_page_of_every_node_opens(page: Page, language: str):
                 "const node = LiteGraph.createNode(args[0]); app.graph.add(node); return node.id;",
                 name,
             )
+            page.show_node(node, zoom=1.0)
+            if os.environ.get("PACELINE_THUMBNAILS") and language == "en":  # the pictures of the help pages
+                page.element(f"[data-node-id='{node}']").screenshot(str(DOCS / name / "node.png"))
             page.show_node(node, zoom=0.5)
             page.click_title(node)
             page.wait(lambda: page.element("[data-testid=info-button]"), "info button").click()

@@ -242,15 +242,15 @@ def test_small_vaes_compile(studio, compiled, report):
 def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio, compiled, report):
     wan = vaes.wan()
     ours = compiled(wan)
-    for frames in (1, 5, 9):
-        samples = latent(channels=16, frames=frames)
+    for frames in (1, 3, 4):
+        samples = latent(4, 6, channels=16, frames=frames)
         found, expected = decode(ours, samples), decode(wan, samples)
         assert found.shape[1] == 4 * frames - 3
         torch.testing.assert_close(found, expected)
     graphs = int(report(ours).split("compiled decode: ")[1].split()[0])
     assert graphs <= 5
     assert "0 eager" in report(ours)
-    torch.testing.assert_close(encode(ours, found[0]), encode(wan, expected[0]))
+    torch.testing.assert_close(encode(ours, found[0, :5]), encode(wan, expected[0, :5]))
 
 
 def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(studio, compiled, report):
@@ -264,7 +264,7 @@ def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(stu
     wan = vaes.wan()
     ours = compiled(wan, backend="paceline_second_fails")
     for _ in range(2):
-        samples = latent(channels=16, frames=5)
+        samples = latent(4, 6, channels=16, frames=3)
         assert torch.equal(decode(ours, samples), decode(wan, samples))
     assert "not compiled: all 1 calls ran as without the node" in report(ours)
 

@@ -31,7 +31,7 @@ def titles(pipe: Any) -> list[str]:
     return [line.title for line in report(pipe).lines if line.component == "unet"]
 
 
-@pytest.mark.parametrize("setting", [INT8, FEWER, MERGED, FuseQKV(), Attention("vanilla"), Precision()], ids=repr)
+@pytest.mark.parametrize("setting", [INT8, FEWER, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16")], ids=repr)
 def test_twice_is_once(setting: Any) -> None:
     once, twice = small("sd15"), small("sd15")
     before = state_of(twice.pipe)
@@ -120,7 +120,7 @@ def test_precision_of_one_part_alone() -> None:
     latents, text = torch.randn(1, 4, 8, 8, generator=generator), torch.randn(1, 77, 80, generator=generator)
     with torch.no_grad():
         expected = unet(latents, 901, text).sample
-        with optimize(unet, Precision("bfloat16")):
+        with optimize(unet, Precision("bf16")):
             assert unet.dtype == torch.bfloat16
             result = unet(latents, 901, text).sample
     assert result.dtype == torch.float32  # as its caller expects
@@ -130,7 +130,7 @@ def test_precision_of_one_part_alone() -> None:
 
 def test_precision_of_the_vae_of_sdxl() -> None:
     pipeline = small("sdxl")
-    with optimize(pipeline.pipe, Precision("bfloat16", vae_dtype="float32")):
+    with optimize(pipeline.pipe, Precision("bf16", vae_dtype="fp32")):
         assert (pipeline.pipe.unet.dtype, pipeline.pipe.vae.dtype) == (torch.bfloat16, torch.float32)
         assert distance(picture(pipeline), baseline("sdxl")) <= 0.1
 
@@ -138,7 +138,7 @@ def test_precision_of_the_vae_of_sdxl() -> None:
 @pytest.mark.parametrize("name", ["sd15-img2img", "sd15-inpaint", "sd15-controlnet"])
 def test_precision_of_the_vae_alone(name: str) -> None:
     pipeline = small(name)
-    with optimize(pipeline.pipe, Precision("bfloat16", vae_dtype="float32")):
+    with optimize(pipeline.pipe, Precision("bf16", vae_dtype="fp32")):
         assert distance(picture(pipeline), baseline(name)) <= 0.1
     assert torch.equal(picture(pipeline), baseline(name))
 
@@ -219,3 +219,23 @@ def test_weights_that_are_away_are_not_quantised() -> None:
     with pytest.raises(UnsupportedModel, match="not on a device between its calls"):
         optimize(pipeline.pipe, INT8)
     assert not report(pipeline.pipe).lines
+    # A backend is tried out where the model computes, not where its weights wait.
+    optimize(pipeline.pipe, Attention("sub_quadratic"), FEWER, components=["unet"])
+    assert set(titles(pipeline.pipe)) == {"Set Attention Processor", "Apply ToMe"}
+
+
+def test_precision_is_the_setting_of_the_node() -> None:
+    from paceline.optimizers.precision import PrecisionSettings
+
+    pipeline = small("sd15")
+    before = state_of(pipeline.pipe)
+    assert issubclass(Precision, PrecisionSettings)
+    with pytest.raises(InvalidSetting, match="vae_dtype is 'half'"):
+        Precision(vae_dtype="half")
+    with pytest.raises(UnsupportedModel, match="tf32 is for NVIDIA GPUs"):
+        optimize(pipeline.pipe, Precision("fp32", tf32=True))
+    with optimize(pipeline.pipe, Precision("fp32", channels_last=True)) as now:
+        assert pipeline.denoiser.conv_in.weight.is_contiguous(memory_format=torch.channels_last)
+        assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+        assert "unet in fp32, channels last" in str(now)
+    assert not differences(before, state_of(pipeline.pipe))

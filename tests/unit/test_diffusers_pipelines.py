@@ -29,7 +29,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
     "schedule": (ScheduleOnCPU(), 0.0),
     "int8": (QuantizeInt8(include=".", rotation="off"), 0.08),
     "weight_only": (QuantizeInt8(mode="weight_only"), 0.03),
-    "bf16": (Precision("bfloat16"), 0.1),
+    "bf16": (Precision("bf16"), 0.1),
     "fewer_keys": (TokenMerging(ratio=0.75, method="kv_downsample"), 0.2),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from comfy_host.paths import ROOT
 from paceline.optimizers.errors import BackendUnavailable, InvalidSetting
 from paceline.optimizers.sweep import Result, Sweep, SweepSettings, parse_space
-from paceline.optimizers.sweep.study import sqlite_storage
+from paceline.optimizers.sweep.storage import sqlite_storage
 
 SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8"
 

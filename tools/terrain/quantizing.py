@@ -1,4 +1,4 @@
-"""The terrain model with some of its linear layers in int8, computed as ComfyUI would; 1x1 convolutions count as linear."""
+"""The terrain model with linear layers in int8, computed as ComfyUI would; 1x1 convolutions count as linear."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ KERNEL = Reference()
 
 def linear_layers(model: network.TerrainUNet) -> dict[str, nn.Module]:
     """Return linear layers and 1x1 convolutions by name."""
-    modules = model.named_modules()
-    return {n: m for n, m in modules if isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1))}
+    return {name: module for name, module in model.named_modules() if _is_linear(module)}
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1))
 
 
 def matrix(layer: nn.Module) -> Tensor:

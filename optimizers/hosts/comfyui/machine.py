@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...recipes import Machine
+from .quantization import int8_gains
 from .unet import is_unet
 
 
@@ -17,6 +18,6 @@ def machine_for(patcher: Any) -> Machine:
     return Machine(
         device=device.type,
         can_compile=device.type == "cuda" and find_spec("triton") is not None,
-        fast_int8=False,
+        fast_int8=int8_gains(patcher),
         unet=is_unet(patcher),
     )

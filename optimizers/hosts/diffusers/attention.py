@@ -12,7 +12,7 @@ import torch
 from ...activity import Activity, Summary
 from ...attention import AttentionCall, AttentionFunction, choose, get, names, require
 from ...errors import UnsupportedModel, require_choice
-from .components import CONTROLNET, DENOISER, VAE
+from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
 from .patches import Patches, current
@@ -93,11 +93,11 @@ class AttentionBackend(Technique):
                 f"Set Attention Processor: {host.component.class_name} has no attention of diffusers' own classes.",
                 "Leave it out for this component, with components=...",
             )
-        parameter = next(host.component.part.parameters())
+        device, dtype = device_of(host.component.part), next(host.component.part.parameters()).dtype
         sizes = sorted({head_size(part) for _, part in layers})
         if self.settings.backend == AUTO:
-            self.name, self._why = choose(parameter.device, parameter.dtype, sizes)
-        functions = {size: require(self.name, parameter.device, parameter.dtype, size) for size in sizes}
+            self.name, self._why = choose(device, dtype, sizes)
+        functions = {size: require(self.name, device, dtype, size) for size in sizes}
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
         reduced = host.find("token_merging") is not None
         for name, layer in layers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ import torch
 from ...activity import Activity, Summary
 from ...compilation import CompiledFunction, CompileSettings, inductor_options
 from ...errors import InvalidSetting, UnsupportedModel
-from ...memory_format import channels_last
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
+from .memory_layout import to_channels_last
 from .patches import Patches
 
 
@@ -68,7 +67,7 @@ class ComponentCompilation(Technique):
         """Let the host's entry run the compiled function. The first call compiles."""
         component, settings = host.component, self.settings
         if getattr(settings, "channels_last", False):
-            _to_channels_last(component.part, patches)
+            to_channels_last(component.part, patches)
         if getattr(settings, "regional", False) and component.role != VAE:
             self._compile_regions(host, patches)
             self._text = f"{component.name}: {self._regions} blocks, {settings.describe()}"
@@ -119,20 +118,6 @@ class ComponentCompilation(Technique):
         patches.on_undo(lambda: _drop_compiled(compiled))
 
 
-def _to_channels_last(part: torch.nn.Module, patches: Patches) -> None:
-    """Lay out the weights of convolutions with their channels last; images follow the weights."""
-    for parameter in part.parameters():
-        laid_out = channels_last(parameter.data)
-        if laid_out is not parameter.data and laid_out.stride() != parameter.data.stride():
-            patches.on_undo(partial(_restride, parameter, parameter.data.stride()))
-            parameter.data = laid_out
-
-
 def _drop_compiled(blocks: list[torch.nn.Module]) -> None:
     for block in blocks:
-        block._compiled_call_impl = None
-
-
-def _restride(parameter: torch.Tensor, strides: tuple[int, ...]) -> None:
-    data = torch.empty_strided(parameter.shape, strides, dtype=parameter.dtype, device=parameter.device)
-    parameter.data = data.copy_(parameter.data)
+        block.__dict__.pop("_compiled_call_impl", None)  # the class says None

@@ -56,6 +56,16 @@ def components_of(target: Any) -> tuple[Component, ...]:
     return found
 
 
+def device_of(part: Any) -> torch.device:
+    """Return where a model computes: also where accelerate brings its weights there for each call only."""
+    device = next(part.parameters()).device
+    if device.type != "meta":
+        return device  # type: ignore[no-any-return]
+    hooks = (getattr(module, "_hf_hook", None) for module in part.modules())
+    found = (getattr(hook, "execution_device", None) for hook in hooks)
+    return next((torch.device(place) for place in found if place is not None), device)
+
+
 def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tuple[Component, ...]:
     """Return the components called ``names``; all of them if None.
 

@@ -11,6 +11,7 @@ import functools
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar
 
 from ...activity import Activity, Summary
@@ -58,6 +59,10 @@ class Technique(ABC):
 
     def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: B027
         """Get ready for one call of the component with these arguments."""
+
+    def around(self) -> AbstractContextManager[None]:
+        """Return what has to be on while the component runs, outside of compiled code."""
+        return nullcontext()
 
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:
@@ -159,7 +164,10 @@ class Host:
                     technique.begin()
                 for technique in self.techniques:
                     technique.before(self, args, kwargs)
-                result = self.inner(*args, **kwargs)
+                with ExitStack() as stack:
+                    for technique in self.techniques:
+                        stack.enter_context(technique.around())
+                    result = self.inner(*args, **kwargs)
             finally:
                 self.running = False
             for technique in self.techniques:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import require_choice
+from ...precision import DTYPES, PrecisionSettings
 
 
 @dataclass(frozen=True)
@@ -17,25 +18,21 @@ class ScheduleOnCPU:
     """Keep the scheduler's timesteps on the CPU, so that no step waits for the GPU to read them. No settings."""
 
 
-DTYPES = ("float32", "float16", "bfloat16")
-
-
 @dataclass(frozen=True)
-class Precision:
-    """In which dtype to compute.
+class Precision(PrecisionSettings):
+    """In which dtype to compute: the settings of the node Model Precision, and one more.
 
     Attributes:
-        dtype: of all models of the pipeline, text encoders too: ``float32``, ``float16`` or ``bfloat16``.
-        vae_dtype: of the VAE; ``same`` as the others. SDXL's VAE needs ``float32`` where the others are ``float16``.
+        vae_dtype: of the VAE: ``same`` as the other models, or one of ``DTYPES``. SDXL's VAE needs ``fp32`` where the
+            others are ``fp16``.
 
     Raises:
-        InvalidSetting: if a value is not allowed.
+        InvalidSetting: as for ``PrecisionSettings``.
     """
 
-    dtype: str = "bfloat16"
     vae_dtype: str = "same"
 
     def __post_init__(self) -> None:
         """Check the values."""
-        require_choice("dtype", self.dtype, DTYPES)
+        super().__post_init__()
         require_choice("vae_dtype", self.vae_dtype, ("same", *DTYPES))

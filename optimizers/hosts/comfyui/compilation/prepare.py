@@ -60,9 +60,10 @@ def without_dynamic_vram(patcher: Any, what: str) -> Any:
     Raises:
         UnsupportedModel: if its loader cannot load it again.
     """
-    earlier = _second_copies.get(patcher.model, bool)()
+    kept = _second_copies.get(patcher.model)
+    earlier = kept() if kept is not None else None
     try:
-        if earlier:
+        if earlier is not None:
             return patcher.clone(disable_dynamic=True, model_override=earlier.get_clone_model_override())
         clone = patcher.clone(disable_dynamic=True)
     except (RuntimeError, TypeError) as error:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .prepare import quantize
+from .prepare import int8_gains, quantize
 from .save import save_int8_model
 from .technique import Int8Quantization
 
-__all__ = ["Int8Quantization", "quantize", "save_int8_model"]
+__all__ = ["Int8Quantization", "int8_gains", "quantize", "save_int8_model"]

@@ -1,0 +1,184 @@
+"""Quantize int8: its kernel against float32, bfloat16 and torchao, layer by layer; one UNet step; and its quality.
+
+    python benchmarks/quantization.py [--quick] [--json PATH] [--threads N] [--only layers|unet|quality]
+
+Layers and the UNet have random weights, because time does not depend on them. Quality is measured on a small trained
+model (terrain), whose linear layers are too small to gain: there int8 counts as twice as quick, so that the choice is
+by error and by kind of layer alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from unets import unet
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+
+FLOAT, BF16, OURS, TORCHAO = "float32", "bfloat16", "Quantize int8", "torchao int8"
+# SD 1.5 at 512 x 512 with guidance: (tokens, inputs, outputs) of what its transformer blocks compute.
+LAYERS = {
+    "attention, 320 channels": (8192, 320, 320),
+    "GEGLU, 320 channels": (8192, 320, 2560),
+    "feed-forward out, 320 channels": (8192, 1280, 320),
+    "attention, 640 channels": (2048, 640, 640),
+    "GEGLU, 640 channels": (2048, 640, 5120),
+    "feed-forward out, 640 channels": (2048, 2560, 640),
+    "attention, 1280 channels": (512, 1280, 1280),
+    "GEGLU, 1280 channels": (512, 1280, 10240),
+    "text keys, 1280 channels": (154, 768, 1280),
+}
+QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
+NOTES = {
+    "error": "relative L2 error of the output against float32; tokens are Gaussian",
+    "psnr": "dB of each picture's range against the float32 network; mean square over 6 pictures",
+    "layers": "how many layers are in int8",
+}
+
+
+def torchao_layer(layer: torch.nn.Module) -> torch.nn.Module | None:
+    """Return a copy of a layer as torchao quantises it, or None without torchao."""
+    try:
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
+    except ImportError:
+        return None
+    quantized = torch.nn.Sequential(copy.deepcopy(layer))
+    quantize_(quantized, Int8DynamicActivationInt8WeightConfig())
+    return quantized
+
+
+def measure_layers(quick: bool) -> list[Row]:
+    """Measure single layers in every way."""
+    from paceline.optimizers.quantization.kernels import available
+    from paceline.optimizers.quantization.rounding import quantize_weight
+    from paceline.optimizers.quantization.timing import Shape, fastest
+
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    plain = torch.float32 if device.type == "cpu" else torch.float16
+    kernel, _ = fastest(available(device)[0], Shape(4096, 1280, 1280), device, plain)
+    rows: list[Row] = []
+    for name in QUICK_LAYERS if quick else LAYERS:
+        tokens, inputs, outputs = LAYERS[name]
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(tokens, inputs, generator=generator).to(device, plain)
+        layer = torch.nn.Linear(inputs, outputs, device=device, dtype=plain).requires_grad_(False)
+        weight = quantize_weight(layer.weight)
+        half, torchao = copy.deepcopy(layer).bfloat16(), torchao_layer(layer)
+        ways: dict[str, Callable[[], torch.Tensor]] = {
+            FLOAT: partial(layer, x),
+            BF16: partial(half, x.bfloat16()),
+            OURS: partial(kernel.linear, x, weight, layer.bias),
+        }
+        if torchao is not None:
+            ways[TORCHAO] = partial(torchao, x)
+        if quick:
+            ways.pop(BF16)
+        exact = ways[FLOAT]()
+        quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
+        work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel.name}"
+        rows += measure(work, ways, FLOAT, rounds=3 if quick else 7, quality=quality)
+    return rows
+
+
+def measure_unet(quick: bool) -> list[Row]:
+    """Measure one sampling step of SD 1.5 with guidance: full precision, and each preset."""
+    on_gpu = torch.cuda.is_available()
+    width, side = (128, 32) if quick else (320, 64)
+    model = unet("SD1.5", width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
+    conditioning = random_conditioning(model)
+    node = load_nodes()["PacelineQuantizeInt8"]
+    latent = torch.zeros(1, 4, side, side)
+    models, notes = {FLOAT: model}, {}
+    for preset in ("quality", "balanced", "speed"):
+        try:
+            result = node.execute(model=model, preset=preset, latent={"samples": latent}).result
+        except Exception as refused:  # the node says that nothing gains: that is the result
+            print(f"{preset}: {refused}", file=sys.stderr)
+            continue
+        models[f"{OURS}, {preset}"] = result[0]
+        notes[f"{OURS}, {preset}"] = result[1].splitlines()[0]
+    images: dict[str, torch.Tensor] = {}
+
+    def run(name: str) -> None:
+        images[name] = sample(models[name], conditioning, conditioning, latent, steps=1, cfg=7.0)
+
+    variants: dict[str, Variant] = {name: partial(run, name) for name in models}
+    for name in models:
+        run(name)
+    work = f"one step of SD1.5 with guidance, {width} channels, latent {side} x {side}, random weights"
+    rows = measure(work, variants, FLOAT, rounds=3 if quick else 5, warmups=0, memory_while_timed=True)
+    for row in rows:
+        row.quality = {"error": relative_error(images[row.name], images[FLOAT])}
+        if row.name in notes:
+            print(notes[row.name], file=sys.stderr)
+            row.quality |= _chosen_layers(models[row.name])
+    return rows
+
+
+def _chosen_layers(model: Any) -> dict[str, float]:
+    """Return what the node decided: layers, their bytes, their predicted speedup, their largest error."""
+    from paceline.optimizers.hosts.comfyui.stack import stack_of
+
+    decisions = stack_of(model).techniques[0].decisions
+    seconds = decisions.seconds()
+    slowest = min(v.timing.speedup for v in decisions.quantized.values() if v.timing is not None)
+    return {
+        "layers": len(decisions.quantized),
+        "linear_bytes_before": decisions.bytes_before,
+        "linear_bytes_after": decisions.bytes_after,
+        "layers_speedup": seconds.speedup if seconds else math.nan,
+        "slowest_layer_speedup": slowest,
+        "largest_layer_error": (decisions.worst().error or 0.0) if decisions.worst() else 0.0,
+    }
+
+
+def measure_quality() -> list[Row]:
+    """Draw with a trained model: in float32, with each preset's choice, and with every layer in int8."""
+    from terrain import fetch, network, quantizing
+
+    model = network.load(fetch.weights())
+    pictures, seen = range(6), range(100, 102)
+    sets = {FLOAT: {}, "int8 everywhere, a scale for each weight": quantizing.everything_tensorwise(model)}
+    sets["int8 everywhere, a scale for each row"] = quantizing.everything(model)
+    for preset in ("quality", "balanced", "speed"):
+        sets[f"preset {preset}"] = quantizing.chosen(model, preset, seen)[0]
+    reference = network.draw(model, pictures)
+    extent = (reference.amax((1, 2)) - reference.amin((1, 2)))[:, None, None]
+    rows = []
+    for name, weights in sets.items():
+        with quantizing.quantized(model, weights):
+            found = network.draw(model, pictures)
+        error = float(((found - reference) / extent).square().mean())
+        quality = {"psnr": -10 * math.log10(max(error, 1e-20)), "layers": len(weights)}
+        work = f"terrain model, {len(pictures)} pictures; computed by the reference kernel, so its time says nothing"
+        rows.append(Row(name, work, 0.0, 0.0, 0.0, 0.0, 1.0, 0, quality))
+    return rows
+
+
+def main() -> None:
+    """Run all parts, or the one that was asked for."""
+    options = arguments(__doc__.splitlines()[0], only=("layers", "unet", "quality"))
+    bootstrap(cpu=not torch.cuda.is_available())
+    load_nodes()
+    rows: list[Row] = []
+    with torch.inference_mode():
+        if options.only in (None, "layers"):
+            rows += measure_layers(options.quick)
+        if options.only in (None, "unet"):
+            rows += measure_unet(options.quick)
+        if options.only in (None, "quality"):
+            rows += measure_quality()
+    report(rows, FLOAT, options.json, NOTES)
+
+
+if __name__ == "__main__":
+    main()
