@@ -40,7 +40,7 @@ WHEELS = (
 """In the versions that are installed here, where none is named."""
 
 # Compiled for other devices, or data that no benchmark reads.
-LEFT_OUT = ("comfy_kitchen/backends/hip/",)
+LEFT_OUT = ("comfy_kitchen/backends/hip/", "test/")
 LARGEST_HOST_FILE = 600_000
 HOST_FOLDERS = ("comfy", "comfy_api", "comfy_execution", "comfy_extras", "utils", "app", "middleware", "protocol")
 KEPT = ("comfy/sd1_tokenizer/vocab.json",)

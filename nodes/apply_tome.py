@@ -156,6 +156,7 @@ class PacelineApplyToMe(io.ComfyNode):
             ],
             outputs=[io.Model.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

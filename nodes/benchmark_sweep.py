@@ -128,6 +128,7 @@ class PacelineBenchmarkSweep(io.ComfyNode):
                 io.String.Output(display_name="summary"),
             ],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 

@@ -101,6 +101,7 @@ class PacelineCompareModels(io.ComfyNode):
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
+            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 

@@ -35,6 +35,7 @@ class PacelineCompileControlNet(io.ComfyNode):
             ],
             outputs=[io.ControlNet.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

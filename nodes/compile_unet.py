@@ -102,6 +102,7 @@ class PacelineCompileUNet(io.ComfyNode):
             ],
             outputs=[io.Model.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

@@ -46,6 +46,7 @@ class PacelineCompileVAE(io.ComfyNode):
             ],
             outputs=[io.Vae.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

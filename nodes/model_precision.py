@@ -64,6 +64,7 @@ class PacelineModelPrecision(io.ComfyNode):
             inputs=[io.Model.Input("model"), *precision_inputs()],
             outputs=[io.Model.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

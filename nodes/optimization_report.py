@@ -43,6 +43,7 @@ class PacelineOptimizationReport(io.ComfyNode):
             ],
             outputs=[io.String.Output(display_name="report")],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 

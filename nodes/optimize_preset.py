@@ -47,6 +47,7 @@ class PacelineOptimizePreset(io.ComfyNode):
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

@@ -86,6 +86,7 @@ class PacelineQuantizeInt8(io.ComfyNode):
             ],
             outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

@@ -40,6 +40,7 @@ class PacelineRemoveOptimizations(io.ComfyNode):
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.ControlNet.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

@@ -41,6 +41,7 @@ class PacelineSaveInt8Model(io.ComfyNode):
             ],
             outputs=[],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 

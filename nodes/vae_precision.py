@@ -33,6 +33,7 @@ class PacelineVAEPrecision(io.ComfyNode):
             inputs=[io.Vae.Input("vae"), *precision_inputs()],
             outputs=[io.Vae.Output()],
             hidden=[io.Hidden.unique_id],
+            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod

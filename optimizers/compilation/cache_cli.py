@@ -16,8 +16,9 @@ import json
 import sys
 import zipfile
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-if __package__:
+if TYPE_CHECKING or __package__:
     from .artifacts import ArtifactStore, Entry, machine_description
 else:  # run by its path: the pack's folder may have any name
     from artifacts import ArtifactStore, Entry, machine_description

@@ -48,6 +48,8 @@ def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, rend
         ActionChains(page.driver).move_to_element_with_offset(
             page.element("#graph-canvas"), -200, 200
         ).click().perform()
+        # Out of the way: the next one is put down at the same place.
+        page.script("app.graph.nodes.forEach((node, index) => { node.pos = [9000 + 600 * index, 0]; })")
         page.settle()
     page.script(
         """

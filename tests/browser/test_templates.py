@@ -5,11 +5,18 @@ from __future__ import annotations
 import json
 import os
 import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from browser.page import VUE, Page
 from comfy_host.paths import ROOT
+from examples.recipes import FILES
 from PIL import Image
+
+if TYPE_CHECKING:
+    from comfy_host.server import ComfyServer
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -30,6 +37,21 @@ def shown(page: Page) -> list[str]:
     return sorted(node["type"] for node in page.workflow()["nodes"])
 
 
+@pytest.fixture(scope="module")
+def complete(page: Page, server: ComfyServer, sd15_checkpoint: Path) -> Iterator[None]:
+    """Every file that the examples name is there, by name: nothing is missing."""
+    for name, (folder, _) in FILES.items():
+        server.add_model(folder, sd15_checkpoint, name)
+    Image.new("RGB", (64, 64), "gray").save(server.input_dir / "example.png")
+    page.setting("Comfy.RightSidePanel.IsOpen", False)
+    page.open()
+    yield
+    for name, (folder, _) in FILES.items():
+        (server.base_directory / "models" / folder / name).unlink()
+    page.open()
+
+
+@pytest.mark.usefixtures("complete")
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_opens(page: Page, name: str):
     page.use(VUE)
@@ -74,12 +96,15 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
     source = "//*[@role='dialog']//*[not(*) and translate(normalize-space(), 'P', 'p')='paceline']"
     found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates", 20)
     found[0].click()
-    picture = "[role=dialog] img[src*='workflow_templates/paceline/']"
-    page.wait(lambda: page.element(picture), "pictures", 20)
     page.settle()
     page.screenshot("templates")
-    page.element(picture).click()
-    page.wait(lambda: any(kind.startswith("Paceline") for kind in shown(page)), "template", 20)
+    for name in TEMPLATES:
+        picture = f"{page.base_url}/api/workflow_templates/paceline/{name}.jpg"
+        with urllib.request.urlopen(picture, timeout=30) as answer:
+            assert answer.headers["Content-Type"] == "image/jpeg"
+    title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
+    page.driver.find_element("xpath", title).click()
+    page.wait(lambda: shown(page) == types("img2img_preset"), "template", 20)
     page.dismiss()
 
 

@@ -61,7 +61,7 @@ def canonical(draw):
 
 def test_all_orders_give_one_picture(studio, draw, canonical, small):
     """Traced anew for each order this would take ten minutes: all are run with torch.compile's functions in place but
-    running what they were made of, and ten orders, each node first and each node last, for good.
+    running what they were made of, and five orders, each node first and each node last, for good.
     """
     plain = studio.sample(small, steps=1)
     model, expected = canonical
@@ -76,10 +76,10 @@ def test_all_orders_give_one_picture(studio, draw, canonical, small):
 
 @pytest.mark.parametrize("turn", range(5))
 def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
-    for order in ((*FIVE[turn:], *FIVE[:turn]), (*FIVE[turn::-1], *FIVE[:turn:-1])):
-        ordered, found = draw(order)
-        assert torch.equal(found, canonical[1]), order
-        assert "not active" not in studio.report(ordered)
+    order = (*FIVE[turn:], *FIVE[:turn])
+    ordered, found = draw(order)
+    assert torch.equal(found, canonical[1]), order
+    assert "not active" not in studio.report(ordered)
     torch._dynamo.reset()
 
 

@@ -80,7 +80,7 @@ def test_channels_last_reaches_every_convolution_and_is_undone(studio, baseline,
     # ComfyUI itself turns what comes out of a transformer into the other order; a wider convolution turns it back.
     assert seen.keys() == convolutions.keys()
     assert seen["input_blocks.0.0"] and seen["input_blocks.1.0.in_layers.2"] and seen["input_blocks.1.1.proj_in"]
-    print(sum(seen.values()), len(seen), [n for n,v in seen.items() if not v])
+    assert sum(seen.values()) > len(seen) / 3
     assert all(m.weight.is_contiguous(memory_format=torch.channels_last) for m in convolutions.values())
     removed = studio.run("PacelineRemoveOptimizations", model=model)
     assert removed.model is studio.model.model

@@ -1,4 +1,4 @@
-"""Quantize int8 on ComfyUI's own models: near full precision, with LoRA, half the memory, and nothing left behind."""
+"""Quantize int8 on ComfyUI's own models: near full precision, a reason for each layer, errors that help."""
 
 from __future__ import annotations
 
@@ -8,70 +8,12 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
-
-# Which layers gain is a matter of the machine and none of these small ones does: so they are named.
-CHOSEN = r"attn|ff"
-TINY = {"include": CHOSEN}
+from int8_models import TINY, int8_layers, one_call, relative, unchanged, weights
 
 
 @pytest.fixture
 def quantize(studio):
     return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
-
-
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
-
-
-def weights(model):
-    return {name: tensor.clone() for name, tensor in model.model.diffusion_model.state_dict().items()}
-
-
-def unchanged(model, before):
-    now = model.model.diffusion_model.state_dict()
-    return now.keys() == before.keys() and all(torch.equal(now[name], tensor) for name, tensor in before.items())
-
-
-def int8_layers(model):
-    modules = model.model.diffusion_model.named_modules()
-    return {name: m for name, m in modules if getattr(getattr(m, "weight", None), "_layout_cls", "")}
-
-
-def parameter_bytes(model):
-    """Bytes of all weights, int8 ones with their scales, each piece of memory once."""
-    sizes = {}
-    for parameter in model.model.parameters():
-        parts = [parameter]
-        if hasattr(parameter, "_qdata"):
-            parts = [parameter._qdata, parameter._params.scale]
-        for part in parts:
-            sizes[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
-    return sum(sizes.values())
-
-
-def with_lora(model, strength, rank=4):
-    """A LoRA of one low rank on every layer of attention and feed-forward: (clone, what the same keys are called)."""
-    clone = model.clone()
-    patches = {}
-    generator = torch.Generator().manual_seed(5)
-    for name, parameter in clone.model.named_parameters():
-        if re.search(r"attn\d\.to_\w+(\.0)?\.weight|ff\.net\.\S+weight", name):
-            rows, columns = parameter.shape
-            # Not scaled by the weight itself: a loaded model's weights have the LoRAs of the last run in them.
-            update = torch.randn(rows, rank, generator=generator) @ torch.randn(rank, columns, generator=generator)
-            patches[name] = ("diff", (update * 0.2 / (rank * columns) ** 0.5,))
-    assert len(patches) == 70
-    assert sorted(clone.add_patches(patches, strength)) == sorted(patches)
-    return clone
-
-
-def one_call(model, sigma=3.0):
-    """The network's prediction for one noisy latent, as a sampler asks for it; LoRAs only if it is loaded."""
-    generator = torch.Generator().manual_seed(3)
-    x, context = torch.randn(2, 4, 24, 16, generator=generator), torch.randn(2, 77, 48, generator=generator)
-    with torch.inference_mode():
-        options = {"c_crossattn": context, "transformer_options": {}}
-        return model.model.apply_model(x, torch.full((2,), sigma), **options).float()
 
 
 # -- the picture ------------------------------------------------------------------------------------------------------
@@ -136,164 +78,6 @@ def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baselin
         assert torch.equal(*results)  # ours and comfy-kitchen's
         errors[rotation] = relative(results[0], expected)
     assert errors[64] < errors[16] < errors[0] and errors[64] < 0.03
-
-
-# -- the life of the clones --------------------------------------------------------------------------------------------
-
-
-def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, quantize):
-    before = weights(studio.model)
-    converted = quantize(studio.model)
-    images = [studio.sample(which) for _ in range(20) for which in (converted, studio.model)]
-    assert all(torch.equal(image, baseline) for image in images[1::2])
-    assert all(torch.equal(image, images[0]) for image in images[::2])
-    assert not torch.equal(images[0], baseline)
-    assert unchanged(studio.model, before)
-
-
-def test_taking_the_node_off_gives_the_original_network_back(studio, baseline, quantize):
-    removed = studio.run("PacelineRemoveOptimizations", model=studio.tome(quantize(studio.model)))
-    assert removed.model is studio.model.model
-    assert torch.equal(studio.sample(removed), baseline)
-
-
-def test_a_second_node_starts_from_the_file_again(studio, quantize):
-    twice = quantize(quantize(studio.model, mode="weight_only"), include="attn1")
-    assert studio.report(twice).count("Quantize int8") == 1
-    assert len(int8_layers(twice)) == 28
-    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, include="attn1")))
-
-
-def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
-    import gc
-    import weakref
-
-    import comfy.model_management
-
-    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
-    model.cached_patcher_init = (lambda seed: checkpoints.tiny_sd15(width=32, context=48, seed=seed), (4,))
-    converted = quantize(model)
-    expected = studio.sample(model)
-    network = weakref.ref(model.model)
-    comfy.model_management.unload_all_models()
-    del model
-    gc.collect()
-    assert network() is None
-    # Going back loads the file again, as a loader would.
-    removed = studio.run("PacelineRemoveOptimizations", model=converted)
-    assert torch.equal(studio.sample(removed), expected)
-
-
-def test_a_copy_of_its_own_for_another_device(studio, quantize):
-    """ComfyUI asks the factory for an independent model: multi-GPU clones, and clones without dynamic VRAM."""
-    converted = quantize(studio.model)
-    factory, arguments = converted.cached_patcher_init
-    other = factory(*arguments, disable_dynamic=True)
-    assert other.model is not converted.model
-    assert len(int8_layers(other)) == 70
-    clone = converted.clone(model_override=(other.model, ({}, {}, {}, set())))
-    assert torch.equal(studio.sample(clone), studio.sample(converted))
-
-
-# -- LoRA --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("strength", [0.5, 1.0])
-def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize, strength):
-    converted = quantize(studio.model)
-    floor = relative(studio.sample(converted), baseline)
-    expected = studio.sample(with_lora(studio.model, strength))
-    assert relative(expected, baseline) > 3 * floor  # it does something that int8 could lose
-    before, after = quantize(with_lora(studio.model, strength)), with_lora(converted, strength)
-    first, second = studio.sample(before), studio.sample(after)
-    assert torch.equal(first, second)
-    assert relative(first, expected) < 1.5 * floor
-    assert "0 fallbacks" in studio.report(before)
-    assert torch.equal(studio.sample(converted), studio.sample(quantize(studio.model)))  # and it is gone afterwards
-
-
-def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, quantize):
-    """Partial loading: what did not fit has its LoRA added at each use; the rest is requantised."""
-    converted = with_lora(quantize(studio.model), 1.0)
-    studio.sample(converted, steps=1)
-    whole = one_call(converted)
-    fits = converted.model_size() // 2
-    converted.detach()
-    with torch.inference_mode():
-        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=fits)
-    waiting = [layer for layer in int8_layers(converted).values() if layer.weight_function]
-    assert 0 < len(waiting) < 70
-    assert relative(one_call(converted), whole) < 0.02
-    report = _one_reported_call(converted, studio)
-    assert f"{len(waiting)} x fallback: a LoRA on a layer that is not loaded" in report
-    converted.detach()
-    studio.sample(converted, steps=1)
-    assert torch.equal(one_call(converted), whole)
-
-
-def _one_reported_call(model, studio):
-    """Count one call by the technique itself: a sampler would load the whole model first."""
-    from paceline.optimizers.activity import Activity
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall, stack_of
-
-    technique = stack_of(model).techniques[0]
-    activity = Activity(model_calls=1)
-    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
-    summary = technique.summarize(activity)
-    assert summary.state == "partly"
-    return "\n".join((summary.text, *summary.details))
-
-
-def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
-    converted = quantize(studio.model)
-    studio.sample(converted, steps=1)
-    whole = one_call(converted)
-    converted.detach()
-    with torch.inference_mode():
-        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=converted.model_size() // 3)
-    assert any(layer.comfy_cast_weights for layer in int8_layers(converted).values())
-    assert torch.equal(one_call(converted), whole)
-    converted.detach()
-
-
-# -- memory ------------------------------------------------------------------------------------------------------------
-
-
-def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, quantize):
-    import comfy.model_management
-    from paceline.optimizers.hosts.comfyui.stack import stack_of
-
-    model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
-    converted = quantize(model)
-    decisions = stack_of(converted).techniques[0].decisions
-    chosen = [verdict for verdict in decisions.verdicts if verdict.weight is not None]
-    before = sum(verdict.layer.nbytes for verdict in chosen)
-    after = sum(verdict.weight.nbytes for verdict in chosen)
-    assert 0.5 < after / before < 0.52  # a scale for each row comes on top
-    assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
-    assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)
-    assert converted.model_size() == comfy.model_management.module_size(converted.model)
-    together = {p.untyped_storage().data_ptr() for p in model.model.parameters()}
-    others = [p for n, p in converted.model.named_parameters() if not hasattr(p, "_qdata") and ".bias" not in n]
-    assert others and all(p.untyped_storage().data_ptr() in together for p in others)
-
-
-def test_quantising_needs_little_memory_beside_the_model():
-    """One float32 layer at a time, beside the new weights: a process of its own, so that nothing else is counted."""
-    import json
-    import subprocess
-    import sys
-
-    from comfy_host.paths import ROOT
-
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "comfyui" / "quantizing_memory.py")],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["most"] < 1.6 * found["model"], found
-    assert found["linear_after"] < 0.52 * found["linear_before"], found
 
 
 # -- progress, cancelling, errors --------------------------------------------------------------------------------------
@@ -397,47 +181,18 @@ def test_transformers(studio, quantize, name):
     assert "0 fallbacks" in studio.report(converted)
 
 
-def test_beside_the_other_nodes_in_any_order(studio, quantize):
-    from itertools import permutations
+def test_a_vae_has_next_to_nothing_to_quantise(studio):
+    """Why there is no int8 for VAEs. Counted at full size, on tensors without memory: SD's decoder at 512 x 512."""
+    from comfy.ldm.modules.diffusionmodules.model import Decoder
+    from torch.utils.flop_counter import FlopCounterMode
 
-    steps = (quantize, studio.tome, lambda m: with_lora(m, 0.7))
-    images = []
-    for order in permutations(steps):
-        model = studio.model
-        for apply in order:
-            model = apply(model)
-        images.append(studio.sample(model))
-    assert all(torch.equal(image, images[0]) for image in images)
-
-
-def test_other_nodes_patches_stay(studio, quantize, core_node):
-    freeu = core_node("comfy_extras.nodes_freelunch", "FreeU_V2", model=studio.model, b1=1.3, b2=1.4, s1=0.9, s2=0.2)
-    first, second = quantize(freeu), core_node(
-        "comfy_extras.nodes_freelunch", "FreeU_V2", model=quantize(studio.model), b1=1.3, b2=1.4, s1=0.9, s2=0.2
-    )  # fmt: skip
-    assert torch.equal(studio.sample(first), studio.sample(second))
-    assert not torch.equal(studio.sample(first), studio.sample(quantize(studio.model)))
-
-
-def test_compiled_in_one_graph_with_the_same_bits(studio, quantize):
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-    from torch._dynamo.utils import counters
-
-    torch._dynamo.reset()
-    counters.clear()
-    model = quantize(studio.model)
-    compiled = model.clone()
-    set_torch_compile_wrapper(model=compiled, backend="eager", fullgraph=True)
-    assert torch.equal(studio.sample(compiled), studio.sample(model))
-    assert counters["stats"]["unique_graphs"] == 1
-    torch._dynamo.reset()
-
-
-def test_a_compile_node_before_compiles_the_int8_network(studio, quantize):
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-
-    torch._dynamo.reset()
-    compiled = studio.model.clone()
-    set_torch_compile_wrapper(model=compiled, backend="eager")
-    assert torch.equal(studio.sample(quantize(compiled)), studio.sample(quantize(studio.model)))
-    torch._dynamo.reset()
+    with torch.device("meta"), torch.inference_mode():
+        decoder = Decoder(
+            ch=128, out_ch=3, ch_mult=[1, 2, 4, 4], num_res_blocks=2, attn_resolutions=[], in_channels=3,
+            resolution=256, z_channels=4,
+        )  # fmt: skip
+        with FlopCounterMode(display=False) as counter:
+            decoder(torch.empty(1, 4, 64, 64))
+    counts = counter.get_flop_counts()
+    matrices = sum(sum(counts[f"Decoder.mid.attn_1.{name}"].values()) for name in ("q", "k", "v", "proj_out"))
+    assert matrices / counter.get_total_flops() == pytest.approx(0.0034, abs=0.0001)

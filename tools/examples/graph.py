@@ -64,7 +64,7 @@ class Graph:
         *,
         title: str = "",
         colour: tuple[str, str] | None = None,
-        width: int = 330,
+        wide: int = 330,
         taller: int = 0,
         models: list[dict[str, str]] | None = None,
         **inputs: Any,
@@ -75,7 +75,7 @@ class Graph:
             kind: its class.
             title: shown in place of the node's own name.
             colour: of title and body.
-            width: in pixels.
+            wide: width in pixels; `width` is an input of some nodes.
             taller: extra height, for pictures and texts that appear after a run.
             models: files it loads, with the addresses that the frontend offers where they are missing.
             inputs: outputs of other nodes, and values of widgets that differ from the default.
@@ -115,7 +115,7 @@ class Graph:
             node["title"] = title
         if colour:
             node["color"], node["bgcolor"] = colour
-        self._place(node, width, height + SLOT * max(len(slots), len(outputs)) + taller)
+        self._place(node, wide, height + SLOT * max(len(slots), len(outputs)) + taller)
         return Node(number, outputs)
 
     def _link(self, given: Any, target: int, slot: int) -> int | None:

@@ -46,8 +46,8 @@ def _checkpoint(graph: Graph, name: str) -> Node:
 
 def _prompts(graph: Graph, clip: Output) -> tuple[Node, Node]:
     colours = {"title": "Positive prompt", "colour": GREEN}, {"title": "Negative prompt", "colour": RED}
-    positive = graph.add("CLIPTextEncode", clip=clip, text=PROMPT, width=400, **colours[0])
-    negative = graph.add("CLIPTextEncode", clip=clip, text=NEGATIVE, width=400, **colours[1])
+    positive = graph.add("CLIPTextEncode", clip=clip, text=PROMPT, wide=400, **colours[0])
+    negative = graph.add("CLIPTextEncode", clip=clip, text=NEGATIVE, wide=400, **colours[1])
     return positive, negative
 
 
@@ -65,9 +65,9 @@ def _sample(graph: Graph, model: Output, positive: Output, negative: Output, lat
 def _finish(graph: Graph, sampler: Node, model: Output, decoder: Output, name: str, **report: Any) -> None:
     graph.column()
     decoded = graph.add("VAEDecode", samples=sampler["LATENT"], vae=decoder)
-    graph.add("PacelineOptimizationReport", model=model, after=decoded["IMAGE"], width=460, taller=260, **report)
+    graph.add("PacelineOptimizationReport", model=model, after=decoded["IMAGE"], wide=460, taller=260, **report)
     graph.column()
-    graph.add("SaveImage", images=decoded["IMAGE"], filename_prefix=f"paceline/{name}", width=460, taller=460)
+    graph.add("SaveImage", images=decoded["IMAGE"], filename_prefix=f"paceline/{name}", wide=460, taller=460)
 
 
 def txt2img_baseline(graph: Graph) -> None:
@@ -85,7 +85,7 @@ def txt2img_baseline(graph: Graph) -> None:
     sampler = _sample(graph, loader["MODEL"], positive[0], negative[0], latent[0])
     graph.column()
     decoded = graph.add("VAEDecode", samples=sampler[0], vae=loader["VAE"])
-    graph.add("SaveImage", images=decoded[0], filename_prefix="paceline/baseline", width=460, taller=460)
+    graph.add("SaveImage", images=decoded[0], filename_prefix="paceline/baseline", wide=460, taller=460)
 
 
 def txt2img_tome_attention(graph: Graph) -> None:
@@ -262,7 +262,7 @@ def flux_kv_downsample(graph: Graph) -> None:
     tome = graph.add("PacelineApplyToMe", model=loader[0], method="kv_downsample", ratio=0.75)
     graph.column()
     attention = graph.add("PacelineSetAttentionProcessor", model=tome[0])
-    positive = graph.add("CLIPTextEncode", clip=clip[0], text=PROMPT, title="Prompt", colour=GREEN, width=400)
+    positive = graph.add("CLIPTextEncode", clip=clip[0], text=PROMPT, title="Prompt", colour=GREEN, wide=400)
     guided = graph.add("FluxGuidance", conditioning=positive[0], guidance=3.5)
     nothing = graph.add("ConditioningZeroOut", conditioning=positive[0])
     graph.column()
@@ -298,7 +298,7 @@ def compare(graph: Graph) -> None:
         latent_image=latent[0],
         vae=loader["VAE"],
         seed=42,
-        width=460,
+        wide=460,
         taller=500,
     )
 
@@ -325,7 +325,7 @@ def sweep(graph: Graph) -> None:
         vae=loader["VAE"],
         grid="ApplyToMe.preset: quality, balanced, fast\nSetAttentionProcessor.backend: auto",
         study="my settings",
-        width=460,
+        wide=460,
         taller=500,
     )
 

@@ -54,7 +54,7 @@ class _WithTechniques:
 
 
 @cache
-def _class_with_techniques(plain: type) -> type:
+def _class_with_techniques(plain: Any) -> type:
     """Return the class of a ControlNet with techniques that otherwise is a ``plain`` one."""
     return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
 
@@ -113,7 +113,7 @@ def controlnet_with(control_net: Any, stack: Stack) -> Any:
         setattr(copy, _STACK, stack)
         if hasattr(control_net, _HOME):
             setattr(copy, _HOME, getattr(control_net, _HOME))
-        copy.__class__ = _class_with_techniques(type(copy))
+        copy.__class__ = _class_with_techniques(cast(Any, type(copy)))
     return copy
 
 

@@ -13,6 +13,7 @@ import torch
 
 from ...activity import Activity, Summary
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
+from ...compilation.sizes import expect_changes, no_equal_sizes
 from ...errors import BackendUnavailable
 from ...memory_format import channels_last, without_gaps
 from .compilation.prepare import is_replaced, structure, uses_dynamic_vram
@@ -60,10 +61,7 @@ class CompiledMethod:
         named = {name: _of_any_size(value) if another else value for name, value in kwargs.items()}
         if "context" in named:  # the next prompt must not compile anything
             named["context"] = _of_any_length(named["context"])
-        from torch.fx.experimental import _config
-
-        # A square image must not make height and width the same variable.
-        with _config.patch(use_duck_shape=False):
+        with no_equal_sizes():
             result = self.function(network, *marked, **named)
         self._sizes.add(size)
         return result
@@ -79,19 +77,11 @@ def _is_image(value: Any) -> bool:
 
 
 def _of_any_size(value: Any) -> Any:
-    return _marked(value, value.ndim - 2, value.ndim - 1) if _is_image(value) else value
+    return expect_changes(value, value.ndim - 2, value.ndim - 1) if _is_image(value) else value
 
 
 def _of_any_length(value: Any) -> Any:
-    return _marked(value, 1) if isinstance(value, torch.Tensor) and value.ndim == 3 else value
-
-
-def _marked(value: torch.Tensor, *dimensions: int) -> torch.Tensor:
-    """Tell torch that sizes of ``value`` change."""
-    value = value.detach()  # the mark is an attribute of the tensor object: put it on one of our own
-    for dimension in dimensions:
-        torch._dynamo.maybe_mark_dynamic(value, dimension)  # type: ignore[attr-defined]
-    return value
+    return expect_changes(value, 1) if isinstance(value, torch.Tensor) and value.ndim == 3 else value
 
 
 # By network, so that running a node again compiles nothing anew.

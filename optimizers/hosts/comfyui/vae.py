@@ -57,7 +57,7 @@ class _WithTechniques:
 
 
 @cache
-def _class_with_techniques(plain: type) -> type:
+def _class_with_techniques(plain: Any) -> type:
     """Return the class of a VAE with techniques that otherwise is a ``plain`` one."""
     return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
 
@@ -66,7 +66,8 @@ def _bare_copy(vae: Any) -> Any:
     """Return a copy of ``vae`` that has the class it came with, and nothing of ours."""
     bare = copy.copy(vae)
     if isinstance(bare, _WithTechniques):
-        bare.__class__ = next(base for base in type(bare).__mro__ if not issubclass(base, _WithTechniques))
+        plain: Any = next(base for base in type(bare).__mro__ if not issubclass(base, _WithTechniques))
+        bare.__class__ = plain
         del bare.__dict__[_STACK]
     return bare
 
@@ -106,7 +107,7 @@ def vae_with(vae: Any, stack: Stack) -> Any:
     bare = _bare_copy(vae)
     if stack.techniques:
         setattr(bare, _STACK, stack)
-        bare.__class__ = _class_with_techniques(type(bare))
+        bare.__class__ = _class_with_techniques(cast(Any, type(bare)))
     return bare
 
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from ....compilation import CUDA_GRAPH, ArtifactFolder, CompiledFunction, CompileSettings, WeightGuards
+from ....compilation.sizes import expect_changes, no_equal_sizes
 from ....errors import require_choice
 from ....memory_format import channels_last
 from .prepare import structure
@@ -103,7 +104,7 @@ class CompiledNetwork:
         changes = bool(self._sizes) and size not in self._sizes
         args, kwargs = _mark(args, kwargs, every_size=changes)
         # Sizes that change are compiled as variables. A square image must not make two of them the same variable.
-        with nullcontext() if size in self._sizes else _no_equal_sizes():
+        with nullcontext() if size in self._sizes else no_equal_sizes():
             result = function(*args, **kwargs)
         self._sizes.add(size)
         return result
@@ -164,24 +165,7 @@ def _mark(args: tuple[Any, ...], kwargs: dict[str, Any], every_size: bool) -> tu
     dimensions = {text: (0, 1), latent: (0, 2, 3), timestep: (0,)} if every_size else {text: (1,)}
     for position, changing in dimensions.items():
         if position < len(marked):
-            marked[position] = _expect_changes(marked[position], changing)
+            marked[position] = expect_changes(marked[position], *changing)
     if len(args) <= text and "context" in kwargs:
-        kwargs = {**kwargs, "context": _expect_changes(kwargs["context"], dimensions[text])}
+        kwargs = {**kwargs, "context": expect_changes(kwargs["context"], *dimensions[text])}
     return tuple(marked), kwargs
-
-
-def _expect_changes(value: Any, dimensions: tuple[int, ...]) -> Any:
-    if not isinstance(value, torch.Tensor) or value.ndim <= max(dimensions):
-        return value
-    value = value.detach()  # the mark is an attribute of the tensor object: put it on one of our own
-    for dimension in dimensions:
-        if value.shape[dimension] > 1:  # torch compiles for a size of 1 on its own, whatever it is told
-            torch._dynamo.maybe_mark_dynamic(value, dimension)  # type: ignore[attr-defined]
-    return value
-
-
-def _no_equal_sizes() -> Any:
-    """Return a context in which torch takes two sizes that are equal by chance for two different ones."""
-    from torch.fx.experimental import _config
-
-    return _config.patch(use_duck_shape=False) if hasattr(_config, "use_duck_shape") else nullcontext()

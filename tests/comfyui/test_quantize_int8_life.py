@@ -1,0 +1,229 @@
+"""The life of int8 models in ComfyUI: clones, LoRA, partial loading, memory, and beside other nodes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints
+from int8_models import TINY, int8_layers, one_call, parameter_bytes, relative, unchanged, weights, with_lora
+
+
+@pytest.fixture
+def quantize(studio):
+    return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
+
+
+# -- the life of the clones --------------------------------------------------------------------------------------------
+
+
+def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, quantize):
+    before = weights(studio.model)
+    converted = quantize(studio.model)
+    images = [studio.sample(which) for _ in range(20) for which in (converted, studio.model)]
+    assert all(torch.equal(image, baseline) for image in images[1::2])
+    assert all(torch.equal(image, images[0]) for image in images[::2])
+    assert not torch.equal(images[0], baseline)
+    assert unchanged(studio.model, before)
+
+
+def test_taking_the_node_off_gives_the_original_network_back(studio, baseline, quantize):
+    removed = studio.run("PacelineRemoveOptimizations", model=studio.tome(quantize(studio.model)))
+    assert removed.model is studio.model.model
+    assert torch.equal(studio.sample(removed), baseline)
+
+
+def test_a_second_node_starts_from_the_file_again(studio, quantize):
+    twice = quantize(quantize(studio.model, mode="weight_only"), include="attn1")
+    assert studio.report(twice).count("Quantize int8") == 1
+    assert len(int8_layers(twice)) == 28
+    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, include="attn1")))
+
+
+def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
+    import gc
+    import weakref
+
+    import comfy.model_management
+
+    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
+    model.cached_patcher_init = (lambda seed: checkpoints.tiny_sd15(width=32, context=48, seed=seed), (4,))
+    converted = quantize(model)
+    expected = studio.sample(model)
+    network = weakref.ref(model.model)
+    comfy.model_management.unload_all_models()
+    del model
+    gc.collect()
+    assert network() is None
+    # Going back loads the file again, as a loader would.
+    removed = studio.run("PacelineRemoveOptimizations", model=converted)
+    assert torch.equal(studio.sample(removed), expected)
+
+
+def test_a_copy_of_its_own_for_another_device(studio, quantize):
+    """ComfyUI asks the factory for an independent model: multi-GPU clones, and clones without dynamic VRAM."""
+    converted = quantize(studio.model)
+    factory, arguments = converted.cached_patcher_init
+    other = factory(*arguments, disable_dynamic=True)
+    assert other.model is not converted.model
+    assert len(int8_layers(other)) == 70
+    clone = converted.clone(model_override=(other.model, ({}, {}, {}, set())))
+    assert torch.equal(studio.sample(clone), studio.sample(converted))
+
+
+# -- LoRA --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_lora_before_and_after_is_as_near_as_without(studio, baseline, quantize, strength):
+    converted = quantize(studio.model)
+    floor = relative(studio.sample(converted), baseline)
+    expected = studio.sample(with_lora(studio.model, strength))
+    assert relative(expected, baseline) > 3 * floor  # it does something that int8 could lose
+    before, after = quantize(with_lora(studio.model, strength)), with_lora(converted, strength)
+    first, second = studio.sample(before), studio.sample(after)
+    assert torch.equal(first, second)
+    assert relative(first, expected) < 1.5 * floor
+    assert "0 fallbacks" in studio.report(before)
+    assert torch.equal(studio.sample(converted), studio.sample(quantize(studio.model)))  # and it is gone afterwards
+
+
+def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, quantize):
+    """Partial loading: what did not fit has its LoRA added at each use; the rest is requantised."""
+    converted = with_lora(quantize(studio.model), 1.0)
+    studio.sample(converted, steps=1)
+    whole = one_call(converted)
+    fits = converted.model_size() // 2
+    converted.detach()
+    with torch.inference_mode():
+        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=fits)
+    waiting = [layer for layer in int8_layers(converted).values() if layer.weight_function]
+    assert 0 < len(waiting) < 70
+    assert relative(one_call(converted), whole) < 0.02
+    report = _one_reported_call(converted, studio)
+    assert f"{len(waiting)} x fallback: a LoRA on a layer that is not loaded" in report
+    converted.detach()
+    studio.sample(converted, steps=1)
+    assert torch.equal(one_call(converted), whole)
+
+
+def _one_reported_call(model, studio):
+    """Count one call by the technique itself: a sampler would load the whole model first."""
+    from paceline.optimizers.activity import Activity
+    from paceline.optimizers.hosts.comfyui.stack import ModelCall, stack_of
+
+    technique = stack_of(model).techniques[0]
+    activity = Activity(model_calls=1)
+    technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
+    summary = technique.summarize(activity)
+    assert summary.state == "partly"
+    return "\n".join((summary.text, *summary.details))
+
+
+def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
+    converted = quantize(studio.model)
+    studio.sample(converted, steps=1)
+    whole = one_call(converted)
+    converted.detach()
+    with torch.inference_mode():
+        converted.patch_model(device_to=converted.load_device, lowvram_model_memory=converted.model_size() // 3)
+    assert any(layer.comfy_cast_weights for layer in int8_layers(converted).values())
+    assert torch.equal(one_call(converted), whole)
+    converted.detach()
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, quantize):
+    import comfy.model_management
+    from paceline.optimizers.hosts.comfyui.stack import stack_of
+
+    model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
+    converted = quantize(model)
+    decisions = stack_of(converted).techniques[0].decisions
+    chosen = [verdict for verdict in decisions.verdicts if verdict.weight is not None]
+    before = sum(verdict.layer.nbytes for verdict in chosen)
+    after = sum(verdict.weight.nbytes for verdict in chosen)
+    assert 0.5 < after / before < 0.52  # a scale for each row comes on top
+    assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
+    assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)
+    assert converted.model_size() == comfy.model_management.module_size(converted.model)
+    together = {p.untyped_storage().data_ptr() for p in model.model.parameters()}
+    others = [p for n, p in converted.model.named_parameters() if not hasattr(p, "_qdata") and ".bias" not in n]
+    assert others and all(p.untyped_storage().data_ptr() in together for p in others)
+
+
+def test_quantising_needs_little_memory_beside_the_model():
+    """One float32 layer at a time, beside the new weights: a process of its own, so that nothing else is counted."""
+    import json
+    import subprocess
+    import sys
+
+    from comfy_host.paths import ROOT
+
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "comfyui" / "quantizing_memory.py")],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["most"] < 1.6 * found["model"], found
+    assert found["linear_after"] < 0.52 * found["linear_before"], found
+
+
+# -- beside other nodes ----------------------------------------------------------------------------------------------
+
+
+def test_beside_the_other_nodes_in_any_order(studio, quantize):
+    from itertools import permutations
+
+    steps = (quantize, studio.tome, lambda m: with_lora(m, 0.7))
+    images = []
+    for order in permutations(steps):
+        model = studio.model
+        for apply in order:
+            model = apply(model)
+        images.append(studio.sample(model))
+    assert all(torch.equal(image, images[0]) for image in images)
+
+
+def test_fused_projections_of_int8_layers_are_exact(studio, quantize):
+    """Rows keep their scales when weights are joined, and tokens are rounded once instead of three times."""
+    model = quantize(studio.model)
+    fused = studio.run("PacelineFuseQKV", model=model)
+    assert torch.equal(studio.sample(fused), studio.sample(model))
+    report = studio.report(fused)
+    assert "q, k and v in 14 and for k and v in 14 attention calls; 0 fallbacks" in report
+
+
+def test_other_nodes_patches_stay(studio, quantize, core_node):
+    freeu = core_node("comfy_extras.nodes_freelunch", "FreeU_V2", model=studio.model, b1=1.3, b2=1.4, s1=0.9, s2=0.2)
+    first, second = quantize(freeu), core_node(
+        "comfy_extras.nodes_freelunch", "FreeU_V2", model=quantize(studio.model), b1=1.3, b2=1.4, s1=0.9, s2=0.2
+    )  # fmt: skip
+    assert torch.equal(studio.sample(first), studio.sample(second))
+    assert not torch.equal(studio.sample(first), studio.sample(quantize(studio.model)))
+
+
+def test_compiled_in_one_graph_with_the_same_bits(studio, quantize):
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    counters.clear()
+    model = quantize(studio.model)
+    compiled = model.clone()
+    set_torch_compile_wrapper(model=compiled, backend="eager", fullgraph=True)
+    assert torch.equal(studio.sample(compiled), studio.sample(model))
+    assert counters["stats"]["unique_graphs"] == 1
+    torch._dynamo.reset()
+
+
+def test_a_compile_node_before_compiles_the_int8_network(studio, quantize):
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+
+    torch._dynamo.reset()
+    compiled = studio.model.clone()
+    set_torch_compile_wrapper(model=compiled, backend="eager")
+    assert torch.equal(studio.sample(quantize(compiled)), studio.sample(quantize(studio.model)))
+    torch._dynamo.reset()
