@@ -19,7 +19,9 @@ def postgresql() -> Iterator[str]:
     """Run a PostgreSQL server of our own, on a socket in a temporary folder; gives its URL."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "missing")]
     if not found[-1].exists():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is not installed (Debian: apt install postgresql)")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            "PostgreSQL is not installed (Debian: apt install postgresql)"
+        )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         user = {}
         if os.geteuid() == 0:  # the server refuses to run as root

@@ -58,7 +58,7 @@ class CudaRecording:
 
     def __init__(self, run: Callable[[], Tree]) -> None:
         current = torch.cuda.current_stream()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side = torch.cuda.Stream()
         side.wait_stream(current)
         with torch.cuda.stream(side):
             run()

@@ -98,7 +98,8 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
     def blur(image: Tensor) -> Tensor:
         planes = image.flatten(0, 1)[:, None]
         planes = F.conv2d(F.conv2d(planes, weights[None, None, None, :]), weights[None, None, :, None])
-        return planes.unflatten(0, image.shape[:2])[:, :, 0]
+        blurred: Tensor = planes.unflatten(0, image.shape[:2])[:, :, 0]
+        return blurred
 
     mean_a, mean_b = blur(a), blur(b)
     variance_a, variance_b = blur(a * a) - mean_a**2, blur(b * b) - mean_b**2

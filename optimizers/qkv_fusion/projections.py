@@ -77,8 +77,8 @@ class FusedProjections:
         biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         self._sizes = tuple(weight.shape[0] for weight in weights)
         for index, twin in enumerate(self._together):
-            bias = join(biases[index:]) if biases else None
-            _become(twin, self.layers[index], join(weights[index:]), bias)
+            joined_bias = join(biases[index:]) if biases else None
+            _become(twin, self.layers[index], join(weights[index:]), joined_bias)
         self._seen = tuple((weight, weight.data_ptr()) for weight in weights)
 
     def forget(self) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 
 MATRIX_ALIGNMENT, VECTOR_ALIGNMENT = 64, 16
-"""Bytes. Allocators begin tensors on such a boundary, and matrix kernels choose their code by it, so a weight that began
-elsewhere could give other bits than before. A bias is only added."""
+"""Bytes. Allocators begin tensors on such a boundary, and matrix kernels choose their code by it, so a weight that
+began elsewhere could give other bits than before. A bias is only added."""
 
 
 def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
@@ -61,7 +61,7 @@ def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def _rows(storage: torch.UntypedStorage, begin: int, like: torch.Tensor) -> torch.Tensor:
     """Return a tensor of the shape of ``like`` that begins at element ``begin`` of ``storage``."""
     rows = torch.empty(0, dtype=like.dtype, device=like.device)
-    return rows.set_(storage, begin, like.shape, like.stride())  # type: ignore[call-overload, no-any-return]
+    return rows.set_(storage, begin, like.shape, like.stride())
 
 
 def _already_joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
@@ -79,4 +79,4 @@ def _already_joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
     with torch.inference_mode(False), torch.no_grad():
         joined = torch.empty(0, dtype=first.dtype, device=first.device)
-        return joined.set_(storage, first.storage_offset(), shape, strides)  # type: ignore[call-overload, no-any-return]
+        return joined.set_(storage, first.storage_offset(), shape, strides)

@@ -95,7 +95,7 @@ class Kitchen(Kernel):
         """Call comfy-kitchen's operator."""
         import comfy_kitchen
 
-        return comfy_kitchen.int8_linear(
+        product: Tensor = comfy_kitchen.int8_linear(
             x.contiguous(),
             weight.values,
             weight.scale,
@@ -104,6 +104,7 @@ class Kitchen(Kernel):
             convrot=bool(weight.rotation),
             convrot_groupsize=weight.rotation or 256,
         )
+        return product
 
 
 class TorchAO(Kernel):

@@ -70,9 +70,10 @@ def _hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     matrix = base
     while len(matrix) < size:
         matrix = torch.kron(matrix, base)
-    return matrix / size**0.5
+    return matrix.div(size**0.5)
 
 
 def rotate(x: Tensor, group: int) -> Tensor:
     """Rotate each group of ``group`` channels of ``[..., channels]``. Twice is the identity (a symmetric matrix)."""
-    return (x.unflatten(-1, (-1, group)) @ _hadamard(group, x.device, x.dtype)).flatten(-2)
+    rotated: Tensor = x.unflatten(-1, (-1, group)) @ _hadamard(group, x.device, x.dtype)
+    return rotated.flatten(-2)

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-
 _found: list[Any] = []  # torch.compile looks through lru_cache and would meet the import, which it cannot trace
 
 

@@ -263,7 +263,12 @@ SERVED = {
 def test_transformers(studio, fuse, name):
     if name == "ltx":
         model, image = _ltx(), torch.zeros(1, 128, 2, 4, 6)
-        text = [[torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1)), {"frame_rate": 25, "attention_mask": torch.ones(1, 20)}]]
+        text = [
+            [
+                torch.randn(1, 20, 24, generator=torch.Generator().manual_seed(1)),
+                {"frame_rate": 25, "attention_mask": torch.ones(1, 20)},
+            ]
+        ]
     else:
         model, image, text = build(name), latent(name), conditioning(name)
 

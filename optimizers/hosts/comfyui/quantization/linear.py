@@ -73,7 +73,7 @@ def linear_class(compute_dtype: torch.dtype) -> type:
         kernel: Kernel | None = None
         weight_only = False
 
-        def _forward(self, input: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> torch.Tensor:
+        def _forward(self, input: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> Any:
             quantized = isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT
             if self.weight_only and quantized:
                 # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.

@@ -53,8 +53,8 @@ def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[La
     other_formats = set()
     for name, module in patcher.model.diffusion_model.named_modules():
         weight = getattr(module, "weight", None)
-        if hasattr(weight, "_layout_cls"):
-            other_formats.add(str(weight._layout_cls))
+        if (other_format := getattr(weight, "_layout_cls", None)) is not None:
+            other_formats.add(str(other_format))
         if not isinstance(module, torch.nn.Linear) or weight is None or weight.ndim != 2:
             continue
         rows, columns = weight.shape

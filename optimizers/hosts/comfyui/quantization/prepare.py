@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -52,13 +54,15 @@ def quantize(
     weight_only = settings.mode == "weight_only"
     device, dtype = torch.device(home.load_device), inference_dtype(home)
     if has_int8_layers(home):
-        kernel, notes = _kernel(Shape(4096, 1280, 1280), device, dtype)
-        return Int8Quantization(settings, Decisions(()), kernel, notes, node_id)
+        return Int8Quantization(settings, Decisions(()), *_kernel(Shape(4096, 1280, 1280), device, dtype), node_id)
 
     seen = _observe(home, conditioning, latent)
     settle(home)
     layers = linear_layers(home, seen.tokens)
-    kernel, notes, timings, timer = None, (), None, None
+    kernel: Kernel | None = None
+    notes: tuple[str, ...] = ()
+    timings: Timings | None = None
+    timer: Timer | None = None
     if not weight_only:
         kernel, notes = _kernel(_largest(layers.values()), device, dtype)
         timer = Timer(kernel, device, dtype, user_folder(TIMINGS))
@@ -98,7 +102,7 @@ def _observe(home: Any, conditioning: Any, latent: Tensor | None) -> Observation
     return observe_shapes(home, (size[0], size[1]))
 
 
-def _largest(layers: Any) -> Shape:
+def _largest(layers: Iterable[tuple[Layer, Any]]) -> Shape:
     """Return the shape that most work goes into, by which the kernel is chosen."""
     open_layers = [layer for layer, _ in layers if not layer.protected and (layer.tokens or 4096) >= FEWEST_TOKENS]
     work = [layer.shape() for layer in open_layers] or [Shape(4096, 1280, 1280)]
@@ -141,10 +145,15 @@ def _decide(
     with torch.inference_mode():
         for layer, module in layers.values():
             comfy.model_management.throw_exception_if_processing_interrupted()
-            verdict = chooser.decide(layer, lambda module=module: module.weight.detach())
+            verdict = chooser.decide(layer, partial(_weight, module))
             verdicts.append(_resting(verdict, home.offload_device))
             progress.update(1)
     return Decisions(tuple(verdicts))
+
+
+def _weight(module: Any) -> Tensor:
+    weight: Tensor = module.weight
+    return weight.detach()
 
 
 def _resting(verdict: Verdict, device: Any) -> Verdict:
