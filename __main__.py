@@ -1,4 +1,7 @@
-"""The commands: ``sweep`` (Benchmark Sweep without a server, in ComfyUI) and ``bench`` (diffusers, see docs/python.md).
+"""The commands of the pack.
+
+``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code: both in ComfyUI. ``bench``, ``recipe``
+and ``grid`` measure diffusers pipelines, see docs/python.md.
 
 ``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
 """
@@ -39,6 +42,8 @@ def main() -> int:
             return 2
         command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.sweeping.command")
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
+    if arguments[:1] == ["cache"]:
+        return int(importlib.import_module(f"{package}.optimizers.compilation.cache_cli").main(arguments[1:], folder))
     return importlib.import_module(f"{package}.optimizers.hosts.diffusers.bench.command").main()
 
 

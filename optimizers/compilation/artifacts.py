@@ -14,71 +14,25 @@ These files are programs. They are only ever read from the store, which must bel
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
-import platform
 import shutil
-import stat
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
+
+from .artifact_files import belongs_to_user_alone, folder_size, libraries_are_whole, read_about, write_about
+from .machine_id import fingerprint, machine_description
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3
 
-_FORMAT = 2
-_LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 _environment = threading.RLock()
 _log = logging.getLogger(__name__)
-
-
-def machine_description(device: str = "cpu") -> dict[str, str]:
-    """Return what compiled code depends on beside the model, as readable values.
-
-    Args:
-        device: a torch device, e.g. ``cuda:0``.
-    """
-    import torch
-
-    description = {
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "system": f"{sys.platform} {platform.machine()}",
-        "cuda": str(torch.version.cuda or torch.version.hip or "none"),
-    }
-    if torch.device(device).type == "cuda":
-        properties = torch.cuda.get_device_properties(device)
-        description["device"] = f"{properties.name} sm{properties.major}{properties.minor}"
-    else:
-        description["device"] = f"{torch.device(device).type} {torch.backends.cpu.get_cpu_capability()}"
-    # Also code for a GPU has parts for the CPU, and those are compiled for its exact kind ("-march=native").
-    description["processor"] = _processor()
-    return description
-
-
-@cache
-def _processor() -> str:
-    """Return what the CPU is called, and 8 digits that stand for its instructions."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    instructions = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
-    return f"{facts.get('model name', platform.machine())} {hashlib.sha256(instructions.encode()).hexdigest()[:8]}"
-
-
-def fingerprint(description: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that stand for ``description``."""
-    text = json.dumps(description, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -242,61 +196,6 @@ class ArtifactFolder:
                 self.was_used = True
         self._keep()
         return None
-
-
-def read_about(file: Path) -> dict[str, Any] | None:
-    """Return what an ``entry.json`` says, or None if it cannot be read or has another format."""
-    try:
-        content = json.loads(file.read_text("utf-8"))
-        return dict(content["about"]) if content["format"] == _FORMAT else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def write_about(folder: Path, about: Mapping[str, Any]) -> None:
-    """Write ``entry.json``; its time of change says when the entry was last used."""
-    content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder)}
-    temporary = folder / f"entry.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(content, indent=1, default=str), "utf-8")
-    temporary.replace(folder / "entry.json")
-
-
-def libraries_are_whole(folder: Path) -> bool:
-    """Return whether the libraries in an entry are as long as ``entry.json`` says.
-
-    A library that was cut off (no space left, no power) does not raise an error when it is run: it ends the program.
-    """
-    try:
-        expected = json.loads((folder / "entry.json").read_text("utf-8"))["libraries"]
-        return bool(expected == _libraries(folder))
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _libraries(folder: Path) -> dict[str, int]:
-    found = (path for path in folder.rglob("*") if path.suffix in _LIBRARIES and path.is_file())
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(found)}
-
-
-def folder_size(folder: Path) -> int:
-    """Return the bytes of all files below ``folder``."""
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            details = path.lstat()
-        except OSError:  # removed in the meantime
-            continue
-        if stat.S_ISREG(details.st_mode):
-            total += details.st_size
-    return total
-
-
-def belongs_to_user_alone(folder: Path) -> bool:
-    """Return whether nobody else may write to ``folder``. On Windows the user's own profile is trusted."""
-    if not hasattr(os, "getuid"):
-        return True
-    details = folder.stat()
-    return details.st_uid in (os.getuid(), 0) and not details.st_mode & stat.S_IWOTH
 
 
 def _chosen_by_user(value: str | None) -> bool:

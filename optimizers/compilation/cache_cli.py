@@ -1,8 +1,8 @@
 """Look at the compiled code that Compile UNet has kept, and carry it to an identical machine of the same owner.
 
-    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py list
-    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py export compiled.zip
-    python custom_nodes/<this pack>/optimizers/compilation/cache_cli.py import compiled.zip --fingerprint <as printed>
+    python custom_nodes/ComfyUI-Paceline cache list
+    python custom_nodes/ComfyUI-Paceline cache export compiled.zip
+    python custom_nodes/ComfyUI-Paceline cache import compiled.zip --fingerprint <as printed>
 
 Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has printed:
 carry it over yourself, and never import a file that somebody else has made.
@@ -16,12 +16,9 @@ import json
 import sys
 import zipfile
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING or __package__:
-    from .artifacts import ArtifactStore, Entry, machine_description
-else:  # run by its path: the pack's folder may have any name
-    from artifacts import ArtifactStore, Entry, machine_description
+from .artifacts import ArtifactStore, Entry
+from .machine_id import machine_description
 
 CONTENTS = "contents.json"
 
@@ -97,11 +94,17 @@ def _line(entry: Entry) -> str:
     return f"{entry.size / 1e6:8.1f} MB  {about.get('network', '?')}  torch {about['torch']}, {about['device']}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = Path(__file__).resolve().parents[4] / "user" / "__paceline" / "compiled"
-    parser.add_argument("--store", type=Path, default=default, help=f"default: {default}")
+def main(arguments: list[str], pack: Path) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: without the program's name.
+        pack: the folder of this pack; in ``custom_nodes`` it tells where ComfyUI keeps its files.
+    """
+    parser = argparse.ArgumentParser("cache", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    inside = pack.parent.name == "custom_nodes"
+    default = pack.parents[1] / "user" / "__paceline" / "compiled" if inside else None
+    parser.add_argument("--store", type=Path, default=default, required=not inside, help=f"default: {default}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="show what is kept")
     commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
@@ -122,7 +125,3 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         print(f"{len(added)} compiled models imported")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

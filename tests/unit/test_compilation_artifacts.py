@@ -86,11 +86,12 @@ def test_leftovers_count_and_go_first(store):
     assert [entry.about["model"] for entry in store.entries()] == ["a"]
 
 
-def test_a_library_that_was_cut_off_is_never_run(store, caplog):
+@pytest.mark.parametrize("damage", [b"x" * 50, b"y" * 100], ids=["cut off", "other bytes"])
+def test_a_library_with_other_bytes_is_never_run(store, caplog, damage):
     folder = store.folder({"model": "a"})
     with folder.in_use():
         (folder.path / "inductor" / "kernel.so").write_bytes(b"x" * 100)
-    (folder.path / "inductor" / "kernel.so").write_bytes(b"x" * 50)
+    (folder.path / "inductor" / "kernel.so").write_bytes(damage)
     again = store.folder({"model": "a"})
     with again.in_use():
         assert not (again.path / "inductor" / "kernel.so").exists()

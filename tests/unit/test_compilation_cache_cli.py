@@ -26,8 +26,8 @@ def test_export_and_import_by_path(store, tmp_path):
     """As a user runs it: by its path, in a folder that is no Python name."""
 
     def run(*arguments):
-        script = ROOT / "optimizers" / "compilation" / "cache_cli.py"
-        return subprocess.run([sys.executable, str(script), *map(str, arguments)], capture_output=True, text=True)
+        command = [sys.executable, str(ROOT), "cache", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True)
 
     file, there = tmp_path / "compiled.zip", tmp_path / "there"
     exported = run("--store", store.root, "export", file)

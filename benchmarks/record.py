@@ -1,0 +1,147 @@
+"""One format for all results: a row for each variant, printed as a table, and saved with all it takes to repeat them."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Row:
+    """One variant of one piece of work.
+
+    Attributes:
+        name: the variant.
+        work: what was done, the same words for all variants that can be compared.
+        seconds_median: of one execution; likewise ``_min`` and ``_max``.
+        cpu_seconds_median: processor time of one execution, all threads together.
+        speedup: median over rounds of baseline time / this time; 1 for the baseline.
+        peak_memory_bytes: most memory held at once by tensors made during one execution.
+        quality: named numbers, e.g. the relative error.
+        roof_share: median time of the roof variant / this one's: 1 would be as fast as possible.
+        rounds: number of samples.
+    """
+
+    name: str
+    work: str
+    seconds_median: float
+    seconds_min: float
+    seconds_max: float
+    cpu_seconds_median: float
+    speedup: float
+    peak_memory_bytes: int
+    quality: dict[str, float] = field(default_factory=dict)
+    roof_share: float | None = None
+    rounds: int = 0
+
+
+def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str, str] | None = None) -> None:
+    """Print ``rows`` as a table, and write them to ``path`` with everything needed to repeat them."""
+    print(table(rows))
+    if path is not None:
+        write(path, [asdict(row) for row in rows], baseline, notes)
+
+
+def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:
+    """Write rows of any form to ``path`` with everything needed to repeat them."""
+    content = {
+        "hardware": hardware(),
+        "versions": versions(),
+        "commit": commit(),
+        "command": shlex.join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "baseline": baseline,
+        "notes": dict(notes or {}),
+        "rows": rows,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(temporary, path)
+    print(f"\nWritten to {path}")
+
+
+def table(rows: list[Row]) -> str:
+    """Return ``rows`` as text, one block per piece of work."""
+    lines: list[str] = []
+    work = None
+    for row in rows:
+        if row.work != work:
+            work = row.work
+            lines += ["", work, f"  {'':34}{'median':>11}{'min':>11}{'cpu':>11}{'speedup':>9}{'roof':>7}{'memory':>10}"]
+        roof = f"{row.roof_share:7.0%}" if row.roof_share is not None else f"{'':7}"
+        quality = "  ".join(f"{name} {value:.3g}" for name, value in row.quality.items())
+        times = (row.seconds_median, row.seconds_min, row.cpu_seconds_median)
+        milliseconds = "".join(f"{1000 * value:9.2f}ms" for value in times)
+        memory = f"{row.peak_memory_bytes / 2**20:7.1f}MiB"
+        lines.append(f"  {row.name:34}{milliseconds}{row.speedup:8.2f}x{roof}{memory}  {quality}".rstrip())
+    return "\n".join(lines)
+
+
+def hardware() -> dict[str, Any]:
+    """Describe the machine."""
+    return {
+        "cpu": _cpu_name(),
+        "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of what was measured."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("torch", "tomesd", "diffusers", "torchao", "triton"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    found["comfyui"] = _comfyui_version() if "comfy" in sys.modules else None
+    return found
+
+
+def _comfyui_version() -> str | None:
+    sys.path.append(str(ROOT / "tools"))
+    from comfy_host.paths import host_dir
+
+    text = (host_dir() / "comfyui_version.py").read_text()
+    found = re.search(r"__version__ = \"([^\"]+)\"", text)
+    return found.group(1) if found else None
+
+
+def commit() -> str | None:
+    """Return the repository's commit, marked where files differ from it."""
+    try:
+        text = subprocess.run(
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return text.stdout.strip()

@@ -1,0 +1,81 @@
+"""The files of one kept entry: what it says of itself, whether it is whole, and who may write to it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_FORMAT = 3
+_LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
+
+
+def read_about(file: Path) -> dict[str, Any] | None:
+    """Return what an ``entry.json`` says, or None if it cannot be read or has another format."""
+    try:
+        content = json.loads(file.read_text("utf-8"))
+        return dict(content["about"]) if content["format"] == _FORMAT else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    """Write ``entry.json``; its time of change says when the entry was last used."""
+    content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder)}
+    temporary = folder / f"entry.{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(content, indent=1, default=str), "utf-8")
+    temporary.replace(folder / "entry.json")
+
+
+def libraries_are_whole(folder: Path) -> bool:
+    """Return whether the libraries in an entry are those that ``entry.json`` lists, byte for byte.
+
+    A library that was cut off (no space left, no power) does not raise an error when it is run: it ends the program.
+    """
+    try:
+        expected = json.loads((folder / "entry.json").read_text("utf-8"))["libraries"]
+        return bool(expected == _libraries(folder))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _libraries(folder: Path) -> dict[str, str]:
+    found = (path for path in folder.rglob("*") if path.suffix in _LIBRARIES and path.is_file())
+    return {path.relative_to(folder).as_posix(): _digest(path) for path in sorted(found)}
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file. Each graph that is compiled asks again for those of all before it."""
+    details = path.stat()
+    return _digest_of(path, details.st_size, details.st_mtime_ns, details.st_ctime_ns)
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(path: Path, *_version: int) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def folder_size(folder: Path) -> int:
+    """Return the bytes of all files below ``folder``."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            details = path.lstat()
+        except OSError:  # removed in the meantime
+            continue
+        if stat.S_ISREG(details.st_mode):
+            total += details.st_size
+    return total
+
+
+def belongs_to_user_alone(folder: Path) -> bool:
+    """Return whether nobody else may write to ``folder``. On Windows the user's own profile is trusted."""
+    if not hasattr(os, "getuid"):
+        return True
+    details = folder.stat()
+    return details.st_uid in (os.getuid(), 0) and not details.st_mode & stat.S_IWOTH
