@@ -7,7 +7,7 @@ VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
-NOT_BENCHMARKS := common own_cost pack_for_gpu render_results unets
+NOT_BENCHMARKS := common own_cost pack_for_gpu record render_results roof stack_variants unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 

@@ -1,7 +1,7 @@
 """The commands of the pack.
 
-``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code: both in ComfyUI. ``bench``, ``recipe``
-and ``grid`` measure diffusers pipelines, see docs/python.md.
+``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code: both in ComfyUI. ``bench``,
+``recipe`` and ``grid`` measure diffusers pipelines, see docs/python.md.
 
 ``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
 """

@@ -12,8 +12,9 @@ import sys
 from functools import partial
 
 import torch
-from common import ROOT, Row, Variant, arguments, measure, relative_error, report
-from stacks import peak_speed
+from common import Variant, arguments, measure, relative_error
+from record import ROOT, Row, report
+from roof import peak_speed, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402
@@ -75,15 +76,12 @@ def _place() -> tuple[torch.device, torch.dtype]:
 def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     device, dtype = _place()
-    speed = peak_speed(dtype, device, 512 if options.quick else 8192 if device.type == "cuda" else 2048)
+    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     with torch.inference_mode():
         for name, sizes in (QUICK if options.quick else CALLS).items():
             rows += rows_of(name, sizes, speed, 3 if options.quick else 15)
-    notes = {
-        "speed of the largest matrix product": f"{speed / 1e12:.4g} TFLOP/s in {str(dtype).removeprefix('torch.')}"
-    }
-    report(rows, "sdpa", options.json, notes)
+    report(rows, "sdpa", options.json, speed_note({dtype: speed}))
 
 
 if __name__ == "__main__":

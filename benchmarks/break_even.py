@@ -14,7 +14,9 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from common import ROOT, Row, Variant, arguments, measure, report
+from common import Variant, arguments, measure
+from record import ROOT, Row, report
+from roof import peak_speed, speed_note
 from torch import Tensor
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -62,6 +64,7 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.float16 if device == "cuda" else torch.float32
+    speed = peak_speed(dtype, torch.device(device), *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     gains: dict[int, float] = {}  # the smallest one of thinning out, by tokens
     sizes = SIZES_ON_GPU if device == "cuda" else SIZES
@@ -76,11 +79,11 @@ def main() -> None:
                 chosen = TokenMergingSettings(method=method, ratio=ratio)
                 variants[f"{method} {ratio}"] = partial(attend, x, weights, side, chosen)
             work = f"self-attention of {side * side} tokens, {channels} channels, {HEADS} heads, batch {BATCH}, {dtype}"
-            found = measure(work, variants, FULL, rounds=5 if options.quick else 15)
+            found = measure(work, variants, FULL, rounds=5 if options.quick else 15, speed=speed)
             rows += found
             thinned = [row.speedup for row in found if row.name.startswith("kv_downsample")]
             gains[side * side] = min(gains.get(side * side, math.inf), *thinned)
-    report(rows, FULL, options.json)
+    report(rows, FULL, options.json, speed_note({dtype: speed}))
     print(f"\nOn {device}, thinning out is faster from {threshold(gains)} tokens on.")
 
 

@@ -1,4 +1,4 @@
-"""Measuring that can be trusted on a busy machine, and one format for all results.
+"""Measuring that can be trusted on a busy machine.
 
 Variants take turns within every round, so that a slow moment hits all of them; the speedup is the median of the
 rounds' own ratios. Each row also has the processor time, which other processes disturb less than the clock.
@@ -8,27 +8,20 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import math
-import os
-import platform
-import re
-import shlex
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from importlib import metadata
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from record import Row
+from roof import counting
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-ROOT = Path(__file__).resolve().parents[1]
 SHORTEST_SAMPLE = 0.01
 """Seconds. Quicker variants are run several times per sample, because clock and scheduler have a grain."""
 
@@ -66,6 +59,7 @@ def measure(
     warmups: int = 1,
     quality: Mapping[str, Mapping[str, float]] | None = None,
     roof: str | None = None,
+    speed: float | None = None,
     memory_while_timed: bool = False,
 ) -> list[Row]:
     """Time ``variants`` against each other.
@@ -79,21 +73,32 @@ def measure(
             run several times per sample, so only for work that takes long.
         quality: numbers to put into a variant's row.
         roof: name of the variant that does only the unavoidable part of the work; it gets no row.
+        speed: operations a second of this device's largest matrix product. The roof is then the time that the
+            baseline's multiplications would take at that speed.
         memory_while_timed: measure the memory in the timed executions instead of in one more. For work that takes
             minutes: following the tensors costs all variants alike about a second there.
     """
     repeats: dict[str, int] = {}
     peaks: dict[str, int] = dict.fromkeys(variants, 0)
+    counter = counting()
+    counted = False
+
+    def counts(name: str) -> AbstractContextManager[Any]:
+        nonlocal counted
+        wanted = speed is not None and name == baseline and not counted
+        counted = counted or wanted
+        return counter if wanted else nullcontext()
 
     def sample_with_memory(name: str) -> tuple[float, float]:
-        with PeakMemory() as memory:
+        with counts(name), PeakMemory() as memory:
             taken = _sample(variants[name], 1)
         peaks[name] = max(peaks[name], memory.peak)
         return taken
 
     for name, function in variants.items():
         if not memory_while_timed:
-            peaks[name] = peak_memory(function)  # the first warm-up
+            with counts(name):
+                peaks[name] = peak_memory(function)  # the first warm-up
         seconds = math.inf
         for _ in range(warmups):
             seconds, _ = _sample(function, 1)
@@ -106,6 +111,7 @@ def measure(
             samples[name].append(sample)
         order = [*order[1:], order[0]]  # nobody always comes after the same one
     medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
+    shortest = medians[roof] if roof else counter.get_total_flops() / speed if speed else None
     rows = []
     for name, taken in samples.items():
         if name == roof:
@@ -123,7 +129,7 @@ def measure(
                 speedup=statistics.median(ratios),
                 peak_memory_bytes=peaks[name],
                 quality=dict((quality or {}).get(name, {})),
-                roof_share=medians[roof] / medians[name] if roof else None,
+                roof_share=shortest / medians[name] if shortest else None,
                 rounds=rounds,
             )
         )

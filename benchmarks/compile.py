@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import ROOT, Row, arguments, measure, relative_error, report, table, write
+from common import arguments, measure, relative_error
+from record import ROOT, Row, report, table, write
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))

@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from common import Variant, arguments, measure, relative_error
+from record import ROOT, Row, report
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process, pack, vaes  # noqa: E402

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import ROOT, arguments, peak_memory, write
+from common import arguments, peak_memory
+from record import ROOT, write
 from token_reduction import NONE, apply, chosen
 from unets import unet
 

@@ -17,7 +17,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from common import Variant, arguments, measure, relative_error
+from record import ROOT, Row, report
+from roof import peak_speed, speed_note
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -56,7 +58,7 @@ def torchao_layer(layer: torch.nn.Module) -> torch.nn.Module | None:
     return quantized
 
 
-def measure_layers(quick: bool) -> list[Row]:
+def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
     from paceline.optimizers.quantization.kernels import available
     from paceline.optimizers.quantization.rounding import quantize_weight
@@ -85,11 +87,11 @@ def measure_layers(quick: bool) -> list[Row]:
         exact = ways[FLOAT]()
         quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
         work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel.name}"
-        rows += measure(work, ways, FLOAT, rounds=3 if quick else 7, quality=quality)
+        rows += measure(work, ways, FLOAT, rounds=3 if quick else 7, quality=quality, speed=speed)
     return rows
 
 
-def measure_unet(quick: bool) -> list[Row]:
+def measure_unet(quick: bool, speed: float) -> list[Row]:
     """Measure one sampling step of SD 1.5 with guidance: full precision, and each preset."""
     on_gpu = torch.cuda.is_available()
     width, side = (128, 32) if quick else (320, 64)
@@ -115,7 +117,7 @@ def measure_unet(quick: bool) -> list[Row]:
     for name in models:
         run(name)
     work = f"one step of SD1.5 with guidance, {width} channels, latent {side} x {side}, random weights"
-    rows = measure(work, variants, FLOAT, rounds=3 if quick else 5, warmups=0, memory_while_timed=True)
+    rows = measure(work, variants, FLOAT, rounds=3 if quick else 5, warmups=0, speed=speed, memory_while_timed=True)
     for row in rows:
         row.quality = {"error": relative_error(images[row.name], images[FLOAT])}
         if row.name in notes:
@@ -160,7 +162,7 @@ def measure_quality() -> list[Row]:
         error = float(((found - reference) / extent).square().mean())
         quality = {"psnr": -10 * math.log10(max(error, 1e-20)), "layers": len(weights)}
         work = f"terrain model, {len(pictures)} pictures; computed by the reference kernel, so its time says nothing"
-        rows.append(Row(name, work, 0.0, 0.0, 0.0, 0.0, 1.0, 0, quality))
+        rows.append(Row(name, work, quality=quality))
     return rows
 
 
@@ -169,15 +171,18 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0], only=("layers", "unet", "quality"))
     bootstrap(cpu=not torch.cuda.is_available())
     load_nodes()
+    on_gpu = torch.cuda.is_available()
+    device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
+    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
     with torch.inference_mode():
         if options.only in (None, "layers"):
-            rows += measure_layers(options.quick)
+            rows += measure_layers(options.quick, speed)
         if options.only in (None, "unet"):
-            rows += measure_unet(options.quick)
+            rows += measure_unet(options.quick, speed)
         if options.only in (None, "quality"):
             rows += measure_quality()
-    report(rows, FLOAT, options.json, NOTES)
+    report(rows, FLOAT, options.json, NOTES | speed_note({dtype: speed}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One format for all results: a row for each variant, printed as a table, and saved with all it takes to repeat them."""
+"""One format for all results: a row for each variant, printed as a table, and saved with what it takes to repeat it."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ class Row:
     Attributes:
         name: the variant.
         work: what was done, the same words for all variants that can be compared.
-        seconds_median: of one execution; likewise ``_min`` and ``_max``.
+        seconds_median: of one execution; likewise ``_min`` and ``_max``; None where time was not the question.
         cpu_seconds_median: processor time of one execution, all threads together.
         speedup: median over rounds of baseline time / this time; 1 for the baseline.
         peak_memory_bytes: most memory held at once by tensors made during one execution.
         quality: named numbers, e.g. the relative error.
-        roof_share: median time of the roof variant / this one's: 1 would be as fast as possible.
+        roof_share: shortest time that the device allows / this one's: 1 would be as fast as possible.
         rounds: number of samples.
     """
 
     name: str
     work: str
-    seconds_median: float
-    seconds_min: float
-    seconds_max: float
-    cpu_seconds_median: float
-    speedup: float
-    peak_memory_bytes: int
+    seconds_median: float | None = None
+    seconds_min: float | None = None
+    seconds_max: float | None = None
+    cpu_seconds_median: float | None = None
+    speedup: float | None = None
+    peak_memory_bytes: int | None = None
     quality: dict[str, float] = field(default_factory=dict)
     roof_share: float | None = None
     rounds: int = 0
@@ -84,12 +84,13 @@ def table(rows: list[Row]) -> str:
         if row.work != work:
             work = row.work
             lines += ["", work, f"  {'':34}{'median':>11}{'min':>11}{'cpu':>11}{'speedup':>9}{'roof':>7}{'memory':>10}"]
-        roof = f"{row.roof_share:7.0%}" if row.roof_share is not None else f"{'':7}"
-        quality = "  ".join(f"{name} {value:.3g}" for name, value in row.quality.items())
         times = (row.seconds_median, row.seconds_min, row.cpu_seconds_median)
-        milliseconds = "".join(f"{1000 * value:9.2f}ms" for value in times)
-        memory = f"{row.peak_memory_bytes / 2**20:7.1f}MiB"
-        lines.append(f"  {row.name:34}{milliseconds}{row.speedup:8.2f}x{roof}{memory}  {quality}".rstrip())
+        cells = [f"{'':11}" if value is None else f"{1000 * value:9.2f}ms" for value in times]
+        cells.append(f"{'':9}" if row.speedup is None else f"{row.speedup:8.2f}x")
+        cells.append(f"{'':7}" if row.roof_share is None else f"{row.roof_share:7.0%}")
+        cells.append(f"{'':10}" if row.peak_memory_bytes is None else f"{row.peak_memory_bytes / 2**20:7.1f}MiB")
+        quality = "  ".join(f"{name} {value:.3g}" for name, value in row.quality.items())
+        lines.append(f"  {row.name:34}{''.join(cells)}  {quality}".rstrip())
     return "\n".join(lines)
 
 

@@ -23,6 +23,10 @@ _START = """# Results
 Written by `python benchmarks/render_results.py` from the files in `results/`; do not edit. Each table has the machine,
 the versions and the command beside it. Times are medians over rounds in which all variants took turns, with the
 shortest and the longest; *speed-up* is the median of the rounds' own ratios to the baseline.
+
+*Of the roof* is how near a time comes to what the device allows: the multiplications of the baseline, whatever the
+variant leaves out of them, at the speed of the largest matrix product on the same device, over the time. Above 100 % is
+only what does less work, or works in a narrower dtype. Each part says what was measured for it, or why it has none.
 """
 
 _VERSIONS = ("python", "torch", "comfyui", "tomesd", "diffusers", "torchao", "triton")
@@ -46,9 +50,10 @@ def section(path: Path) -> str:
     content = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"## {_title(path)}", "", _hardware(content["hardware"]), "", _versions(content), "",
              f"    {content['command']}", "", f"Baseline: {content['baseline']}.", ""]  # fmt: skip
-    for name, note in (content.get("notes") or {}).items():
+    notes = {**(content.get("notes") or {}), **_no_roof(content["rows"])}
+    for name, note in notes.items():
         lines.append(f"- *{name.replace('_', ' ')}*: {note}")
-    lines += [""] if content.get("notes") else []
+    lines += [""] if notes else []
     picture = path.with_suffix(".png")
     if picture.exists():
         lines += [f"![{_title(path)}](results/{picture.name})", ""]
@@ -68,6 +73,14 @@ def table(rows: list[Row]) -> list[str]:
         cells = [str(row["name"]), *(_cell(name, row) for name in columns)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _no_roof(rows: list[Row]) -> dict[str, str]:
+    """Return a note that says why no row has a share of the roof, where none has."""
+    if any(row.get("roof_share") is not None for row in rows):
+        return {}
+    timed = any(row.get("seconds_median") is not None for row in rows)
+    return {"of the roof": "the operations were not counted" if timed else "nothing is timed here"}
 
 
 def _cell(name: str, row: Row) -> str:

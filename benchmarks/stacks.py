@@ -25,73 +25,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import ROOT, Row, relative_error, table, write
-from torch.utils.flop_counter import FlopCounterMode
-from unets import unet
+from common import relative_error
+from record import ROOT, Row, table, write
+from roof import operations, peak_speed, speed_note
+from stack_variants import Models, ours, recipe, with_nodes
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host import checkpoints  # noqa: E402
-from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
-
-Nodes = tuple[tuple[str, dict[str, Any]], ...]
-DEFAULT = "ComfyUI default"
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A way to run the model: a dtype, and nodes on top of it."""
-
-    name: str
-    nodes: Nodes = ()
-    dtype: torch.dtype | None = None
-    core_compile: bool = False
-
-
-def tome(preset: str) -> tuple[str, dict[str, Any]]:
-    return "PacelineApplyToMe", {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
-
-
-def attention(backend: str) -> tuple[str, dict[str, Any]]:
-    return "PacelineSetAttentionProcessor", {"backend": backend}
-
-
-def ours(compiler: str) -> list[Variant]:
-    """Return the variants that are compared with ComfyUI as it is, most important first."""
-    compiled = ("PacelineCompileUNet", {"backend": compiler})
-    return [
-        Variant(DEFAULT),
-        Variant("Compile UNet", (compiled,)),
-        Variant("ComfyUI TorchCompileModel", core_compile=True),
-        Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
-        Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
-        Variant("Apply ToMe fast", (tome("fast"),)),
-        Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
-    ]
-
-
-def recipe(compiler: str) -> list[Variant]:
-    """Return the steps of the recipe; the first row is its own starting point."""
-    low = torch.bfloat16
-    compiled = ("PacelineCompileUNet", {"backend": compiler})
-    tuned = (
-        "PacelineCompileUNet",
-        {"backend": compiler, "mode": "max-autotune-no-cudagraphs", "preset": "diffusion-fast"},
-    )
-    if compiler != "inductor":
-        tuned = compiled  # its options are inductor's
-    fused = ("PacelineFuseQKV", {})
-    return [
-        Variant("fp32, plain attention", (attention("vanilla"),), torch.float32),
-        Variant("bf16, plain attention", (attention("vanilla"),), low),
-        Variant("bf16, SDPA", (attention("sdpa"),), low),
-        Variant("bf16, SDPA, compiled", (attention("sdpa"), compiled), low),
-        Variant("bf16, SDPA, compiled, fused projections", (attention("sdpa"), compiled, fused), low),
-        Variant(
-            "bf16, SDPA, compiled, fused, int8", (attention("sdpa"), compiled, fused, ("PacelineQuantizeInt8", {})), low
-        ),
-        Variant("bf16, SDPA, compiled with the recipe's options", (attention("sdpa"), tuned), low),
-    ]
+from comfy_host.in_process import random_conditioning, sample  # noqa: E402
 
 
 @dataclass
@@ -105,63 +45,6 @@ class Contender:
     image: torch.Tensor
     seconds: list[float] = field(default_factory=list)
     peak: int = 0
-
-
-class Models:
-    """The MODELs of a layout by dtype, with the same random weights."""
-
-    def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
-        self._make = partial(unet, layout, width, cpu=not on_gpu) if layout != "tiny" else _tiny
-        self._made: dict[torch.dtype, Any] = {}
-
-    def of(self, dtype: torch.dtype) -> Any:
-        """Return the MODEL with weights of ``dtype``."""
-        if dtype not in self._made:
-            self._made[dtype] = self._make(dtype)
-        return self._made[dtype]
-
-
-def _tiny(dtype: torch.dtype) -> Any:
-    bootstrap(cpu=not torch.cuda.is_available())
-    return checkpoints.tiny_sd15(width=32, context=48, dtype=dtype)
-
-
-def with_nodes(model: Any, variant: Variant, compiler: str) -> Any:
-    """Return ``model`` with the variant's nodes."""
-    from comfy_api.torch_helpers import set_torch_compile_wrapper
-
-    known = load_nodes()
-    for name, inputs in variant.nodes:
-        defaults = {
-            entry.id: entry.default for entry in known[name].define_schema().inputs if hasattr(entry, "default")
-        }
-        values = {key: value for key, value in (defaults | inputs).items() if value is not None}
-        model = known[name].execute(**{**values, "model": model}).args[0]
-    if variant.core_compile:
-        # What its node does, with a backend that the node does not offer where a rehearsal wants one.
-        model = model.clone()
-        set_torch_compile_wrapper(model=model, backend=compiler)
-    return model
-
-
-def peak_speed(dtype: torch.dtype, device: torch.device, side: int) -> float:
-    """Return the multiply-add operations a second (counted as two) of a large matrix product."""
-    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    fastest = float("inf")
-    for _ in range(8):
-        _wait()
-        started = time.perf_counter()
-        a @ b
-        _wait()
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2 * side**3 / fastest
-
-
-def operations(run: Callable[[], Any]) -> int:
-    """Return the floating point operations of everything that ``run`` multiplies."""
-    with FlopCounterMode(display=False) as counter:
-        run()
-    return int(counter.get_total_flops())
 
 
 def _wait() -> None:
@@ -199,9 +82,8 @@ def rows(work: str, contenders: list[Contender], flops: int, speeds: dict[torch.
                 seconds_median=median,
                 seconds_min=min(one.seconds),
                 seconds_max=max(one.seconds),
-                cpu_seconds_median=0.0,
                 speedup=statistics.median(before / after for before, after in pairs),
-                peak_memory_bytes=one.peak,
+                peak_memory_bytes=one.peak or None,  # only a GPU's allocator counts without slowing down
                 quality={
                     "first_image_seconds": one.first_image,
                     "relative_error": relative_error(one.image, base.image),
@@ -240,9 +122,7 @@ def main() -> None:
         if options.json is not None:
             found = rows(work, contenders, flops, speeds)
             notes = {
-                "speed of the largest matrix product": ", ".join(
-                    f"{str(dtype).removeprefix('torch.')} {speed / 1e12:.4g} TFLOP/s" for dtype, speed in speeds.items()
-                ),
+                **speed_note(speeds),
                 "operations": f"{flops / 1e12:.4g} TFLOP in one image of the first row",
                 "relative_error": "L2 distance of the latents to the first row's; the weights are random, so it tells "
                 "little about pictures",
@@ -271,7 +151,7 @@ def main() -> None:
             contenders.append(Contender(variant.name, run, dtype, time.perf_counter() - begun, drawn.float()))
             print(f"{variant.name}: first image after {contenders[-1].first_image:.1f} s", file=sys.stderr, flush=True)
             if dtype not in speeds:
-                speeds[dtype] = peak_speed(dtype, device, 512 if options.quick else 8192)
+                speeds[dtype] = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
             if not flops:
                 flops = operations(run)
         for number in range(options.rounds):

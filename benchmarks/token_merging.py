@@ -14,7 +14,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from common import Variant, arguments, measure, relative_error
+from record import ROOT, Row, report
+from roof import peak_speed, speed_note
 from torch import Tensor
 from unets import unet
 
@@ -112,7 +114,7 @@ def operators(sizes: list[tuple[int, int]], rounds: int) -> Iterator[list[Row]]:
             yield measure(f"{name}: {where}", variants, TOMESD, rounds=rounds, quality=found, roof="roof")
 
 
-def attention(sizes: list[tuple[int, int]], rounds: int) -> Iterator[list[Row]]:
+def attention(sizes: list[tuple[int, int]], rounds: int, speed: float) -> Iterator[list[Row]]:
     """Measure one self-attention of SD1.5 (8 heads) with its projections, all included."""
     for side, channels in sizes:
         x = smooth_tokens(side, channels)
@@ -135,10 +137,10 @@ def attention(sizes: list[tuple[int, int]], rounds: int) -> Iterator[list[Row]]:
         exact = layer(x, x)
         quality = {name: {"relative_error": relative_error(f(), exact)} for name, f in variants.items()}
         where = f"{side}x{side} tokens, {channels} channels, 8 heads, batch {BATCH}, ratio {RATIO}"
-        yield measure(f"self-attention: {where}", variants, FULL, rounds=rounds, quality=quality)
+        yield measure(f"self-attention: {where}", variants, FULL, rounds=rounds, quality=quality, speed=speed)
 
 
-def model(latents: list[int], width: int, rounds: int) -> Iterator[list[Row]]:
+def model(latents: list[int], width: int, rounds: int, speed: float) -> Iterator[list[Row]]:
     """Measure one sampling step of ComfyUI with SD1.5's UNet and random weights."""
     patcher = unet("SD1.5", width)
     from comfy_extras.nodes_tomesd import TomePatchModel
@@ -161,7 +163,7 @@ def model(latents: list[int], width: int, rounds: int) -> Iterator[list[Row]]:
         work = (
             f"one sampling step: SD1.5, {width} channels, latent {side}x{side}, batch 1, ratio {RATIO}, random weights"
         )
-        yield measure(work, variants, FULL, rounds=rounds, warmups=0, quality=quality)
+        yield measure(work, variants, FULL, rounds=rounds, warmups=0, quality=quality, speed=speed)
 
 
 def main() -> None:
@@ -169,10 +171,11 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0], only=("operators", "attention", "model"))
     sizes = [(64, 320), (32, 640)] if options.quick else [(64, 320), (128, 320), (32, 640), (64, 640)]
     rounds = 5 if options.quick else 9
+    speed = peak_speed(torch.float32, torch.device("cpu"), *((512, 0.0) if options.quick else ()))
     parts: dict[str, Callable[[], Iterator[list[Row]]]] = {
         "operators": lambda: operators(sizes, rounds),
-        "attention": lambda: attention(sizes, 3 if options.quick else 5),
-        "model": lambda: model([32, 64], 64, 3) if options.quick else model([64, 128], 320, 2),
+        "attention": lambda: attention(sizes, 3 if options.quick else 5, speed),
+        "model": lambda: model([32, 64], 64, 3, speed) if options.quick else model([64, 128], 320, 2, speed),
     }
     rows: list[Row] = []
     for name, part in parts.items():
@@ -183,7 +186,8 @@ def main() -> None:
                     print(f"measured {found[0].work}", flush=True)
     notes = {
         "baseline": f"{TOMESD} for the operators, '{FULL}' for the others",
-        "roof": "match: the bare matrix product of similarities; merge and unmerge: a copy of the result",
+        **speed_note({torch.float32: speed}),
+        "of the roof, operators": "match: over the bare matrix product of similarities; merge and unmerge: over a copy",
         "quality": "random fields and random weights: for comparing the variants, not for judging images",
     }
     report(rows, f"{TOMESD} / {FULL}", options.json, notes)

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import ROOT, Row, Variant, arguments, measure, relative_error, report
+from common import Variant, arguments, measure, relative_error
 from own_cost import OwnCost
+from record import ROOT, Row, report
+from roof import peak_speed, speed_note
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -65,7 +67,15 @@ def apply(model: Any, name: str) -> Any:
 
 
 def measure_layout(
-    layout: str, width: int, latents: list[int], batch: int, steps: int, rounds: int, long: bool, names: tuple[str, ...]
+    layout: str,
+    width: int,
+    latents: list[int],
+    batch: int,
+    steps: int,
+    rounds: int,
+    long: bool,
+    names: tuple[str, ...],
+    speed: float,
 ) -> Iterator[list[Row]]:
     """Measure sampling steps of one layout at several sizes."""
     on_gpu = torch.cuda.is_available()
@@ -90,7 +100,7 @@ def measure_layout(
         variants: dict[str, Variant] = {name: partial(variant, name, side, costs, images) for name in names}
         where = f"{layout}, {width} channels, latent {side}x{side}, batch {batch}, random weights"
         work = f"{steps} sampling step{'s' if steps > 1 else ''}: {where}"
-        rows = measure(work, variants, NONE, rounds=rounds, warmups=0, memory_while_timed=long)
+        rows = measure(work, variants, NONE, rounds=rounds, warmups=0, speed=speed, memory_while_timed=long)
         for row in rows:
             row.quality = {"relative_error": relative_error(images[row.name], images[NONE])}
             if row.name in OURS:
@@ -107,14 +117,17 @@ def main() -> None:
     latents = options.latents or ([32, 64] if options.quick else [64, 96, 128, 256] if on_gpu else [64, 128])
     batch = 2 if on_gpu else 1
     rounds = options.rounds or (7 if on_gpu else 3)
+    device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
+    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+    shared = (batch, options.steps, rounds, options.long, names, speed)
     rows: list[Row] = []
     with torch.inference_mode():
         for key, layout in (("sd15", "SD1.5"), ("sdxl", "SDXL")):
             if options.only in (None, key):
-                for found in measure_layout(layout, width, latents, batch, options.steps, rounds, options.long, names):
+                for found in measure_layout(layout, width, latents, *shared):
                     rows += found
                     print(f"measured {found[0].work}", file=sys.stderr, flush=True)
-    report(rows, NONE, options.json, NOTES)
+    report(rows, NONE, options.json, NOTES | speed_note({dtype: speed}))
 
 
 if __name__ == "__main__":

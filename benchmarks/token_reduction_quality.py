@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import ROOT, arguments, commit, hardware, versions
+from common import arguments
 from plots.token_reduction import plot
+from record import ROOT, commit, hardware, versions
 from skimage.metrics import structural_similarity
 from torch import Tensor
 

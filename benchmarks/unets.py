@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import torch
-from common import ROOT
+from record import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints  # noqa: E402

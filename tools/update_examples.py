@@ -1,6 +1,6 @@
 """Write the example workflows anew: ``python tools/update_examples.py [NAME ...]``.
 
-They are built from ``tools/examples/recipes.py`` and from what a real server says about the nodes, so that a new input
+They are built from ``tools/examples/`` and from what a real server says about the nodes, so that a new input
 or another default of a node needs no work by hand. Their thumbnails are made by the browser tests, see
 ``tests/browser/test_templates.py``.
 """

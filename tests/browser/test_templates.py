@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from browser.page import VUE, Page
 from comfy_host.paths import ROOT
-from examples.recipes import FILES
+from examples.model_files import FILES
 from PIL import Image
 
 if TYPE_CHECKING:

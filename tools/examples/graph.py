@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 WIDGETS = ("INT", "FLOAT", "STRING", "BOOLEAN", "COMBO")
 
-# Sizes as both renderers draw them, generously: nothing may overlap when all inputs are shown.
-TITLE, SLOT, WIDGET, TEXT_AREA, BADGE = 40, 22, 30, 140, 40
+# Sizes as both renderers draw them: nothing may overlap. The canvas shows the advanced inputs too, in less height each.
+TITLE, SLOT, WIDGET, ADVANCED, TEXT_AREA, BADGE = 40, 22, 30, 24, 140, 30
 GAP_X, GAP_Y = 80, 70
 
 
@@ -94,7 +94,7 @@ class Graph:
                 continue
             choices = spec[0] if isinstance(spec[0], list) else options.get("options") or [""]
             values.append(given if given is not None else options.get("default", choices[0]))
-            height += TEXT_AREA if options.get("multiline") else WIDGET
+            height += TEXT_AREA if options.get("multiline") else ADVANCED if options.get("advanced") else WIDGET
             if options.get("control_after_generate", kinds == "INT" and name in ("seed", "noise_seed")):
                 values.append("fixed")
                 height += WIDGET

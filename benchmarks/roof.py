@@ -1,0 +1,76 @@
+"""The physical limit that times are held to: a model's multiplications at the speed of this device's matrix product.
+
+Nothing that computes the whole model in this dtype can be faster. The operations are always the baseline's, so what
+leaves work out (fewer tokens) or computes in another dtype (int8) can come nearer than it could otherwise, or pass it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+SHORTEST_SEARCH = 2.0
+"""Seconds for which the fastest product is looked for: other programs slow down some, and a GPU has to wake up."""
+
+
+def operations(run: Callable[[], Any]) -> int:
+    """Return the floating point operations of all matrix products and convolutions that ``run`` makes.
+
+    A multiplication with its addition counts as two, as manufacturers count.
+    """
+    with counting() as counter:
+        run()
+    return int(counter.get_total_flops())
+
+
+def counting() -> FlopCounterMode:
+    """Return a context manager that counts the operations inside."""
+    # torch counts every fused attention but the one for processors.
+    fused_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    return FlopCounterMode(display=False, custom_mapping={fused_on_cpu: _attention_operations})
+
+
+def _attention_operations(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query, key, value))
+
+
+def peak_speed(
+    dtype: torch.dtype, device: torch.device, side: int | None = None, seconds: float | None = None
+) -> float:
+    """Return the operations a second of the fastest large matrix product on this device.
+
+    Args:
+        dtype: of the matrices.
+        device: where; on a processor with as many threads as torch may use.
+        side: of the matrices; by default 8192 on a GPU and 2048 on a processor.
+        seconds: how long to look for the fastest.
+    """
+    side = side or (8192 if device.type == "cuda" else 2048)
+    a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    fastest, begun, count = float("inf"), time.perf_counter(), 0
+    while count < 8 or time.perf_counter() - begun < (SHORTEST_SEARCH if seconds is None else seconds):
+        _wait(device)
+        started = time.perf_counter()
+        a @ b
+        _wait(device)
+        fastest = min(fastest, time.perf_counter() - started)
+        count += 1
+    return 2 * side**3 / fastest
+
+
+def speed_note(speeds: dict[torch.dtype, float]) -> dict[str, str]:
+    """Return a note for a file of results: what ``roof_share`` refers to."""
+    measured = ", ".join(
+        f"{str(dtype).removeprefix('torch.')} {speed / 1e12:.4g} TFLOP/s" for dtype, speed in speeds.items()
+    )
+    return {"of the roof": f"operations of the baseline at the speed of the largest matrix product here ({measured}), "
+            "over the time"}  # fmt: skip
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
