@@ -1,14 +1,15 @@
 """Whole images on SDXL and SD1.5: ComfyUI as it is, its own compile node, and our nodes one on top of the other.
 
     python benchmarks/stacks.py [--quick] [--json PATH] [--layout sdxl|sd15|tiny] [--latent 128] [--batch 1]
-                                [--steps 30] [--group ours|recipe] [--rounds 5] [--seconds 480]
+                                [--steps 30] [--group ours|recipe] [--variants NAME ...] [--rounds 5] [--seconds 480]
 
 Weights are random: speed does not depend on them, pictures do. ``ours`` compares with ComfyUI's defaults, ``recipe``
 goes through the steps of the published recipe for fast SDXL (github.com/huggingface/diffusion-fast), each on top of
 the one before. ``roof`` is the time that the network's multiplications would take at the speed of this device's largest
 matrix product, measured here, in the dtype of the row.
 
-Rounds end when ``--seconds`` are over, and after each the file is written, so a run that is stopped keeps its results.
+Each variant is timed once as soon as it has run, then all take turns until ``--seconds`` are over. The file is written
+after each, so a run that is stopped keeps its results.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import torch
 from common import relative_error
 from record import ROOT, Row, table, write
 from roof import operations, peak_speed, speed_note
-from stack_variants import Models, ours, recipe, with_nodes
+from stack_variants import Models, Variant, ours, recipe, with_nodes
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402
@@ -131,7 +132,7 @@ def main() -> None:
             write(options.json, [asdict(row) for row in found], contenders[0].name, notes)
 
     with torch.inference_mode():
-        for variant in (ours if options.group == "ours" else recipe)(options.compiler):
+        for variant in _chosen(options):
             spent = time.perf_counter() - started
             if contenders and spent > 0.7 * options.seconds:
                 left_out[variant.name] = f"no time left after {spent:.0f} s"
@@ -154,6 +155,9 @@ def main() -> None:
                 speeds[dtype] = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
             if not flops:
                 flops = operations(run)
+            # At once, so that a stage that ends in the middle of compiling the next one has this one's time.
+            _timed(contenders[-1])
+            save()
         for number in range(options.rounds):
             for contender in contenders if number % 2 == 0 else reversed(contenders):
                 _timed(contender)
@@ -163,6 +167,16 @@ def main() -> None:
     print(table(rows(work, contenders, flops, speeds)))
     for name, why in left_out.items():
         print(f"left out: {name}: {why}")
+
+
+def _chosen(options: argparse.Namespace) -> list[Variant]:
+    """Return the variants that were asked for; the first one, which the others are compared with, is always there."""
+    known = (ours if options.group == "ours" else recipe)(options.compiler)
+    names = [variant.name for variant in known]
+    unknown = [name for name in options.variants or () if name not in names]
+    if unknown:
+        sys.exit(f"There is no variant {unknown[0]!r} in the group {options.group}. There are: {'; '.join(names)}.")
+    return [v for v in known if not options.variants or v is known[0] or v.name in options.variants]
 
 
 def _options() -> argparse.Namespace:
@@ -175,6 +189,7 @@ def _options() -> argparse.Namespace:
     add("--batch", type=int, default=1, metavar="N")
     add("--steps", type=int, default=30, metavar="N")
     add("--group", choices=("ours", "recipe"), default="ours")
+    add("--variants", nargs="+", metavar="NAME", help="only these of the group, and its first")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
     add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from comfy_api.latest import io, ui
+from comfy_api.latest import io
 
 from ..optimizers.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.compat import require_host
@@ -61,4 +61,5 @@ class PacelineOptimizationReport(io.ComfyNode):
         if model is not None:
             require_model(model)
         text = report_text(model, vae, control_net)
-        return io.NodeOutput(text, ui=ui.PreviewText(text))
+        # "text" for whoever uses the API; the page shows that of its own nodes only, so ours has another name.
+        return io.NodeOutput(text, ui={"text": (text,), "paceline_report": (text,)})

@@ -4,9 +4,8 @@ It is ComfyUI's own UNetModel on 4-channel pictures (see emoji_data.py), conditi
 On two CPU cores, 1.8 million parameters at 32x32, from nothing or from weights of the same shape:
     python tools/train_emoji.py --seconds 3600
     python tools/train_emoji.py --seconds 1200 --lr 1e-3 --init earlier.safetensors
-On a GPU, 17.6 million parameters in Stable Diffusion 1.5's latent geometry:
-    python tools/train_emoji.py --size 64 --channels 64 --mult 1,2,4 --context 384 --heads 8 --batch 128 \
-        --lr 1e-3 --out .cache/emoji/emoji64.safetensors
+On a GPU, 17.6 million parameters on latents of Stable Diffusion 1.5's shape (4 x 64 x 64; 4096, 1024 and 256 tokens):
+    python tools/train_emoji.py --geometry sd15
 The noise schedule is Stable Diffusion 1.5's rescaled to zero terminal signal (arXiv 2305.08891) with v-prediction:
 without the rescaling the mean colour of the noise leaks into flat backgrounds. Core samples exactly this, with
 ModelSamplingDiscrete(zsnr) and V_PREDICTION.
@@ -19,7 +18,9 @@ import math
 import os
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import emoji_data
 import emoji_net
@@ -28,6 +29,18 @@ import torch.distributed as dist
 import torch.multiprocessing
 from comfy_host.paths import cache_dir
 from torch import nn
+
+GEOMETRIES: dict[str, dict[str, Any]] = {
+    "small": {
+        "size": 32, "channels": 32, "mult": "1,2,2", "context": 128, "heads": 4, "batch": 16, "lr": 2e-3,
+        "seconds": 3600.0, "out": cache_dir() / "emoji" / "emoji.safetensors",
+    },
+    "sd15": {
+        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "batch": 128, "lr": 1e-3,
+        "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
+    },
+}  # fmt: skip
+"""What every setting is that the command line leaves out."""
 
 MIN_SNR_GAMMA = 5.0
 PLAIN_LOSS_FROM = 0.6  # share of the run after which the loss weights every noise level alike
@@ -39,31 +52,39 @@ def learning_rate(progress: float, step: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / 100) * decay
 
 
-def parse() -> argparse.Namespace:
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Read the command line; what it leaves out is the geometry's."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="time to train for")
+    parser.add_argument("--geometry", default="small", choices=tuple(GEOMETRIES), help="defaults of what follows")
+    parser.add_argument("--seconds", type=float, help="time to train for")
     parser.add_argument("--steps", type=int, default=0, help="train for this many steps instead of --seconds")
-    parser.add_argument("--size", type=int, default=32, choices=(32, 64))
-    parser.add_argument("--channels", type=int, default=32, help="model_channels, a multiple of 32")
-    parser.add_argument("--mult", default="1,2,2", help="channel_mult, one value per level, the first is 1")
-    parser.add_argument("--context", type=int, default=128, help="width of the text embedding")
-    parser.add_argument("--heads", type=int, default=4, help="attention heads")
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--lr", type=float, default=2e-3)
+    parser.add_argument("--size", type=int, choices=(32, 64))
+    parser.add_argument("--channels", type=int, help="model_channels, a multiple of 32")
+    parser.add_argument("--mult", help="channel_mult, one value per level, the first is 1")
+    parser.add_argument("--context", type=int, help="width of the text embedding")
+    parser.add_argument("--heads", type=int, help="attention heads")
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--lr", type=float)
     parser.add_argument("--mirror", action="store_true", help="learn the mirror images too, which is harder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     # Processes instead of threads: they wait for each other once a step, threads in every operation. When other
     # programs wanted the same two cores, a step took 8 s with threads and 0.6 s with processes.
     parser.add_argument("--processes", type=int, default=2, help="on a CPU, one thread each (default 2)")
-    parser.add_argument("--out", type=Path, default=cache_dir() / "emoji" / "emoji.safetensors")
+    parser.add_argument("--out", type=Path, help="file for the weights")
     parser.add_argument("--work", type=Path, default=cache_dir() / "emoji", help="data, checkpoint, grids")
     parser.add_argument("--init", type=Path, help="start from the weights in this file instead of random ones")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
     parser.add_argument("--placeholders", action="store_true", help="learn meaningless pictures, to rehearse")
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
-    return parser.parse_args()
+    parser.add_argument("--drawn", type=int, default=24, help="pictures in the last grid; those before have a quarter")
+    parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16"), help="auto: bf16 on a GPU")
+    found = parser.parse_args(arguments)
+    for name, value in GEOMETRIES[found.geometry].items():
+        if getattr(found, name) is None:
+            setattr(found, name, value)
+    return found
 
 
 def all_reduce(parameters: list[nn.Parameter], spent: float) -> float:
@@ -86,6 +107,8 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     torch.manual_seed(args.seed)
     batch = args.batch // world
+    in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
+    half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
     unet_class, operations, sigmas = emoji_net.import_unet(device)
     alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
     pictures, captions = emoji_data.load(args.work, args.size)
@@ -137,8 +160,12 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             torch._foreach_copy_(parameters, average)
         facts = {"steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
         emoji_net.save(net, args.out, settings, captions, words, facts)
-        drawn = emoji_net.sample(net, alpha, ids[:: 2 if last else 8], null, args.size, steps=20 if last else 12)
-        emoji_data.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
+        wanted = args.drawn if last else args.drawn // 4
+        if wanted:
+            chosen = ids[:: max(1, len(ids) // wanted)][:wanted]
+            with half():
+                drawn = emoji_net.sample(net, alpha, chosen, null, args.size, steps=20 if last else 12)
+            emoji_data.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
 
@@ -160,7 +187,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         noise = torch.randn_like(clean)
         text = torch.where(torch.rand(batch, 1, device=device) < 0.1, null, ids[picked % len(ids)])
         noisy = (a * clean + s * noise).contiguous(memory_format=torch.channels_last)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        with half():
             predicted = net(noisy, level, text)
         error = (predicted.float() - (a * noise - s * clean)).pow(2).mean(dim=(1, 2, 3))
         snr = (a / s).pow(2).view(-1)

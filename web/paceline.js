@@ -6,11 +6,13 @@
 import { app } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { Badges } from "./js/badges.js";
-import { Comparisons } from "./js/comparisons.js";
+import { comparisonParts } from "./js/comparisons.js";
 import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
+import { reportParts } from "./js/report_text.js";
+import { Results } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { ActivityStore } from "./js/store.js";
 import { rememberWidgetNames } from "./js/versions.js";
@@ -18,7 +20,10 @@ import { loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
 const badges = new Badges(store);
-const comparisons = new Comparisons(store);
+const results = [
+  new Results(store, { key: "comparison", minHeight: 400, minWidth: 340, parts: comparisonParts }),
+  new Results(store, { key: "report", minHeight: 90, minWidth: 340, parts: reportParts }),
+];
 
 const style = document.createElement("link");
 style.rel = "stylesheet";
@@ -34,7 +39,7 @@ app.registerExtension({
     await loadWords();
     listen(store);
     badges.start();
-    comparisons.start();
+    for (const kind of results) kind.start();
   },
   getNodeMenuItems(node) {
     return [...expandMenuItems(node, store), ...convertMenuItems(node)];
@@ -47,6 +52,6 @@ app.registerExtension({
   },
   afterConfigureGraph() {
     badges.refresh();
-    comparisons.refresh();
+    for (const kind of results) kind.refresh();
   },
 });

@@ -39,7 +39,12 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     found = find_browser()
     if found is None:
         missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
-    settings = {"Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "1.45.0", "Comfy.Locale": "en"}
+    settings = {
+        "Comfy.TutorialCompleted": True,
+        "Comfy.InstalledVersion": "1.45.0",
+        "Comfy.Locale": "en",
+        "Comfy.Minimap.Visible": False,  # it would cover what the screenshots shall show
+    }
     request = urllib.request.Request(
         f"{server.base_url}/settings", json.dumps(settings).encode(), {"Content-Type": "application/json"}
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import os
 import shutil
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from comfy_host.paths import ROOT
+from PIL import Image
 
 ARTIFACTS = ROOT / "tests" / "artifacts"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -21,6 +24,12 @@ ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
 
 CANVAS, VUE = "canvas", "vue"
 """The frontend's two renderers of nodes: LiteGraph's canvas, and "Nodes 2.0"."""
+
+PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
+"""Whether the pictures in the repository shall be made anew, as ``tools/update_pictures.py`` asks for."""
+
+Box = tuple[float, float, float, float]
+"""Left, top, width and height of a part of the page, in its pixels."""
 
 
 def find_browser() -> tuple[str, str] | None:
@@ -62,7 +71,7 @@ def example(name: str, checkpoint: Path) -> dict[str, Any]:
     values = {
         "CheckpointLoaderSimple": {0: checkpoint.name},
         "EmptyLatentImage": {0: 128, 1: 192},
-        "KSampler": {2: 2},
+        "KSampler": {2: 1},
     }
     workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
     for node in workflow["nodes"]:
@@ -171,9 +180,22 @@ class Page:
         )
 
     def load(self, workflow: dict[str, Any]) -> None:
-        """Open a workflow in a tab of its own."""
-        self.script("await app.loadGraphData(args[0], true, true, args[1])", workflow, workflow.get("id", "test"))
+        """Open a workflow and close all others."""
+        self.script(
+            """
+            await app.loadGraphData(args[0], true, true, args[1]);
+            const { workflow } = app.extensionManager;
+            for (const tab of [...workflow.openWorkflows])
+              if (tab !== workflow.activeWorkflow) await workflow.closeWorkflow(tab);
+            """,
+            workflow,
+            workflow.get("id", "test"),
+        )
         self.settle()
+
+    def empty(self) -> None:
+        """Open a workflow without nodes."""
+        self.load({"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0})
 
     def workflow(self) -> dict[str, Any]:
         """Return the open workflow as it would be saved."""
@@ -216,12 +238,35 @@ class Page:
             button.click()
         self.settle()
 
-    def fit(self) -> None:
-        """Bring the whole graph into the view."""
-        # What is selected would be all that is fitted.
-        self.script("app.canvas.deselectAll(); await app.extensionManager.command.execute('Comfy.Canvas.FitView')")
-        self.script("await new Promise((next) => setTimeout(next, 500))")  # it moves there smoothly
+    def fit(self) -> Box:
+        """Bring the whole graph into the view, below the page's own buttons, and return where it stands."""
+        box = self.script(
+            """
+            await app.extensionManager.setting.set("Comfy.RightSidePanel.IsOpen", false);
+            const { ds, canvas, graph } = app.canvas, area = canvas.getBoundingClientRect();
+            const margin = { left: 80, top: 110, right: 30, bottom: 70 };
+            const edges = graph.nodes.map(({ pos, size }) => [pos[0], pos[1] - 30, pos[0] + size[0], pos[1] + size[1]]);
+            const [left, upper] = [0, 1].map((i) => Math.min(...edges.map((edge) => edge[i])));
+            const width = Math.max(...edges.map((edge) => edge[2])) - left;
+            const height = Math.max(...edges.map((edge) => edge[3])) - upper;
+            const room = [area.width - margin.left - margin.right, area.height - margin.top - margin.bottom];
+            app.canvas.deselectAll();
+            ds.scale = Math.min(room[0] / width, room[1] / height, 1);
+            ds.offset[0] = (margin.left + (room[0] - width * ds.scale) / 2) / ds.scale - left;
+            ds.offset[1] = (margin.top + (room[1] - height * ds.scale) / 2) / ds.scale - upper;
+            return [(left + ds.offset[0]) * ds.scale + area.left, (upper + ds.offset[1]) * ds.scale + area.top,
+              width * ds.scale, height * ds.scale];
+            """
+        )
         self.settle()
+        return tuple(box)
+
+    def picture(self, box: Box, margin: float = 0.0, scale: float = 2.0) -> Image.Image:
+        """Return what is seen in a part of the page, drawn ``scale`` times as large as on the screen."""
+        x, y, width, height = box
+        clip = {"x": x - margin, "y": y - margin, "width": width + 2 * margin, "height": height + 2 * margin}
+        answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip | {"scale": scale}})
+        return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
 
     def click_title(self, node_id: int) -> None:
         """Click on a node's title, in either renderer, which selects the node."""

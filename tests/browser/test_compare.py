@@ -2,50 +2,87 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from browser.page import CANVAS, LEFT, VUE, Page
+from browser.page import CANVAS, LEFT, PICTURES, VUE, Page
+from comfy_host.paths import ROOT
+from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
+LOADED = """
+const pictures = [...document.querySelectorAll(".paceline-slider img")];
+return pictures.length === 2 && pictures.every((picture) => picture.complete && picture.naturalWidth > 0);
+"""
+
 
 @pytest.fixture(scope="module")
-def compared(page: Page, sd15_checkpoint) -> int:
-    """A finished comparison; the number of its node."""
-    page.use(CANVAS)
-    page.load({"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0})
+def compared(page: Page) -> int:
+    """A finished comparison with the demo's small trained model; the number of its node."""
+    page.use(VUE)
+    page.empty()
     node = page.script(
         """
-        if (!LiteGraph.registered_node_types["PacelineCompareModels"]) return null;
-        const make = (type, x, values) => {
+        const make = (type, x, y, values) => {
           const node = LiteGraph.createNode(type);
           app.graph.add(node);
-          node.pos = [x, 100];
+          node.pos = [x, y];
           for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
           return node;
         };
         const link = (from, output, to, input) =>
           from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
-        const loader = make("CheckpointLoaderSimple", 0, { ckpt_name: args[0] });
-        const tome = make("PacelineApplyToMe", 400, { method: "merge" });
-        const text = make("CLIPTextEncode", 800, { text: "a fox" });
-        const latent = make("EmptyLatentImage", 1200, { width: 128, height: 128 });
-        const compare = make("PacelineCompareModels", 1600, { steps: 2, runs: 2, warmup_runs: 0 });
+        const loader = make("EmojiModelLoader", 0, 0, {});
+        const latent = make("EmojiEmptyLatent", 0, 170, {});
+        const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
+        const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
+        const positive = make("EmojiTextEncode", 640, 190, { text: "penguin" });
+        const negative = make("EmojiTextEncode", 640, 340, { text: "" });
+        const report = make("PacelineOptimizationReport", 320, 500, {});
+        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", warmup_runs: 1 };
+        const compare = make("PacelineCompareModels", 1010, 0, { ...settings, ...args[0] });
+        report.setSize([590, 260]);
         link(loader, 0, tome, "model");
-        link(loader, 1, text, "clip");
+        link(tome, 0, attention, "model");
+        link(loader, 1, positive, "text_encoder");
+        link(loader, 1, negative, "text_encoder");
         link(loader, 0, compare, "model_baseline");
-        link(tome, 0, compare, "model_optimized");
-        link(text, 0, compare, "positive");
-        link(text, 0, compare, "negative");
+        link(attention, 0, compare, "model_optimized");
+        link(positive, 0, compare, "positive");
+        link(negative, 0, compare, "negative");
         link(latent, 0, compare, "latent_image");
-        link(loader, 2, compare, "vae");
+        link(attention, 0, report, "model");
+        link(compare, 1, report, "after");
         return compare.id;
         """,
-        sd15_checkpoint.name,
+        {"steps": 20, "runs": 7} if PICTURES else {"steps": 3, "runs": 2},
     )
-    if node is None:
-        pytest.skip("this version of the pack has no Compare Models")
     assert page.run() == "success"
     return node
+
+
+def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compared: int, axe):
+    page.use(VUE)
+    box = page.fit()
+    page.wait(lambda: page.script(LOADED), "pictures")
+    page.screenshot("compare_graph")
+    said = page.badges()
+    assert len(said) == 3  # ToMe, attention, Compare Models
+    assert not any(badge.startswith("failed") for badge in said.values())
+    assert "Apply ToMe: active in" in page.element(".paceline-report-text").text
+    assert axe(".paceline-report") == []
+    if PICTURES:
+        save(page.picture(box, margin=15, scale=1.6), ROOT / "docs" / "graph.png")
+        page.show_node(compared, zoom=1.0)
+        place = page.element(".paceline-comparison").rect
+        box = place["x"], place["y"], place["width"], place["height"]
+        save(page.picture(box, margin=4), ROOT / "docs" / "compare.png")
+
+
+def save(picture: Image.Image, path: Path) -> None:
+    """Save a picture of few colours as a small file."""
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -55,8 +92,7 @@ def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: 
     page.show_node(compared, zoom=0.9)
     slider = page.wait(lambda: page.element(".paceline-slider"), "slider")
     assert slider.is_displayed()
-    loaded = "return [...args[0].querySelectorAll('img')].every((image) => image.complete && image.naturalWidth > 0)"
-    page.wait(lambda: page.script(loaded, slider), "pictures")
+    page.wait(lambda: page.script(LOADED), "pictures")
     page.screenshot(f"compare_{renderer}_{theme}")
     assert page.element(".paceline-verdict").text
     assert len(page.driver.find_elements("css selector", ".paceline-chart")) == 2

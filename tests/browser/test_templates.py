@@ -1,16 +1,15 @@
-"""The example workflows on ComfyUI's page; ``PACELINE_THUMBNAILS=1`` makes their thumbnails anew."""
+"""The example workflows on ComfyUI's page."""
 
 from __future__ import annotations
 
 import json
-import os
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser.page import VUE, Page
+from browser.page import PICTURES, VUE, Box, Page
 from comfy_host.paths import ROOT
 from examples.model_files import FILES
 from PIL import Image
@@ -43,7 +42,6 @@ def complete(page: Page, server: ComfyServer, sd15_checkpoint: Path) -> Iterator
     for name, (folder, _) in FILES.items():
         server.add_model(folder, sd15_checkpoint, name)
     Image.new("RGB", (64, 64), "gray").save(server.input_dir / "example.png")
-    page.setting("Comfy.RightSidePanel.IsOpen", False)
     page.open()
     yield
     for name, (folder, _) in FILES.items():
@@ -58,9 +56,8 @@ def test_a_template_opens(page: Page, name: str):
     page.script(LOAD, name)
     page.wait(lambda: shown(page) == types(name), "template")
     page.dismiss()
-    page.setting("Comfy.Minimap.Visible", False)
-    page.fit()
-    picture = page.screenshot(f"template_{name}")
+    box = page.fit()
+    page.screenshot(f"template_{name}")
     # Every value is where it belongs: the frontend marks what a list does not offer, and files are what is missing.
     wrong = page.script(
         """
@@ -80,13 +77,16 @@ def test_a_template_opens(page: Page, name: str):
         """
     )
     assert overlapping == []
-    if os.environ.get("PACELINE_THUMBNAILS"):
-        with Image.open(picture) as image:
-            width, height = image.size
-            graph = image.convert("RGB").crop((64, 96, width - 4, height - 56))
-            graph.resize((900, round(900 * graph.height / graph.width)), Image.Resampling.LANCZOS).save(
-                FOLDER / f"{name}.jpg", quality=82
-            )
+    if PICTURES:
+        thumbnail(page, box).save(FOLDER / f"{name}.jpg", quality=82)
+
+
+def thumbnail(page: Page, box: Box) -> Image.Image:
+    """Return a picture of the graph, twice as wide as high: the templates browser cuts others at their sides."""
+    x, y, width, height = box
+    taller = max(0.0, width / 2 - height)
+    picture = page.picture((x, y - taller / 2, width, height + taller), margin=15)
+    return picture.resize((1000, round(1000 * picture.height / picture.width)), Image.Resampling.LANCZOS)
 
 
 def test_the_templates_browser_offers_them_with_their_pictures(page: Page):

@@ -36,7 +36,7 @@ return { type, mode, source: source?.type, target: target?.type, values, nodes: 
 )
 def test_core_nodes_are_converted_in_their_place(page: Page, old: str, values: dict, new: str, expected: dict):
     page.use(CANVAS)
-    page.load(EMPTY)
+    page.empty()
     node = page.script(
         """
         const [loader, old, sampler] = ["CheckpointLoaderSimple", args[0], "KSampler"].map((type) => {
@@ -125,3 +125,49 @@ def test_a_workflow_that_was_saved_without_names_loads_by_position(page: Page, t
     page.load(tome_workflow)
     values = page.script("return app.graph.getNodeById(args[0]).widgets.map((w) => w.value)", node["id"])
     assert values[:4] == ["custom", "merge", 0.3, "auto"]
+
+
+def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dict[str, Any]):
+    page.use(CANVAS)
+    page.load(tome_workflow)
+    made = page.script(
+        """
+        if (!LiteGraph.registered_node_types["PacelineOptimizePreset"]) return null;
+        const [loader, tome, attention, sampler] = [2, 4, 5, 8].map((id) => app.graph.getNodeById(id));
+        const preset = LiteGraph.createNode("PacelineOptimizePreset");
+        app.graph.add(preset);
+        preset.widgets[0].value = "fast";
+        app.graph.remove(tome);
+        app.graph.remove(attention);
+        app.graph.remove(app.graph.getNodeById(10));
+        loader.connect(0, preset, 0);
+        preset.connect(0, sampler, 0);
+        return preset.id;
+        """
+    )
+    if made is None:
+        pytest.skip("this version of the pack has no Optimize (Preset)")
+    menu = "app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((item) => item?.content?.startsWith('Turn'))"
+    assert page.script(f"return {menu}.disabled", made)
+    assert page.run() == "success"
+    page.script(f"{menu}.callback()", made)
+    page.settle()
+    page.screenshot("expanded")
+    chain = page.script(
+        """
+        const types = [];
+        let node = app.graph.getNodeById(8);
+        while (node) {
+          types.push(node.type);
+          const link = node.inputs[0]?.link;
+          node = link == null ? null : app.graph.getNodeById(app.graph.links.get(link).origin_id);
+        }
+        return types;
+        """
+    )
+    assert chain[0] == "KSampler"
+    assert chain[-1] == "CheckpointLoaderSimple"
+    assert len(chain) > 2
+    assert "PacelineOptimizePreset" not in chain
+    assert all(kind.startswith("Paceline") for kind in chain[1:-1])
+    assert page.run() == "success"

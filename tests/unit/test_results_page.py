@@ -37,6 +37,14 @@ def test_every_row_is_there_with_its_machine_and_command(render):
     assert text == render.page()
 
 
+def test_the_share_of_the_roof_is_there_or_why_it_is_not(render):
+    for path in (ROOT / "benchmarks" / "results").glob("*.json"):
+        shares = [row.get("roof_share") for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+        part = render.section(path)
+        assert ("| of the roof |" in part) == any(share is not None for share in shares)
+        assert "of the roof*: " in part or "*roof*: " in part, path.name
+
+
 def test_numbers_are_written_for_people(render):
     rows = [
         {"name": "old", "work": "w", "seconds_median": 2.0, "seconds_min": 1.5, "seconds_max": 3.25, "speedup": 1.0,

@@ -100,6 +100,8 @@ export function listen(store) {
   on("executed", ({ node, output }) => {
     const comparison = output?.paceline_comparison?.[0];
     if (comparison) later((workflow) => store.update(workflow, String(node), { comparison }));
+    const report = output?.paceline_report?.[0];
+    if (report) later((workflow) => store.update(workflow, String(node), { report }));
     const steps = output?.paceline_steps;
     if (steps) later((workflow) => store.update(workflow, String(node), { steps }));
   });

@@ -29,7 +29,7 @@ export function createSettings(onBadgesChange) {
       tooltip: "What the preset of a newly added node is set to, where it offers that. Saved workflows do not change.",
       type: "combo",
       options: [
-        { text: "as the node comes", value: NODE_DEFAULT },
+        { text: "node default", value: NODE_DEFAULT },
         { text: "lossless", value: "lossless" },
         { text: "quality", value: "quality" },
         { text: "balanced", value: "balanced" },

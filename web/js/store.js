@@ -16,6 +16,7 @@
  * @property {string} node execution id
  * @property {Activity} [activity] the last one
  * @property {unknown} [comparison] what Compare Models last handed over
+ * @property {unknown} [report] what Optimization Report last said
  * @property {unknown} [steps] what Optimize (Preset) last applied
  */
 

@@ -1,0 +1,145 @@
+"""Every node of ours on ComfyUI's page: found by the search, connected, explained, translated."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser.page import CANVAS, ENTER, PICTURES, VUE, Page
+from update_locales import DOCS, languages, load
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+OFFERED = (
+    "return [...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
+    ".some((option) => option.textContent.includes(args[0]))"
+)
+
+
+@pytest.fixture(scope="module")
+def nodes(page: Page) -> dict[str, Any]:
+    """What the server says about our nodes."""
+    with urllib.request.urlopen(f"{page.base_url}/object_info", timeout=60) as answer:
+        return {name: info for name, info in json.load(answer).items() if name.startswith("Paceline")}
+
+
+@pytest.fixture(scope="module")
+def english_again(page: Page) -> Iterator[None]:
+    yield
+    page.setting("Comfy.Locale", "en")
+    page.open()
+
+
+def add_by_search(page: Page, kind: str, name: str) -> None:
+    """Add a node as a user does: search for its name, take the first result, put it down with a click."""
+    from selenium.webdriver import ActionChains
+
+    page.script("await app.extensionManager.command.execute('Workspace.SearchBox.Toggle')")
+    page.wait(lambda: page.driver.switch_to.active_element.tag_name == "input", "search field")
+    # Pasted, because the page searches anew after every key.
+    page.script(
+        "args[0].value = args[1]; args[0].dispatchEvent(new Event('input', { bubbles: true }))",
+        page.driver.switch_to.active_element,
+        name,
+    )
+    page.wait(lambda: page.script(OFFERED, name), f"result for {name}")
+    page.press(ENTER)
+    page.wait(lambda: page.script("return app.graph.nodes.some((n) => n.type === args[0])", kind), name)
+    ActionChains(page.driver).move_to_element_with_offset(page.element("#graph-canvas"), -200, 200).click().perform()
+
+
+def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, nodes: dict[str, Any]):
+    page.use(VUE)
+    page.empty()
+    assert nodes
+    for kind, info in nodes.items():
+        add_by_search(page, kind, info["display_name"])
+        # Out of the way: the next one is put down at the same place.
+        page.script("app.graph.nodes.forEach((node, index) => { node.pos = [9000 + 600 * index, 0]; })")
+    connected = page.script(
+        """
+        const ours = [...app.graph.nodes];
+        const [loader, control] = ["CheckpointLoaderSimple", "ControlNetLoader"].map((type) => {
+          const node = LiteGraph.createNode(type);
+          app.graph.add(node);
+          return node;
+        });
+        const sources = { MODEL: [loader, 0], VAE: [loader, 2], CONTROL_NET: [control, 0] };
+        for (const node of ours)
+          node.inputs.forEach(({ type }, slot) => { const s = sources[type]; s?.[0].connect(s[1], node, slot); });
+        ours.concat(loader, control).forEach((node, i) => {
+          node.pos = [440 * (i % 6), [0, 620, 1240][Math.floor(i / 6)]];
+        });
+        return ours.filter((node) => node.inputs.some((input) => input.link != null)).map((node) => node.type).sort();
+        """
+    )
+    assert connected == sorted(nodes)
+    for renderer in (VUE, CANVAS):
+        page.use(renderer)
+        page.fit()
+        page.screenshot(f"all_nodes_{renderer}")
+
+
+@pytest.mark.usefixtures("english_again")
+@pytest.mark.parametrize("language", ["en", *languages()])
+def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nodes: dict[str, Any], language: str):
+    page.use(VUE)
+    page.setting("Comfy.Locale", language)
+    if page.script("return app.extensionManager.setting.get('Comfy.Locale')") != language:
+        pytest.skip(f"this frontend has no {language}")
+    page.open()
+    page.empty()
+    shown = page.script(
+        """
+        return args[0].map((type, i) => {
+          const node = LiteGraph.createNode(type);
+          node.pos = [600 * (i % 5), 900 * Math.floor(i / 5)];
+          app.graph.add(node);
+          return [type, node.id, node.title, Object.fromEntries((node.widgets ?? []).map((w) => [w.name, w.label]))];
+        });
+        """,
+        list(nodes),
+    )
+    page.fit()
+    page.screenshot(f"language_{language}")
+    for kind, node, title, labels in shown:
+        if language == "en":
+            expected = nodes[kind]["display_name"]
+        else:
+            translated = load(language)["nodeDefs"][kind]
+            expected = translated["display_name"]
+            inputs = translated.get("inputs", {})
+            assert {name: labels[name] for name in inputs if name in labels} == {
+                name: inputs[name]["name"] for name in inputs if name in labels
+            }
+        assert title == expected
+        if language == "en" or node == 1:  # all pages in English, one in each other language
+            open_help(page, node, expected, f"{language}_{kind}")
+        if PICTURES and language == "en":  # of the help pages
+            page.show_node(node, zoom=1.0)
+            page.element(f"[data-node-id='{node}']").screenshot(str(DOCS / kind / "node.png"))
+
+
+def open_help(page: Page, node: int, title: str, name: str) -> None:
+    """Open a node's help from its toolbox."""
+    page.show_node(node, zoom=0.5)
+    page.click_title(node)
+    page.wait(lambda: page.element("[data-testid=info-button]"), "info button").click()
+    heading = "return document.querySelector('.node-help-content h1')?.textContent.trim()"
+    page.wait(lambda: page.script(heading) == title, f"help of {title}")
+    page.screenshot(f"help_{name}")
+
+
+def test_new_nodes_begin_with_the_preset_of_the_settings(page: Page, tome_workflow: dict[str, Any]):
+    preset = "return LiteGraph.createNode('PacelineApplyToMe').widgets.find((w) => w.name === 'preset').value"
+    assert page.script(preset) == "custom"
+    page.setting("Paceline.DefaultPreset", "fast")
+    try:
+        assert page.script(preset) == "fast"
+        page.load(tome_workflow)  # a saved node keeps its own
+        assert page.script("return app.graph.getNodeById(4).widgets[0].value") == "custom"
+    finally:
+        page.setting("Paceline.DefaultPreset", "node")

@@ -1,0 +1,62 @@
+"""What the benchmarks measure with: operations are counted, and times are held to what the device allows."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from comfy_host.paths import ROOT
+
+TOKENS, CHANNELS, HEADS = 64, 32, 4
+
+
+@pytest.fixture(scope="module", autouse=True)
+def benchmarks():
+    sys.path.append(str(ROOT / "benchmarks"))
+    yield
+    sys.path.remove(str(ROOT / "benchmarks"))
+
+
+def attend(x, weight):
+    q, k, v = (F.linear(x, weight).unflatten(2, (HEADS, -1)).transpose(1, 2) for _ in range(3))
+    return F.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_operations_are_those_of_projections_and_attention(device):
+    """Also where attention is fused on a processor, which torch by itself counts as nothing."""
+    from roof import operations
+
+    x, weight = torch.randn(2, TOKENS, CHANNELS, device=device), torch.randn(CHANNELS, CHANNELS, device=device)
+    with torch.inference_mode():
+        counted = operations(lambda: attend(x, weight))
+    assert counted == 2 * (3 * 2 * TOKENS * CHANNELS**2 + 4 * TOKENS**2 * CHANNELS)
+
+
+@pytest.mark.parametrize("memory_while_timed", [False, True])
+def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(memory_while_timed):
+    from common import measure
+
+    a = torch.randn(128, 128)
+    variants = {"whole": lambda: a @ a, "half": lambda: a[:64] @ a}
+    rows = measure(
+        "w", variants, "whole", rounds=2, warmups=0 if memory_while_timed else 1, speed=1e9,
+        memory_while_timed=memory_while_timed,
+    )  # fmt: skip
+    for row in rows:
+        assert row.roof_share == pytest.approx(2 * 128**3 / 1e9 / row.seconds_median)
+    assert [row.roof_share for row in measure("w", variants, "whole", rounds=1)] == [None, None]
+
+
+def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch):
+    from record import Row, report, table
+
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "quantization.py"), "--quick"])
+    report([Row("int8", "quality", quality={"psnr": 31.0})], "float32", tmp_path / "x.json")
+    content = json.loads((tmp_path / "x.json").read_text())
+    assert content["rows"][0]["seconds_median"] is None
+    assert content["command"] == "python benchmarks/quantization.py --quick"
+    assert "psnr 31" in table([Row("int8", "quality", quality={"psnr": 31.0})])
