@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := $(if $(PACELINE_VENV),$(PACELINE_VENV),.venv)
 VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
+TEST_PROCESSES ?= 2
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 NOT_BENCHMARKS := common own_cost pack_for_gpu record render_results roof stack_variants unets
@@ -23,8 +24,8 @@ setup: ## build the environment and fetch ComfyUI (does nothing when all is ther
 demo: setup ## run ComfyUI with and without the optimizations and show what they do (CHECKPOINT=... for your model)
 	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
 
-test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose)
-	@$(VENV_PYTHON) -m pytest $(PYTEST_ARGS)
+test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
+	@$(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 lint: setup ## check the style and the types
 	@$(VENV_PYTHON) -m ruff check .

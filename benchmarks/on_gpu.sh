@@ -100,7 +100,8 @@ if [ -n "$REHEARSE" ]; then
   bench int8_unet 500 quantization.py --quick --only unet
   bench memory_frontier 500 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
   stage gpu_tests 500 "$PYTHON" -m pytest -q -m gpu "${GPU_TESTS[@]}"
-  stage emoji64 500 "$PYTHON" tools/train_emoji.py --geometry sd15 --channels 32 --mult 1,1,1 --batch 2 --steps 2 --drawn 1 \
+  stage emoji64 500 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
+    --drawn 1 --save-every 0 \
     --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" --out "$OUT/emoji64.safetensors"
 else
   bench sdxl_1024 590 stacks.py --layout sdxl --latent 128 --steps 30

@@ -5,6 +5,7 @@ Everything expensive is made when the first test asks for it.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,11 @@ from comfy_host.paths import ROOT
 if TYPE_CHECKING:
     from comfy_host.client import ComfyClient
     from comfy_host.server import ComfyServer
+
+if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
+    # Processes side by side that each take all cores only wait for each other. Also holds for those that tests start.
+    threads = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
 standins.install()
 pack.load_pack()  # tests write `from paceline.optimizers... import ...` at their top
@@ -44,6 +50,9 @@ def comfy() -> ModuleType:
     in_process.bootstrap()
     import comfy
 
+    # ComfyUI collects garbage whenever it unloads a model. It need not look through all that is imported each time.
+    gc.collect()
+    gc.freeze()
     return comfy
 
 

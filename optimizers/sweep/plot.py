@@ -18,10 +18,15 @@ _LIST_WIDTH = 256
 
 _INK, _PALE, _GRID, _PAPER = (32, 33, 36), (120, 124, 132), (226, 228, 232), (255, 255, 255)
 _ON, _OFF = (24, 106, 190), (176, 182, 192)
+_COLORS = (_ON, (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96, 20), (60, 70, 90))
+"""One for each size and batch, in turn; told apart by people who do not see all colours too (after Okabe and Ito)."""
+
+_FINER = 3
+"""Lines and circles are drawn this many times larger and made smaller again, which smooths their edges."""
 
 
 def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
-    """Return a scatter plot of all measured cells; what no other cell beats is numbered and joined by a line.
+    """Return a scatter plot of all measured cells; what no other cell of its size and batch beats is numbered.
 
     The circles' area is the peak memory. Up and to the left is better.
 
@@ -36,7 +41,7 @@ def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
     measured = [one for one in results if one.speedup is not None and one.difference is not None]
     front = pareto_front(results)
     if measured:
-        _draw_points(draw, measured, front, small)
+        _draw_points(image, draw, measured, front, small)
         _draw_list(draw, front, _changing(results), text, small)
     else:
         draw.text((_AREA[0], 300), "Nothing could be measured.", _INK, text)
@@ -48,7 +53,7 @@ def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
     return image
 
 
-def _draw_points(draw: Any, measured: Sequence[Result], front: Sequence[Result], font: Any) -> None:
+def _draw_points(image: Image.Image, draw: Any, measured: Sequence[Result], front: Sequence[Result], font: Any) -> None:
     left, top, right, bottom = _AREA
     across = _scale([one.difference or 0 for one in measured] + [0.0], left, right)
     upward = _scale([one.speedup or 0 for one in measured] + [1.0], bottom, top)
@@ -63,30 +68,46 @@ def _draw_points(draw: Any, measured: Sequence[Result], front: Sequence[Result],
     draw.text((left, top - 22), "speed-up over the same picture without the optimizations", _INK, font)
     most = max((one.memory_bytes or 0 for one in measured), default=0)
     places = {id(one): (across(one.difference or 0), upward(one.speedup or 0)) for one in measured}
+    radii = {id(one): 5 + (9 * math.sqrt((one.memory_bytes or 0) / most) if most else 2) for one in measured}
+    groups = _by_picture(front)
+    colors = _colors(groups)
+    large = image.resize((_SIZE[0] * _FINER, _SIZE[1] * _FINER), Image.Resampling.NEAREST)
+    shapes = ImageDraw.Draw(large)
     # A front belongs to one size and batch: speed-ups of different pictures are not joined.
-    for group in _by_picture(front):
-        line = [places[id(one)] for one in group]
+    for group in groups.values():
+        line = [(x * _FINER, y * _FINER) for x, y in (places[id(one)] for one in group)]
         if len(line) > 1:
-            draw.line(line, _ON, 2)
-    best = {id(one) for one in front}
+            shapes.line(line, colors[id(group[0])], 2 * _FINER, "curve")
     for one in sorted(measured, key=lambda item: -(item.memory_bytes or 0)):
-        x, y = places[id(one)]
-        radius = 5 + (9 * math.sqrt((one.memory_bytes or 0) / most) if most else 2)
-        color = _ON if id(one) in best else _OFF
-        draw.ellipse((x - radius, y - radius, x + radius, y + radius), color, _PAPER)
+        (x, y), radius = places[id(one)], radii[id(one)]
+        box = [value * _FINER for value in (x - radius, y - radius, x + radius, y + radius)]
+        shapes.ellipse(box, colors.get(id(one), _OFF), _PAPER, _FINER)
+    image.paste(large.resize(_SIZE, Image.Resampling.BOX))
+    for name, group in groups.items() if len(groups) > 1 else ():
+        fastest = max(group, key=lambda one: one.speedup or 0)
+        x, y = places[id(fastest)]
+        away = radii[id(fastest)] + 6
+        fits = x + away + draw.textlength(name, font) <= right
+        place, anchor = (x + away, "lm") if fits else (x - away, "rm")
+        draw.text((place, y), name, colors[id(fastest)], font, anchor=anchor, stroke_width=2, stroke_fill=_PAPER)
     for number, one in enumerate(front, 1):
         draw.text(places[id(one)], str(number), _PAPER, font, anchor="mm")
 
 
+def _colors(groups: dict[str, list[Result]]) -> dict[int, tuple[int, int, int]]:
+    return {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
+
+
 def _draw_list(draw: Any, front: Sequence[Result], names: set[str], text: Any, small: Any) -> None:
     x, y = 828, _AREA[1]
+    colors = _colors(_by_picture(front))
     draw.text((x, y - 22), "Best trades", _INK, text)
     for number in range(len(front), 0, -1):  # the fastest first
         one = front[number - 1]
         if y > 590:
             draw.text((x, y), f"and {number} more", _PALE, small)
             return
-        draw.text((x, y), f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", _ON, small)
+        draw.text((x, y), f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", colors[id(one)], small)
         for line in _lines(one, names, draw, small):
             y += 17
             draw.text((x + 22, y), line, _PALE, small)
@@ -112,11 +133,13 @@ def _lines(one: Result, names: set[str], draw: Any, font: Any) -> list[str]:
     return lines[:3]
 
 
-def _by_picture(front: Sequence[Result]) -> list[list[Result]]:
-    groups: dict[tuple[Any, Any], list[Result]] = {}
+def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
+    """Return the best trades of each size and batch, by words for these."""
+    groups: dict[str, list[Result]] = {}
     for one in front:
-        groups.setdefault((one.cell.get("size"), one.cell.get("batch")), []).append(one)
-    return list(groups.values())
+        words = [f"{name} {one.cell[name]}" for name in ("size", "batch") if one.cell.get(name) is not None]
+        groups.setdefault(", ".join(words), []).append(one)
+    return groups
 
 
 class _scale:  # noqa: N801 - used as a function

@@ -56,9 +56,9 @@ def compared(page: Page) -> int:
         link(compare, 1, report, "after");
         return compare.id;
         """,
-        {"steps": 20, "runs": 7} if PICTURES else {"steps": 3, "runs": 2},
+        {"steps": 20, "runs": 4} if PICTURES else {"steps": 3, "runs": 2},
     )
-    assert page.run() == "success"
+    assert page.run(seconds=400) == "success"
     return node
 
 

@@ -17,6 +17,7 @@ OFFERED = (
     "return [...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
     ".some((option) => option.textContent.includes(args[0]))"
 )
+PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +119,8 @@ def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nod
         assert title == expected
         if language == "en" or node == 1:  # all pages in English, one in each other language
             open_help(page, node, expected, f"{language}_{kind}")
+            if language == "en":
+                page.wait(lambda: page.script(PICTURE), f"picture in the help of {kind}")
         if PICTURES and language == "en":  # of the help pages
             page.show_node(node, zoom=1.0)
             page.element(f"[data-node-id='{node}']").screenshot(str(DOCS / kind / "node.png"))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from browser.page import PICTURES, VUE, Box, Page
+from browser.page import PICTURES, VUE, Page
 from comfy_host.paths import ROOT
 from examples.model_files import FILES
 from PIL import Image
@@ -78,15 +78,9 @@ def test_a_template_opens(page: Page, name: str):
     )
     assert overlapping == []
     if PICTURES:
-        thumbnail(page, box).save(FOLDER / f"{name}.jpg", quality=82)
-
-
-def thumbnail(page: Page, box: Box) -> Image.Image:
-    """Return a picture of the graph, twice as wide as high: the templates browser cuts others at their sides."""
-    x, y, width, height = box
-    taller = max(0.0, width / 2 - height)
-    picture = page.picture((x, y - taller / 2, width, height + taller), margin=15)
-    return picture.resize((1000, round(1000 * picture.height / picture.width)), Image.Resampling.LANCZOS)
+        thumbnail = page.picture(box, margin=15)
+        thumbnail.thumbnail((1000, 1000), Image.Resampling.LANCZOS)
+        thumbnail.save(FOLDER / f"{name}.jpg", quality=82)
 
 
 def test_the_templates_browser_offers_them_with_their_pictures(page: Page):

@@ -48,7 +48,7 @@ class Studio:
 
 
 @pytest.fixture(scope="session")
-def studio() -> Studio:
+def studio(comfy: Any) -> Studio:
     return Studio()
 
 

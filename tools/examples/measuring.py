@@ -33,7 +33,6 @@ def compare(graph: Graph) -> None:
         vae=loader["VAE"],
         seed=42,
         wide=460,
-        taller=500,
     )
 
 
@@ -60,5 +59,4 @@ def sweep(graph: Graph) -> None:
         grid="ApplyToMe.preset: quality, balanced, fast\nSetAttentionProcessor.backend: auto",
         study="my settings",
         wide=460,
-        taller=500,
     )
