@@ -70,7 +70,7 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     said = page.badges()
     assert len(said) == 3  # ToMe, attention, Compare Models
     assert not any(badge.startswith("failed") for badge in said.values())
-    assert "Apply ToMe: active in" in page.element(".paceline-report-text").text
+    assert "active in 3 of 10 self-attention blocks" in page.element(".paceline-report-text").text
     assert axe(".paceline-report") == []
     if PICTURES:
         save(page.picture(box, margin=15, scale=1.6), ROOT / "docs" / "graph.png")
