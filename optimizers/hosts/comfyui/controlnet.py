@@ -35,6 +35,7 @@ class _WithTechniques:
                 result = super().get_control(*args, **kwargs)  # type: ignore[misc]
         finally:
             self.control_model = network
+            call.forget()
         count(stack, call)
         return result
 

@@ -60,6 +60,10 @@ class NetworkCall:
             activity.model_calls += 1
         return self.methods[method](*args, **kwargs)
 
+    def forget(self) -> None:
+        """Let go of the wrappers: they hold this call, and would keep the network in memory with it."""
+        self.methods = {}
+
     def stand_in(self) -> StandIn:
         """Return what takes the network's place."""
         return StandIn(self.network, {name: partial(self.run, name) for name in self.methods})

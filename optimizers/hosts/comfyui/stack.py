@@ -58,6 +58,15 @@ class ModelCall:
         self.activities: dict[str, Activity] = {}
         self.cleanup = ExitStack()
 
+    def forget(self) -> None:
+        """Let go of what belongs to the call, which is over.
+
+        Hooks hold the call, and the call holds the options with the hooks. Such a circle would keep the model and the
+        options' tensors in memory until Python looks for circles.
+        """
+        self.model = self.sigmas = None
+        self.transformer_options = {}
+
     def add_innermost_pair(self, name: str, before: Callable[..., Any], after: Callable[..., Any]) -> None:
         """Add a patch before and one after attention ``name`` (attn1, attn2), inside all pairs set by others.
 
@@ -141,15 +150,18 @@ class Stack:
         techniques = options.get(ACTIVE_STACK, self).techniques
         shapes = {name: tuple(value.shape) for name, value in _named(args, kwargs) if hasattr(value, "shape")}
         call = ModelCall(executor.class_obj, arguments[1], options, shapes)
-        with call.cleanup:
-            for technique in techniques:
-                activity = call.activities.setdefault(technique.kind, Activity(model_calls=1))
-                technique.install(call, activity)
-            if len(arguments) > 5:
-                arguments[5] = call.transformer_options
-            else:
-                kwargs = {**kwargs, "transformer_options": call.transformer_options}
-            result = executor(*arguments, **kwargs)
+        try:
+            with call.cleanup:
+                for technique in techniques:
+                    activity = call.activities.setdefault(technique.kind, Activity(model_calls=1))
+                    technique.install(call, activity)
+                if len(arguments) > 5:
+                    arguments[5] = call.transformer_options
+                else:
+                    kwargs = {**kwargs, "transformer_options": call.transformer_options}
+                result = executor(*arguments, **kwargs)
+        finally:
+            call.forget()
         for technique in techniques:
             technique.runs.add(call.activities[technique.kind])
         return result

@@ -52,6 +52,7 @@ class _WithTechniques:
                 plain.first_stage_model = install(stack, call)
                 return getattr(plain, name)(*args, **kwargs)
         finally:
+            call.forget()
             count(stack, call)
             stack.finish(call)
 
