@@ -170,7 +170,7 @@ def test_the_server_ends_with_the_process_that_started_it(number):
     try:
         assert alive(pid)
         parent.send_signal(number)
-        parent.wait(30)
+        parent.wait(120)
         assert wait_until_gone(pid)
     finally:
         parent.kill()
