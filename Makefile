@@ -25,7 +25,7 @@ demo: setup ## run ComfyUI with and without the optimizations and show what they
 	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
 
 test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
-	@$(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+	@$(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 lint: setup ## check the style and the types
 	@$(VENV_PYTHON) -m ruff check .

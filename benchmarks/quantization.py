@@ -28,6 +28,7 @@ from comfy_host.pack import load_nodes  # noqa: E402
 
 FLOAT = "float16" if torch.cuda.is_available() else "float32"
 BF16, OURS, TORCHAO = "bfloat16", "Quantize int8", "torchao int8"
+COMPILED = "{}, torch.compile"
 # SD 1.5 at 512 x 512 with guidance: (tokens, inputs, outputs) of what its transformer blocks compute.
 LAYERS = {
     "attention, 320 channels": (8192, 320, 320),
@@ -85,6 +86,11 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
             ways[TORCHAO] = partial(torchao, x)
         if quick:
             ways.pop(BF16)
+        else:  # our kernel is one operator, which compiling leaves as it is
+            torch._dynamo.reset()
+            ways[COMPILED.format(FLOAT)] = partial(torch.compile(layer), x)
+            if torchao is not None:
+                ways[COMPILED.format(TORCHAO)] = partial(torch.compile(torchao), x)
         exact = ways[FLOAT]()
         quality = {way: {"error": relative_error(run(), exact)} for way, run in ways.items() if way != FLOAT}
         work = f"{name}: {tokens} x {inputs} -> {outputs}, {kernel.name}"
