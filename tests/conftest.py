@@ -50,10 +50,17 @@ def comfy() -> ModuleType:
     in_process.bootstrap()
     import comfy
 
-    # ComfyUI collects garbage whenever it unloads a model. It need not look through all that is imported each time.
+    return comfy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collector() -> None:
+    """Set aside what is in memory before the tests of a file.
+
+    ComfyUI and many tests collect garbage often. After compiling, each time takes seconds with all that torch keeps.
+    """
     gc.collect()
     gc.freeze()
-    return comfy
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ class Studio:
 
 
 @pytest.fixture(scope="session")
-def studio(comfy: Any) -> Studio:
+def studio() -> Studio:
     return Studio()
 
 
