@@ -66,13 +66,19 @@ def table(rows: list[Row]) -> list[str]:
     """Return the lines of a Markdown table with a column for whatever these rows have."""
     flat = [{**row, **(row.get("quality") or {})} for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row if name not in _ABSORBED))
-    columns = [name for name in names if any(row.get(name) is not None for row in flat)]
+    columns = [name for name in names if any(_measured(name, row) for row in flat)]
     head = ["variant", *(_TITLES.get(name, name.replace("_", " ")) for name in columns)]
     lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * len(columns)]
     for row in flat:
         cells = [str(row["name"]), *(_cell(name, row) for name in columns)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _measured(name: str, row: Row) -> bool:
+    """Return whether a row has a value. No time and no memory is ever exactly nothing: such a zero was not measured."""
+    value = row.get(name)
+    return value is not None and not (value == 0 and name in ("cpu_seconds_median", "peak_memory_bytes"))
 
 
 def _no_roof(rows: list[Row]) -> dict[str, str]:
@@ -93,7 +99,11 @@ def _cell(name: str, row: Row) -> str:
 def _time(row: Row) -> str:
     shortest, longest = row.get("seconds_min"), row.get("seconds_max")
     text = _seconds(row["seconds_median"])
-    return text if shortest is None or longest is None else f"{text} ({_seconds(shortest)} to {_seconds(longest)})"
+    return (
+        text
+        if shortest is None or longest is None or shortest == longest
+        else f"{text} ({_seconds(shortest)} to {_seconds(longest)})"
+    )
 
 
 _FORMATS: dict[str, Callable[[Row], str]] = {
@@ -115,6 +125,8 @@ def _seconds(value: float) -> str:
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     return str(value) if isinstance(value, int) else f"{value:.4g}"
