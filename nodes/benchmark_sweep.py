@@ -13,6 +13,7 @@ from ..optimizers.hosts.comfyui import comparison, sweeping
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
 from .common import CATEGORY, node_id
+from .sampling_inputs import sampling_inputs
 from .sweeps import bench_for, read_space, require_shared_storage
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
@@ -78,35 +79,9 @@ class PacelineBenchmarkSweep(io.ComfyNode):
                     tooltip="The preset is the fastest setting whose image differs by no more than this share of what "
                     "another seed changes. 0: only the very same image.",
                 ),
-                io.Int.Input(
-                    "seed",
-                    default=0,
-                    min=0,
-                    max=0xFFFFFFFFFFFFFFFF - 100,
-                    control_after_generate=io.ControlAfterGenerate.fixed,
-                    tooltip="Seed of all cells.",
-                ),
-                io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
-                io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
-                io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
-                io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
-                io.Float.Input(
-                    "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
-                ),
-                io.Int.Input(
-                    "runs",
-                    default=3,
-                    min=1,
-                    max=20,
-                    tooltip="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
-                ),
-                io.Int.Input(
-                    "warmup_runs",
-                    default=1,
-                    min=0,
-                    max=20,
-                    advanced=True,
-                    tooltip="Runs of each side before, not timed: loading and compiling happen here.",
+                *sampling_inputs(
+                    seed="Seed of all cells.",
+                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
                 ),
                 io.String.Input(
                     "storage",

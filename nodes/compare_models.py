@@ -15,6 +15,7 @@ from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.measurement import comparison_sheet
 from .common import CATEGORY, node_id
+from .sampling_inputs import sampling_inputs
 
 _BADGES = {"faster": "active", "slower": "partly", "no_gain": "partly", "no_effect": "inactive", "unknown": "active"}
 
@@ -54,36 +55,10 @@ class PacelineCompareModels(io.ComfyNode):
                     optional=True,
                     tooltip="The same VAE behind the nodes to be judged: its decoding is timed too.",
                 ),
-                io.Int.Input(
-                    "seed",
-                    default=0,
-                    min=0,
-                    max=0xFFFFFFFFFFFFFFFF - 100,
-                    control_after_generate=io.ControlAfterGenerate.fixed,
-                    tooltip="Seed of both sides. The next one gives the 'other seed' that differences are held to.",
-                ),
-                io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
-                io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
-                io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
-                io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
-                io.Float.Input(
-                    "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
-                ),
-                io.Int.Input(
-                    "runs",
-                    default=3,
-                    min=1,
-                    max=20,
-                    tooltip="Timed runs of each side, in turn. More take longer and make the speed-up surer; with 1 "
+                *sampling_inputs(
+                    seed="Seed of both sides. The next one gives the 'other seed' that differences are held to.",
+                    runs="Timed runs of each side, in turn. More take longer and make the speed-up surer; with 1 "
                     "there is no telling a gain from chance.",
-                ),
-                io.Int.Input(
-                    "warmup_runs",
-                    default=1,
-                    min=0,
-                    max=20,
-                    advanced=True,
-                    tooltip="Runs of each side before, not timed: loading and compiling happen here.",
                 ),
                 io.Boolean.Input(
                     "fp32_reference",

@@ -11,10 +11,6 @@ CHOSEN = r"attn|ff"
 TINY = {"include": CHOSEN}
 
 
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
-
-
 def weights(model):
     return {name: tensor.clone() for name, tensor in model.model.diffusion_model.state_dict().items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,15 @@ class Studio:
 @pytest.fixture(scope="session")
 def studio() -> Studio:
     return Studio()
+
+
+@pytest.fixture(scope="module")
+def small(studio: Studio) -> Studio:
+    """The studio with the model that is compiled in the shortest time: one level, two transformer blocks."""
+    made = copy.copy(studio)
+    made.model = checkpoints.smallest_unet()
+    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
+    return made
 
 
 @pytest.fixture(scope="session")

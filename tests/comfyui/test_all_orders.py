@@ -11,6 +11,7 @@ from itertools import permutations
 import pytest
 import torch
 from comfy_host import checkpoints
+from distances import relative
 
 FIVE = ("tome", "attention", "compile", "int8", "fuse")
 
@@ -42,10 +43,6 @@ def draw(studio, small, nodes):
         return model, studio.sample(model, steps=1)
 
     return run
-
-
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 def kinds(model):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-
-
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
+from distances import relative
 
 
 def test_ratio_zero_is_the_baseline_bit_for_bit(studio, baseline):

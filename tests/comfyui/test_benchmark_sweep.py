@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 from typing import Any
 
+import emoji_model
 import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from comfy_host.paths import ROOT
 from paceline.optimizers.errors import InvalidSetting
 from PIL import Image
 
@@ -20,12 +19,8 @@ class Sweeping:
     """The demo's trained model, and sweeps with it."""
 
     def __init__(self, studio: Any) -> None:
-        spec = importlib.util.spec_from_file_location("emoji_model", ROOT / "demo" / "emoji_nodes" / "model.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         self.studio = studio
-        self.model, encode = module.load()
+        self.model, encode = emoji_model.load()
         self.positive, self.negative = encode("red apple"), encode("")
 
     def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:

@@ -5,17 +5,16 @@ Time is counted in model calls, so that nothing here depends on how fast the mac
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from itertools import count
 from typing import Any
 
+import emoji_model
 import lpips_weights
 import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from comfy_host.paths import ROOT
 from paceline.optimizers.errors import InvalidSetting
 from paceline.optimizers.measurement.lpips import Lpips
 from PIL import Image
@@ -47,13 +46,8 @@ class Emoji:
     """The demo's trained model, and comparisons with it."""
 
     def __init__(self, studio: Any) -> None:
-        path = ROOT / "demo" / "emoji_nodes" / "model.py"
-        spec = importlib.util.spec_from_file_location("emoji_model", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         self.studio = studio
-        self.model, encode = module.load()
+        self.model, encode = emoji_model.load()
         self.positive, self.negative = encode("red apple"), encode("")
         self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
 

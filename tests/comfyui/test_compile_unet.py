@@ -6,7 +6,6 @@ out the code generation, so results are equal bit for bit.
 
 from __future__ import annotations
 
-import copy
 import sys
 import time
 from functools import partial
@@ -25,15 +24,6 @@ def fresh():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-@pytest.fixture(scope="module")
-def small(studio):
-    """The studio with the model that is compiled in the shortest time: one level, two transformer blocks."""
-    made = copy.copy(studio)
-    made.model = checkpoints.smallest_unet()
-    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
-    return made
 
 
 @pytest.fixture(scope="module")

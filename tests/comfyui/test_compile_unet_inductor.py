@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 import sys
 from functools import partial
@@ -10,7 +9,6 @@ from functools import partial
 import model_changes as changes
 import pytest
 import torch
-from comfy_host import checkpoints, in_process
 
 TOLERANCE = 1e-4
 """Length of the difference from the uncompiled image, as a share of the image's own: rounding."""
@@ -19,15 +17,6 @@ needs_compiler = pytest.mark.skipif(
     sys.platform != "win32" and not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler"
 )
 pytestmark = needs_compiler
-
-
-@pytest.fixture(scope="module")
-def small(studio):
-    """The studio with the model that is compiled in the shortest time: one level, two transformer blocks."""
-    made = copy.copy(studio)
-    made.model = checkpoints.smallest_unet()
-    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
-    return made
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,10 +9,6 @@ import torch
 from comfy_host import checkpoints
 
 
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
-
-
 def test_the_order_of_nodes_does_not_matter(studio):
     apply = {
         "tome": lambda model: studio.tome(model),

@@ -8,7 +8,8 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
-from int8_models import TINY, int8_layers, one_call, relative, unchanged, weights
+from distances import relative
+from int8_models import TINY, int8_layers, one_call, unchanged, weights
 
 
 @pytest.fixture

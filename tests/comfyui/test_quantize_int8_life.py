@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from comfy_host import checkpoints
-from int8_models import TINY, int8_layers, one_call, parameter_bytes, relative, unchanged, weights, with_lora
+from distances import relative
+from int8_models import TINY, int8_layers, one_call, parameter_bytes, unchanged, weights, with_lora
 
 
 @pytest.fixture

@@ -7,12 +7,9 @@ import sys
 
 import pytest
 import torch
+from distances import relative
 
 RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"]
-
-
-def relative(a, b):
-    return ((a - b).norm() / b.norm()).item()
 
 
 @pytest.mark.parametrize("backend", RUNS_ON_CPU)

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 
 from ....activity import Activity, Summary
-from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ....errors import UnsupportedModel
 from ....memory_format import channels_last
-from ....precision import PrecisionSettings, arithmetic, missing
-from ....precision.settings import dtype_name, processor_dtype
+from ....precision import PrecisionSettings, arithmetic
+from ....precision.settings import dtype_name
 from ..attention import inference_dtype
 from ..rebase import original
 from ..second_model import Plan, WeightTechnique
 from ..stack import KEY, ModelCall, Technique
 from ..unet import describe_model, is_unet, require_model
+from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight, storage_dtype
 
 _NETWORK = "diffusion_model."
@@ -130,30 +131,14 @@ def model_precision(patcher: Any, settings: PrecisionSettings, node_id: str | No
     require_model(patcher)
     home = original(patcher)
     device, before = torch.device(home.load_device), inference_dtype(home)
-    dtype = settings.torch_dtype or (processor_dtype() if device.type == "cpu" else before)
-    supported = tuple(getattr(home.model.model_config, "supported_inference_dtypes", None) or (dtype,))
-    if dtype not in supported:
-        if settings.torch_dtype is not None:
-            raise InvalidSetting(
-                f"dtype is {settings.dtype}, in which a {describe_model(patcher)} does not work: its numbers get too "
-                "large or too small.",
-                f"Choose auto or one of: {', '.join(dtype_name(item) for item in supported)}.",
-            )
-        dtype = before
-    found = missing(settings, device, dtype)
-    if found is not None:
-        raise BackendUnavailable(*found)
+    supported = tuple(getattr(home.model.model_config, "supported_inference_dtypes", None) or ()) or None
+    what = describe_model(patcher)
+    dtype = choose_dtype(settings, what, device, before, supported)
     if settings.channels_last and not is_unet(home):
         raise UnsupportedModel(
-            f"channels_last is for networks of convolutions, and a {describe_model(patcher)} has next to none.",
+            f"channels_last is for networks of convolutions, and a {what} has next to none.",
             "Switch channels_last off.",
         )
-    other_weights = dtype != before or settings.channels_last
-    if not other_weights and not settings.extras():
-        raise UnsupportedModel(
-            f"Nothing would change: this {describe_model(patcher)} computes in {dtype_name(before)} already"
-            + (f", which suits {device.type} best." if settings.torch_dtype is None else "."),
-            f"Choose another dtype ({', '.join(dtype_name(item) for item in supported)}), or remove the node.",
-        )
+    other_weights = needs_other_weights(settings, what, device, before, dtype, supported)
     kind = WeightPrecision if other_weights else ModelPrecision
     return kind(settings, before, dtype, home.model.get_dtype(), node_id)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from ....activity import Activity, Summary
-from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ....memory_format import channels_last
-from ....precision import PrecisionSettings, arithmetic, missing
-from ....precision.settings import dtype_name, processor_dtype
+from ....precision import PrecisionSettings, arithmetic
+from ....precision.settings import dtype_name
 from ..network_calls import NetworkCall, NetworkTechnique
 from ..second_model import second_module
 from ..vae import at_home, attach_to_vae, describe_vae, moved_to, require_vae
+from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight
 
 
@@ -79,26 +79,9 @@ def with_precision(vae: Any, settings: PrecisionSettings, node_id: str | None = 
     require_vae(vae)
     home = at_home(vae)
     device, before = torch.device(home.device), home.vae_dtype
-    supported = tuple(home.working_dtypes)
-    dtype = settings.torch_dtype or (processor_dtype() if device.type == "cpu" else before)
-    if dtype not in supported:
-        if settings.torch_dtype is not None:
-            raise InvalidSetting(
-                f"dtype is {settings.dtype}, in which a {describe_vae(vae)} does not work: its numbers get too large "
-                "or too small.",
-                f"Choose auto or one of: {', '.join(dtype_name(item) for item in supported)}.",
-            )
-        dtype = before
-    found = missing(settings, device, dtype)
-    if found is not None:
-        raise BackendUnavailable(*found)
-    other_weights = dtype != before or settings.channels_last
-    if not other_weights and not settings.extras():
-        raise UnsupportedModel(
-            f"Nothing would change: this {describe_vae(vae)} computes in {dtype_name(before)} already"
-            + (f", which suits {device.type} best." if settings.torch_dtype is None else "."),
-            f"Choose another dtype ({', '.join(dtype_name(item) for item in supported)}), or remove the node.",
-        )
+    supported, what = tuple(home.working_dtypes), describe_vae(vae)
+    dtype = choose_dtype(settings, what, device, before, supported)
+    other_weights = needs_other_weights(settings, what, device, before, dtype, supported)
     technique = VAEPrecision(settings, before, dtype, node_id)
     if other_weights:
         home = moved_to(home, _second_patcher(home.patcher, before, dtype, settings.channels_last), vae_dtype=dtype)

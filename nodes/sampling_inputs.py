@@ -1,0 +1,44 @@
+"""What Compare Models and Benchmark Sweep ask alike: how to sample, and how often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..optimizers.hosts.comfyui import comparison
+
+
+def sampling_inputs(seed: str, runs: str) -> list[Any]:
+    """Return the inputs in their order.
+
+    Args:
+        seed: tooltip of the seed.
+        runs: tooltip of the number of timed runs.
+    """
+    return [
+        io.Int.Input(
+            "seed",
+            default=0,
+            min=0,
+            max=0xFFFFFFFFFFFFFFFF - 100,
+            control_after_generate=io.ControlAfterGenerate.fixed,
+            tooltip=seed,
+        ),
+        io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
+        io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
+        io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
+        io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
+        io.Float.Input(
+            "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
+        ),
+        io.Int.Input("runs", default=3, min=1, max=20, tooltip=runs),
+        io.Int.Input(
+            "warmup_runs",
+            default=1,
+            min=0,
+            max=20,
+            advanced=True,
+            tooltip="Runs of each side before, not timed: loading and compiling happen here.",
+        ),
+    ]

@@ -1,0 +1,17 @@
+"""The demo's trained model, loaded as its node does."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from comfy_host.paths import ROOT
+
+
+def load() -> Any:
+    """Return the MODEL, and a function from a text to its conditioning."""
+    spec = importlib.util.spec_from_file_location("emoji_nodes_model", ROOT / "demo" / "emoji_nodes" / "model.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.load()
