@@ -29,7 +29,7 @@ test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES
 
 lint: setup ## check the style and the types
 	@$(VENV_PYTHON) -m ruff check .
-	@$(VENV_PYTHON) -m mypy optimizers
+	@$(VENV_PYTHON) -m mypy
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \

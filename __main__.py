@@ -40,11 +40,11 @@ def main() -> int:
                 file=sys.stderr,
             )
             return 2
-        command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.sweeping.command")
+        command = importlib.import_module(f"{package}.workbench.comfyui.sweeping.command")
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
     if arguments[:1] == ["cache"]:
         return int(importlib.import_module(f"{package}.optimizers.compilation.cache_cli").main(arguments[1:], folder))
-    return importlib.import_module(f"{package}.optimizers.hosts.diffusers.bench.command").main()
+    return importlib.import_module(f"{package}.workbench.diffusers.command").main()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ from typing import Any
 from setuptools import find_namespace_packages, setup
 from setuptools.command.build_py import build_py
 
-BELOW = find_namespace_packages(".", include=["optimizers", "optimizers.*"], exclude=["*.comfyui", "*.comfyui.*"])
+BELOW = find_namespace_packages(
+    ".",
+    include=[f"{name}{below}" for name in ("core", "optimizers", "workbench") for below in ("", ".*")],
+    exclude=["*.comfyui", "*.comfyui.*"],
+)
 
 
 class BuildPy(build_py):

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from comfy_api.latest import io
 
-from ..optimizers.activity import Summary
-from ..optimizers.hosts.comfyui import comparison, sweeping
+from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
+from ..workbench.comfyui import comparison, sweeping
 from .common import CATEGORY, node_id
 from .sampling_inputs import sampling_inputs
 from .sweeps import bench_for, read_space, require_shared_storage
@@ -141,7 +141,7 @@ class PacelineBenchmarkSweep(io.ComfyNode):
             bench, space, plan, source, lambda text: announce(node, Summary("waiting", text)), workflow
         )
         state = "active" if found.preset else "partly" if found.results else "inactive"
-        announce(node, Summary(state, found.text.splitlines()[0], tuple(found.text.splitlines()[1:])))
+        announce(node, Summary(state, found.text.splitlines()[0], details=tuple(found.text.splitlines()[1:])))
         image = torch.from_numpy(np.array(found.picture)).float()[None] / 255.0
         shown = {"files": found.files, "preset": found.preset.stem if found.preset else None}
         payload = {

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ..optimizers.activity import Summary
+from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.attach import attach
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.stack import Technique, stack_of

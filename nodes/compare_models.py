@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from comfy_api.latest import io
 
-from ..optimizers.activity import Summary
-from ..optimizers.errors import InvalidSetting
-from ..optimizers.hosts.comfyui import comparison
+from ..core.activity import Summary
+from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.measurement import comparison_sheet
+from ..workbench.comfyui import comparison
+from ..workbench.measurement import comparison_sheet
 from .common import CATEGORY, node_id
 from .sampling_inputs import sampling_inputs
 
@@ -115,7 +115,7 @@ class PacelineCompareModels(io.ComfyNode):
         hidden = cls.hidden
         workflow = {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow)
-        announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, tuple(lines)))
+        announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, details=tuple(lines)))
         summary = "\n".join([found.verdict.text, *lines])
         shown = {key: value for key, value in numbers.items() if key not in ("runs", "reports")} | {"files": files}
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}

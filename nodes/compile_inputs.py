@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..optimizers.activity import Summary
+from ..core.activity import Summary
 from ..optimizers.compilation import BACKENDS, CUDA_GRAPH, DYNAMIC, MODES, ON_ERROR, PRESETS
-from ..optimizers.hosts.comfyui.network_calls import NetworkTechnique
+from ..optimizers.hosts.comfyui.method_proxy import NetworkTechnique
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.stack import Stack
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.errors import InvalidSetting
+from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.report import report_text
 from ..optimizers.hosts.comfyui.unet import require_model

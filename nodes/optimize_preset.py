@@ -6,14 +6,14 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.activity import Summary
-from ..optimizers.errors import UnsupportedModel, require_choice
+from ..core.activity import Summary
+from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.compat import require_host
-from ..optimizers.hosts.comfyui.machine import machine_for
-from ..optimizers.hosts.comfyui.places import preset_files
+from ..optimizers.hosts.comfyui.paths import preset_files
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.unet import require_model
-from ..optimizers.recipes import BUILT_IN, Recipe, built_in_recipe, load_recipe
+from ..workbench.comfyui.machine import machine_for
+from ..workbench.presets import BUILT_IN, Recipe, built_in_recipe, load_recipe
 from .common import CATEGORY, node_id
 from .recipes import Applied, apply_recipe
 
@@ -63,7 +63,7 @@ class PacelineOptimizePreset(io.ComfyNode):
                 "Choose another preset, or connect the model to the sampler directly.",
             )
         text = _report(recipe, applied)
-        announce(node_id(cls), Summary("waiting", text.splitlines()[0], tuple(text.splitlines()[1:])))
+        announce(node_id(cls), Summary("waiting", text.splitlines()[0], details=tuple(text.splitlines()[1:])))
         steps = [{"node": step.node, "inputs": dict(step.inputs)} for step in applied.steps]
         return io.NodeOutput(
             applied.objects["model"], applied.objects.get("vae"), text, ui={"text": [text], "paceline_steps": steps}

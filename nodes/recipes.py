@@ -9,10 +9,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ..optimizers.hosts.comfyui.stack import report_together, stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
-from ..optimizers.recipes import Recipe, Step
+from ..workbench.presets import Recipe, Step
 from .common import reporting_to
 
 _NO_STEPS = ("PacelineOptimizePreset", "PacelineRemoveOptimizations")

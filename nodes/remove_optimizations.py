@@ -7,8 +7,8 @@ from typing import Any
 from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
 
-from ..optimizers.activity import Summary
-from ..optimizers.errors import InvalidSetting
+from ..core.activity import Summary
+from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.attach import detach_all
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.controlnet import detach_all_from_controlnet

@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui import comparison
+from ..workbench.comfyui import comparison
 
 
 def sampling_inputs(seed: str, runs: str) -> list[Any]:

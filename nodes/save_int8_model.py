@@ -8,7 +8,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.activity import Summary
+from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.quantization import save_int8_model
 from ..optimizers.hosts.comfyui.reporting import announce

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..optimizers.errors import InvalidSetting
-from ..optimizers.hosts.comfyui import comparison, sweeping
+from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.unet import require_model
-from ..optimizers.recipes import Recipe, Step
-from ..optimizers.sweep import Range, Space, parse_space, steps_of
+from ..workbench.comfyui import comparison, sweeping
+from ..workbench.presets import Recipe, Step
+from ..workbench.sweep import Range, Space, parse_space, steps_of
 from .recipes import apply_recipe, check_steps
 
 

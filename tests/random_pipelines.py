@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paceline.optimizers.hosts.diffusers.bench.pipelines import Pipeline, random_pipeline
+from paceline.workbench.diffusers.pipelines import Pipeline, random_pipeline
 
 WIDTH = 32
 STEPS = 2

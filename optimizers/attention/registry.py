@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import torch
 
-from ..errors import BackendUnavailable, InvalidSetting
+from ...core.errors import BackendUnavailable, InvalidSetting
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import Probe, probe

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core.devices import fingerprint, machine_description
 from .artifact_files import belongs_to_user_alone, folder_size, libraries_are_whole, read_about, write_about
-from .machine_id import fingerprint, machine_description
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3

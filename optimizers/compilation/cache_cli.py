@@ -17,8 +17,8 @@ import sys
 import zipfile
 from pathlib import Path, PurePosixPath
 
+from ...core.devices import machine_description
 from .artifacts import ArtifactStore, Entry
-from .machine_id import machine_description
 
 CONTENTS = "contents.json"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ..errors import PacelineError
+from ...core.errors import PacelineError
 
 
 class CompilationFailed(PacelineError):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InvalidSetting, require_choice, require_integer
+from ...core.errors import InvalidSetting, require_choice, require_integer
 
 BACKENDS = ("inductor", "aot_eager", "eager")
 """What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..errors import InvalidSetting, require_choice
+from ...core.errors import InvalidSetting, require_choice
 
 PRESETS = ("quality", "balanced", "speed")
 MODES = ("int8", "weight_only")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import require_integer
+from ...core.errors import require_integer
 from .counter_random import choices
 from .settings import LARGEST_STRIDE
 

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..errors import InvalidSetting, require_number
+from ...core.errors import InvalidSetting, require_number
 
 
 def downsampled_side(side: int, ratio: float) -> int:

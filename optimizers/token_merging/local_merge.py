@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InvalidSetting, require_number
+from ...core.errors import InvalidSetting, require_number
 
 WINDOW = 8
 """Side of a window in tokens. 64 tokens: large enough for a useful choice, small enough for cheap products."""

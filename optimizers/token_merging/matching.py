@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import InvalidSetting, require_choice, require_number
+from ...core.errors import InvalidSetting, require_choice, require_number
 from .grid import Partition, positions
 
 MergeMode = Literal["mean", "sum", "prune"]

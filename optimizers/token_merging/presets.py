@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from ..errors import require_choice
+from ...core.errors import require_choice
 
 CUSTOM = "custom"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import InvalidSetting, require_choice, require_integer, require_number
+from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 Method = Literal["auto", "merge", "local_merge", "kv_downsample"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from PIL import Image
 
 
@@ -136,7 +136,7 @@ def test_an_error_that_is_none_of_these_stops_the_sweep(sweeping):
 
 def test_it_can_be_cancelled_and_goes_on(sweeping, folders, monkeypatch):
     import comfy.model_management as management
-    from paceline.optimizers.hosts.comfyui.sweeping import cells
+    from paceline.workbench.comfyui.sweeping import cells
 
     grid = "ApplyToMe.preset: quality, balanced, fast\nsize: 128"
     measured: list[str] = []
@@ -231,7 +231,7 @@ def test_a_search_goes_through_a_range(sweeping, folders):
 
 
 def test_the_same_inputs_are_known_again_whatever_their_nodes_are_called():
-    from paceline.optimizers.hosts.comfyui.sweeping import upstream
+    from paceline.workbench.comfyui.sweeping import upstream
 
     def prompt(loader: str, text: str, words: str) -> dict[str, Any]:
         return {

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from paceline.optimizers.errors import InvalidSetting
-from paceline.optimizers.measurement.lpips import Lpips
+from paceline.core.errors import InvalidSetting
+from paceline.workbench.measurement.lpips import Lpips
 from PIL import Image
 from skimage.metrics import structural_similarity
 

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 from comfy_host import checkpoints
-from paceline.optimizers.errors import InvalidSetting, UnsupportedModel
-from paceline.optimizers.recipes import Recipe, Step, save_recipe
+from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.workbench.presets import Recipe, Step, save_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def apply(studio, preset, **inputs):
 
 
 def save(name, *steps):
-    from paceline.optimizers.hosts.comfyui.places import user_folder
+    from paceline.optimizers.hosts.comfyui.paths import user_folder
 
     save_recipe(Recipe(name, steps), user_folder("presets", f"{name}.json"))
 

@@ -109,7 +109,7 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
 
 def _one_reported_call(model, studio):
     """Count one call by the technique itself: a sampler would load the whole model first."""
-    from paceline.optimizers.activity import Activity
+    from paceline.core.activity import Activity
     from paceline.optimizers.hosts.comfyui.stack import ModelCall, stack_of
 
     technique = stack_of(model).techniques[0]

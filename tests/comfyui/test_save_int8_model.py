@@ -142,7 +142,7 @@ def test_what_cannot_be_saved_is_refused(studio, loaded, converted, save, output
 
 
 def test_a_failure_in_the_middle_leaves_no_file(tmp_path):
-    from paceline.optimizers.quantization.atomic_file import write_atomically
+    from paceline.core.files import write_atomically
 
     target = tmp_path / "model.safetensors"
     target.write_text("old")

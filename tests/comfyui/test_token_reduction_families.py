@@ -260,7 +260,7 @@ def test_a_mask_is_reduced_with_the_keys(studio, zoo, name):
     ],
 )
 def test_calls_that_contradict_what_is_known_are_left_alone(studio, zoo, mask, options, reason):
-    from paceline.optimizers.activity import Activity
+    from paceline.core.activity import Activity
     from paceline.optimizers.hosts.comfyui.stack import ModelCall
 
     technique = studio.tome(zoo("flux"), **HALVES).get_attachment("paceline").find("token_merging")

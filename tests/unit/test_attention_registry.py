@@ -10,10 +10,10 @@ from pathlib import Path
 import paceline.optimizers.attention as attention
 import pytest
 import torch
+from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.optimizers.attention import BACKENDS, Backend, Limits, Probe, choose, get, names, probe, require, table
 from paceline.optimizers.attention.registry import fused_kernels
 from paceline.optimizers.attention.vanilla import vanilla
-from paceline.optimizers.errors import BackendUnavailable, InvalidSetting
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "triton")

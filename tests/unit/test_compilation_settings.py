@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch._inductor.config
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import CompileSettings, explain, inductor_options
-from paceline.optimizers.errors import InvalidSetting
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from paceline.optimizers.errors import InvalidSetting
-from paceline.optimizers.hosts.diffusers.bench.command import main
-from paceline.optimizers.hosts.diffusers.bench.pipelines import PIPELINES
-from paceline.optimizers.hosts.diffusers.bench.variants import RECIPE, recipe
+from paceline.core.errors import InvalidSetting
+from paceline.workbench.diffusers.command import main
+from paceline.workbench.diffusers.pipelines import PIPELINES
+from paceline.workbench.diffusers.variants import RECIPE, recipe
 from PIL import Image
 from random_pipelines import save_complete
 
@@ -175,7 +175,7 @@ def test_trained_weights_come_from_a_folder(tmp_path: Path, capsys: pytest.Captu
 
 def test_the_real_architectures_have_their_real_size() -> None:
     import torch
-    from paceline.optimizers.hosts.diffusers.bench import architectures
+    from paceline.workbench.diffusers import architectures
 
     sizes = {
         "sd15_unet": 859_520_964,

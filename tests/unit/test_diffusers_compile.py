@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline import Compile, TokenMerging, optimize, report, restore
-from paceline.optimizers.errors import InvalidSetting, UnsupportedModel
+from paceline.core.errors import InvalidSetting, UnsupportedModel
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
 EAGER = {"backend": "eager", "on_error": "raise"}

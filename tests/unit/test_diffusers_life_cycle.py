@@ -19,7 +19,7 @@ from paceline import (
     report,
     restore,
 )
-from paceline.optimizers.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from paceline.core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
 INT8 = QuantizeInt8(include=".", rotation="off")

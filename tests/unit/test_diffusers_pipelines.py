@@ -17,7 +17,7 @@ from paceline import (
     optimize,
     restore,
 )
-from paceline.optimizers.hosts.diffusers.bench.pipelines import PIPELINES
+from paceline.workbench.diffusers.pipelines import PIPELINES
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
 # Relative L2 of the picture. These networks have random weights, so nothing averages errors out.

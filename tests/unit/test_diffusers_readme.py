@@ -37,7 +37,7 @@ def test_the_quick_start_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_the_commands_of_the_documentation_exist() -> None:
-    from paceline.optimizers.hosts.diffusers.bench.command import _parser
+    from paceline.workbench.diffusers.command import _parser
 
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     commands = re.findall(r"^    python -m paceline (.*?)(?: +#.*)?$", text, flags=re.MULTILINE)

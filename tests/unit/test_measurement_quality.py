@@ -8,8 +8,8 @@ import lpips_weights
 import numpy as np
 import pytest
 import torch
-from paceline.optimizers.errors import InvalidSetting
-from paceline.optimizers.measurement import Lpips, WrongWeights, compare_pictures, to_8_bit
+from paceline.core.errors import InvalidSetting
+from paceline.workbench.measurement import Lpips, WrongWeights, compare_pictures, to_8_bit
 from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 

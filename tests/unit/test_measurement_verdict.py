@@ -8,9 +8,9 @@ import time
 
 import pytest
 import torch
-from paceline.optimizers.measurement import Distance, Evidence, PeakMemory, interleaved, judge, measure_speedup
-from paceline.optimizers.measurement.timing import _T
-from paceline.optimizers.measurement.verdict import fraction
+from paceline.workbench.measurement import Distance, Evidence, PeakMemory, interleaved, judge, measure_speedup
+from paceline.workbench.measurement.timing import _T
+from paceline.workbench.measurement.verdict import fraction
 
 SAME = Distance(0.0, None, 1.0)
 SEED = Distance(0.36, 8.9, 0.2)

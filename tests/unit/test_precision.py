@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.precision import PrecisionSettings, arithmetic, missing
 
 MATMUL = torch.backends.cuda.matmul

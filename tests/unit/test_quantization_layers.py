@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.quantization.layers import Chooser, Decisions, Layer, Tokens, Verdict, output_error
 from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import LIMITS, QuantizationSettings

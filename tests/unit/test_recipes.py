@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from paceline.optimizers.errors import InvalidSetting
-from paceline.optimizers.recipes import (
+from paceline.core.errors import InvalidSetting
+from paceline.workbench.presets import (
     BUILT_IN,
     FORMAT,
     Machine,

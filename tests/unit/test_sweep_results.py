@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from paceline.optimizers.sweep import Result, best, pareto_front, pareto_picture, to_csv, to_markdown
+from paceline.workbench.sweep import Result, best, pareto_front, pareto_picture, to_csv, to_markdown
 
 
 def result(name, speedup, difference, size=512, state="measured"):

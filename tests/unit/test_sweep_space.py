@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from paceline.optimizers.errors import InvalidSetting
-from paceline.optimizers.recipes import Step
-from paceline.optimizers.sweep import Range, parse_space
-from paceline.optimizers.sweep.space import cell_key, picture_of, steps_of
+from paceline.core.errors import InvalidSetting
+from paceline.workbench.presets import Step
+from paceline.workbench.sweep import Range, parse_space
+from paceline.workbench.sweep.space import cell_key, picture_of, steps_of
 
 TEXT = """
 # what a person writes

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from comfy_host.paths import ROOT
-from paceline.optimizers.errors import BackendUnavailable, InvalidSetting
-from paceline.optimizers.sweep import Result, Sweep, SweepSettings, parse_space
-from paceline.optimizers.sweep.storage import sqlite_storage
+from paceline.core.errors import BackendUnavailable, InvalidSetting
+from paceline.workbench.sweep import Result, Sweep, SweepSettings, parse_space
+from paceline.workbench.sweep.storage import sqlite_storage
 
 SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8"
 
@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path[:0] = [{tools!r}]
 from comfy_host import pack
 pack.load_pack()
-from paceline.optimizers.sweep import Result, Sweep, SweepSettings, parse_space
+from paceline.workbench.sweep import Result, Sweep, SweepSettings, parse_space
 log, storage, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 def measure(cell):
     ratio = cell["ApplyToMe.ratio"]

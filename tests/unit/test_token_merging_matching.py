@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
 from paceline.optimizers.token_merging import matching as implementation
 from torch.utils._python_dispatch import TorchDispatchMode

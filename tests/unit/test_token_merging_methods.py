@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import (
     PRESETS,
     Merging,

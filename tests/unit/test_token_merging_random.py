@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.counter_random import choices, mix
 

@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 import pytest
-from paceline.optimizers.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import TokenMergingSettings
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from . import guiders
-from .rebase import rebase
 from .stack import KEY, Stack, Technique, stack_of
+from .weight_swap import rebase
 
 
 def clone_with(patcher: Any, stack: Stack) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
+from ....core.errors import UnsupportedModel
 from ...attention import AttentionCall, choose, get, require
-from ...errors import UnsupportedModel
 from .attention_chain import add_layer
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks, describe_model, is_unet, require_model
@@ -86,9 +86,9 @@ class AttentionProcessor(Technique):
         count = activity.fallback_count
         if not activity.use_count:
             why = "every call fell back" if count else "no attention call of this model reached ComfyUI's hook"
-            return Summary("inactive", f"{self.backend.name} not active: {why}", details)
+            return Summary("inactive", f"{self.backend.name} not active: {why}", details=details)
         text = f"{self.backend.name} in {activity.use_count} attention calls; {count} fallbacks"
-        return Summary("partly" if count else "active", text, details)
+        return Summary("partly" if count else "active", text, details=details)
 
     def _attend(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""

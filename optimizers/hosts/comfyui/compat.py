@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from importlib import import_module
 
-from ...errors import HostTooOld
+from ....core.errors import HostTooOld
 
 MINIMUM_VERSION = "0.27"
 

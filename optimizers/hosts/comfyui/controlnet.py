@@ -11,8 +11,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, cast
 
-from ...errors import UnsupportedModel
-from .network_calls import NetworkCall, NetworkTechnique, count, install
+from ....core.errors import UnsupportedModel
+from .method_proxy import NetworkCall, NetworkTechnique, count, install
 from .stack import Stack, Technique
 
 _STACK = "paceline_stack"

@@ -9,7 +9,7 @@ from ...compilation import CompileSettings
 from .compilation.prepare import SECOND_COPY, uses_dynamic_vram
 from .controlnet import moved_to, require_controlnet
 from .network_compile import CompileNetwork
-from .rebase import settle
+from .weight_swap import settle
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")

@@ -11,15 +11,15 @@ from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
+from ....core.errors import BackendUnavailable
+from ....core.memory_format import channels_last, without_gaps
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
 from ...compilation.sizes import expect_changes, no_equal_sizes
-from ...errors import BackendUnavailable
-from ...memory_format import channels_last, without_gaps
 from .compilation.prepare import is_replaced, structure, uses_dynamic_vram
 from .compilation.surroundings import NodeObserver, artifact_store
 from .compilation.words import describe_states, warnings
-from .network_calls import NetworkCall, NetworkTechnique, StandIn
+from .method_proxy import NetworkCall, NetworkTechnique, StandIn
 
 _REPLACED = "another node has replaced this method of the network itself"
 _NOT_LOADED = "it is not loaded completely; compiled code needs all weights on the device"
@@ -208,13 +208,13 @@ class CompileNetwork(NetworkTechnique):
         eager = activity.fallback_count
         if not used:
             why = f"all {eager} calls ran as without the node" if eager else f"{self._what} was not called"
-            return Summary("inactive", f"not compiled: {why}", tuple(details))
+            return Summary("inactive", f"not compiled: {why}", details=tuple(details))
         graphs = activity.used.get(_GRAPH, 0)
         if graphs:
             details.append(f"{graphs} of the graphs compiled in this run; the next run of this kind has them")
         what = " and ".join(_name(method) for method in used)
         text = f"compiled {what}: {describe_states(states)}; {sum(used.values())} calls compiled, {eager} eager"
-        return Summary("partly" if eager else "active", text, tuple(details))
+        return Summary("partly" if eager else "active", text, details=tuple(details))
 
 
 def _name(method: str) -> str:

@@ -8,7 +8,7 @@ import torch
 
 from .compat import host_version
 from .controlnet import describe_controlnet, stack_of_controlnet
-from .network_calls import NetworkTechnique
+from .method_proxy import NetworkTechnique
 from .stack import Stack, Technique, stack_of
 from .unet import describe_model
 from .vae import describe_vae, stack_of_vae

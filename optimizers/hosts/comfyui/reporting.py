@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ...activity import Summary
+from ....core.activity import Summary
 from ...compilation import Progress
 
 EVENT = "paceline.activity"

@@ -6,7 +6,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from ...activity import Activity
+from ....core.activity import Activity
 
 
 @dataclass

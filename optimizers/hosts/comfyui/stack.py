@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
 from .reporting import announce, log_run
 from .runs import RunLog
 
@@ -215,7 +215,7 @@ def _summary_of_all(techniques: Sequence[Technique]) -> Summary:
         details += [f"{technique.title}: {summary.text}", *(f"  {line}" for line in summary.details)]
     # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
     states = states - {"waiting"} or states
-    return Summary(states.pop() if len(states) == 1 else "partly", text, tuple(details))
+    return Summary(states.pop() if len(states) == 1 else "partly", text, details=tuple(details))
 
 
 def stack_of(patcher: Any) -> Stack:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import BackendUnavailable, InvalidSetting
+from ....core.errors import BackendUnavailable, InvalidSetting
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:

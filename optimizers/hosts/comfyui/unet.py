@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import UnsupportedModel
+from ....core.errors import UnsupportedModel
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation import CompileSettings
-from ...errors import InvalidSetting, UnsupportedModel
 from .compilation.prepare import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
 from .network_compile import CompileNetwork
 from .vae import describe_vae, moved_to, require_vae

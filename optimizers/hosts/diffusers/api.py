@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from ...activity import Summary
+from ....core.activity import Summary
+from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation import CompileSettings
-from ...errors import InvalidSetting, UnsupportedModel
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, AttentionBackend
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .fusion import ProjectionFusion
 from .host import Host, Technique, host_of
 from .precision import ComponentPrecision
+from .qkv_fusion import ProjectionFusion
 from .quantization import Int8Layers
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ScheduleOnCPU

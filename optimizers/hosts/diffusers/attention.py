@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
+from ....core.errors import UnsupportedModel, require_choice
 from ...attention import AttentionCall, AttentionFunction, choose, get, names, require
-from ...errors import UnsupportedModel, require_choice
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
@@ -119,9 +119,10 @@ class AttentionBackend(Technique):
         """Return e.g. ``sub_quadratic in 640 attention calls; 0 fallbacks``."""
         count = activity.fallback_count
         if not activity.use_count:
-            return Summary("inactive", f"{self.name} not active: every call fell back", activity.fallback_lines())
+            why = f"{self.name} not active: every call fell back"
+            return Summary("inactive", why, details=activity.fallback_lines())
         text = f"{self.name} in {activity.use_count} attention calls; {count} fallbacks"
-        return Summary("partly" if count else "active", text, activity.fallback_lines())
+        return Summary("partly" if count else "active", text, details=activity.fallback_lines())
 
     def _routed(self, name: str, layer: Any, function: AttentionFunction) -> Callable[..., Any]:
         forward = current(layer, "forward")

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
+from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation import CompiledFunction, CompileSettings, inductor_options
-from ...errors import InvalidSetting, UnsupportedModel
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
 from .memory_layout import to_channels_last
@@ -92,8 +92,8 @@ class ComponentCompilation(Technique):
         )
         details = tuple(f"{count} x uncompiled: {reason}" for reason, count in state.eager_calls.items())
         if state.fallback:
-            return Summary("inactive", f"not compiled: {state.fallback}. {state.remedy}", details)
-        return Summary("partly" if details else "active", text, details)
+            return Summary("inactive", f"not compiled: {state.fallback}. {state.remedy}", details=details)
+        return Summary("partly" if details else "active", text, details=details)
 
     def _compile_regions(self, host: Host, patches: Patches) -> None:
         part, settings = host.component.part, self.settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...errors import InvalidSetting, UnsupportedModel
+from ....core.errors import InvalidSetting, UnsupportedModel
 
 DENOISER, CONTROLNET, VAE, TEXT, SCHEDULER = "denoiser", "controlnet", "vae", "text encoder", "scheduler"
 

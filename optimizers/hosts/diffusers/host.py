@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar
 
-from ...activity import Activity, Summary
-from ...errors import UnsupportedModel
+from ....core.activity import Activity, Summary
+from ....core.errors import UnsupportedModel
 from .components import Component
 from .patches import Patches, current
 

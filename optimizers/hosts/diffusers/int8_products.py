@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import BackendUnavailable
+from ....core.errors import BackendUnavailable
 from ...quantization.layers import Layer
 from ...quantization.rounding import Int8Weight, quantize_weight
 from ...quantization.timing import Shape
-from .fusion import ProjectionFusion
 from .host import Host
 from .patches import Patches
+from .qkv_fusion import ProjectionFusion
 from .unet import image_attention, is_unet
 
 _ONE_ROW = re.compile(r"time_emb|add_embedding|class_embedding|time_text_embed|norm\w*\.linear$|encoder_hid_proj")

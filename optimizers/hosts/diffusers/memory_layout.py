@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from ...memory_format import channels_last
+from ....core.memory_format import channels_last
 from .patches import Patches
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from ...activity import Activity, Summary
-from ...errors import UnsupportedModel
+from ....core.activity import Activity, Summary
+from ....core.errors import UnsupportedModel
 from ...precision import arithmetic, missing
 from ...precision.settings import dtype_name, processor_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...activity import Activity, Summary
-from ...errors import UnsupportedModel, require_choice
+from ....core.activity import Activity, Summary
+from ....core.errors import UnsupportedModel, require_choice
 from ...quantization.kernels import Kernel, available, weight_only_linear
 from ...quantization.layers import Chooser, Decisions, Tokens
 from ...quantization.settings import QuantizationSettings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ...activity import Activity, Summary
+from ....core.activity import Activity, Summary
 from .components import SCHEDULER
 from .host import Host, Technique
 from .patches import Patches, current

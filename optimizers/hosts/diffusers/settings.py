@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import require_choice
+from ....core.errors import require_choice
 from ...precision import DTYPES, PrecisionSettings
 
 

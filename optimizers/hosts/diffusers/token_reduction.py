@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...activity import Activity, Summary
-from ...errors import require_choice
+from ....core.activity import Activity, Summary
+from ....core.errors import require_choice
 from ...token_merging import TokenMergingSettings
 from .components import DENOISER
 from .host import Host, Technique
@@ -89,10 +89,10 @@ class TokenReduction(Technique):
         details = (*activity.fallback_lines(), *activity.left_alone_lines())
         if not activity.used:
             if activity.left_alone and not fallbacks and settings.method == "auto":
-                return Summary("inactive", "auto switched itself off: it would not have been faster", details)
-            return Summary("inactive", f"not active in any of {self.total_places} {self.places}", details)
+                return Summary("inactive", "auto switched itself off: it would not have been faster", details=details)
+            return Summary("inactive", f"not active in any of {self.total_places} {self.places}", details=details)
         sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
         text = f"active in {len(activity.used)} of {self.total_places} {self.places}; {sizes} tokens"
         if activity.idle_calls:
             text += f"; in {activity.model_calls - activity.idle_calls} of {activity.model_calls} model calls"
-        return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details)
+        return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details=details)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...errors import UnsupportedModel
+from ....core.errors import UnsupportedModel
 from ...token_merging import TokenMergingSettings, choose_method, kept_tokens
 from .host import Host
 from .intercept import AttentionIntercept

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ...errors import InvalidSetting, UnsupportedModel
+from ....core.errors import InvalidSetting, UnsupportedModel
 from ...token_merging import Reduction, TokenMergingSettings, choose_method, kept_tokens, plan_reduction
 from .host import Host
 from .intercept import AttentionIntercept

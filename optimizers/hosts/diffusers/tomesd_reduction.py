@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ...errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ...token_merging import TokenMergingSettings
 from .host import Host
 from .patches import Patches

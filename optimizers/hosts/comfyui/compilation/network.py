@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from .....core.errors import require_choice
+from .....core.memory_format import channels_last
 from ....compilation import CUDA_GRAPH, ArtifactFolder, CompiledFunction, CompileSettings, WeightGuards
 from ....compilation.sizes import expect_changes, no_equal_sizes
-from ....errors import require_choice
-from ....memory_format import channels_last
 from .prepare import structure
 from .recording import RecordedNetwork
 from .surroundings import artifact_store

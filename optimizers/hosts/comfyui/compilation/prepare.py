@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from ....errors import UnsupportedModel
+from .....core.errors import UnsupportedModel
 from ..unet import describe_model, require_model
 
 COMPILE_KEY = "torch.compile"

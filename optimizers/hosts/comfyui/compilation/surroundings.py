@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from ....compilation import ArtifactStore, Progress
-from ..places import user_folder
+from ..paths import user_folder
 from ..reporting import show_progress
 
 

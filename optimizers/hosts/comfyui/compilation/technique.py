@@ -10,10 +10,10 @@ from weakref import WeakSet
 
 import torch
 
-from ....activity import Activity, Summary
+from .....core.activity import Activity, Summary
+from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ....compilation import CUDA_GRAPH, CompiledFunction, cudagraph_trees_refusal
 from ....compilation.settings import CUDAGRAPH_TREE_MODES
-from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ..stack import ModelCall, Technique
 from ..unet import describe_model
 from .network import CompiledNetwork, NetworkSettings, compiled_network, repeated_blocks
@@ -120,13 +120,13 @@ class CompileUNet(Technique):
                 details.extend(_recording_lines(recorded))
         if not compiled:
             why = f"all {eager} calls ran as without the node" if eager else "the network was not called"
-            return Summary("inactive", f"not compiled: {why}", tuple(details))
+            return Summary("inactive", f"not compiled: {why}", details=tuple(details))
         graphs = activity.used.get(_GRAPH, 0)
         if graphs:
             details.append(f"{graphs} of the graphs compiled in this run; the next run of this kind has them")
         states = [function.state for function in functions]
         text = f"compiled {self._what}: {describe_states(states)}; {compiled} calls compiled, {eager} eager"
-        return Summary("partly" if eager else "active", text, tuple(details))
+        return Summary("partly" if eager else "active", text, details=tuple(details))
 
     def _refusal(self, call: ModelCall) -> str | None:
         model = call.model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ....precision import PrecisionSettings, missing
 from ....precision.settings import dtype_name, processor_dtype
 

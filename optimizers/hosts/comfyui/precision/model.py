@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....activity import Activity, Summary
-from ....errors import UnsupportedModel
-from ....memory_format import channels_last
+from .....core.activity import Activity, Summary
+from .....core.errors import UnsupportedModel
+from .....core.memory_format import channels_last
 from ....precision import PrecisionSettings, arithmetic
 from ....precision.settings import dtype_name
 from ..attention import inference_dtype
-from ..rebase import original
-from ..second_model import Plan, WeightTechnique
 from ..stack import KEY, ModelCall, Technique
 from ..unet import describe_model, is_unet, require_model
+from ..weight_clone import Plan, WeightTechnique
+from ..weight_swap import original
 from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight, storage_dtype
 

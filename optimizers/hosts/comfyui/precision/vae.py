@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from ....activity import Activity, Summary
-from ....memory_format import channels_last
+from .....core.activity import Activity, Summary
+from .....core.memory_format import channels_last
 from ....precision import PrecisionSettings, arithmetic
 from ....precision.settings import dtype_name
-from ..network_calls import NetworkCall, NetworkTechnique
-from ..second_model import second_module
+from ..method_proxy import NetworkCall, NetworkTechnique
 from ..vae import at_home, attach_to_vae, describe_vae, moved_to, require_vae
+from ..weight_clone import second_module
 from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight
 

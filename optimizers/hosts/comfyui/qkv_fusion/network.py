@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ....activity import Activity
+from .....core.activity import Activity
 from ....qkv_fusion import SEPARATE, FusedProjections
 from .families import INPUTS_VARY, AttentionLayer, find_layer
 from .weights import join_weights, lasting_obstacle, passing_obstacle, settings

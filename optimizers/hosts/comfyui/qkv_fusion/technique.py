@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ....activity import Activity, Summary
-from ....errors import UnsupportedModel
+from .....core.activity import Activity, Summary
+from .....core.errors import UnsupportedModel
 from ..stack import ModelCall, Technique
 from ..unet import describe_model, require_model
 from .families import fused_by_design, served_models
@@ -70,7 +70,7 @@ class FuseQKV(Technique):
         details, count = activity.fallback_lines(), activity.fallback_count
         if not activity.used:
             why = "every layer was left alone" if count else "no attention layer was called"
-            return Summary("inactive", f"not active: {why}", details)
+            return Summary("inactive", f"not active: {why}", details=details)
         parts = [f"{what} in {activity.used[what]}" for what in (ALL, KEYS_AND_VALUES) if what in activity.used]
         text = f"one multiplication for {' and for '.join(parts)} attention calls; {count} fallbacks"
-        return Summary("partly" if count else "active", text, details)
+        return Summary("partly" if count else "active", text, details=details)

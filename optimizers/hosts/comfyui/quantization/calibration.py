@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....activity import Activity, Summary
-from ..rebase import rebase
-from ..second_model import Plan, WeightTechnique, build_second_model
+from .....core.activity import Activity, Summary
 from ..stack import Stack
 from ..unet import is_unet
+from ..weight_clone import Plan, WeightTechnique, build_second_model
+from ..weight_swap import rebase
 
 KEPT_TOKENS = 128
 """Tokens of each layer that are kept for measuring its error."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ....errors import UnsupportedModel
+from .....core.errors import UnsupportedModel
 from ....quantization.layers import Layer
 from ..unet import describe_model, is_unet
 from .linear import is_int8

@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ....quantization.kernels import Kernel, Kitchen, available
 from ....quantization.layers import FEWEST_TOKENS, Chooser, Decisions, Layer, Timings, Tokens, Verdict
 from ....quantization.rounding import Int8Weight
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Shape, Timer, fastest
 from ..attention import inference_dtype
-from ..places import user_folder
-from ..rebase import original, settle
+from ..paths import user_folder
 from ..unet import describe_model, require_model
+from ..weight_swap import original, settle
 from .calibration import Observations, observe_run, observe_shapes, typical_latent
 from .network import has_int8_layers, linear_layers
 from .technique import Int8Quantization

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from ....errors import UnsupportedModel
-from ....quantization.atomic_file import require_space, sha256, write_atomically
+from .....core.errors import UnsupportedModel
+from .....core.files import require_space, sha256, write_atomically
 from ..compat import host_version
-from ..rebase import origin_file
 from ..stack import stack_of
 from ..unet import describe_model, require_model
+from ..weight_swap import origin_file
 from .linear import is_int8
 from .technique import Int8Quantization
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....activity import Activity, Summary
+from .....core.activity import Activity, Summary
 from ....quantization.kernels import Kernel
 from ....quantization.layers import Decisions
 from ....quantization.settings import QuantizationSettings
-from ..second_model import Plan, WeightTechnique
 from ..stack import ModelCall
+from ..weight_clone import Plan, WeightTechnique
 from .linear import existing_weight, is_int8, quantized_linear
 from .network import PREFIX
 from .text import decision_lines, one_line
@@ -80,7 +80,7 @@ class Int8Quantization(WeightTechnique):
         calls = activity.model_calls
         if not activity.use_count:
             why = "all its layers fell back" if activity.fallback_count else "the model has no int8 layers"
-            return Summary("inactive", f"not active: {why}", details)
+            return Summary("inactive", f"not active: {why}", details=details)
         count = round(activity.use_count / max(1, calls))
         text = f"active in {count} linear layers over {calls} model calls; {activity.fallback_count} fallbacks"
-        return Summary("partly" if activity.fallback_count else "active", text, details)
+        return Summary("partly" if activity.fallback_count else "active", text, details=details)

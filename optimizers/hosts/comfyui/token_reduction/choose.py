@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....errors import UnsupportedModel
+from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ..stack import Technique
 from ..unet import describe_model, is_unet, require_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....errors import UnsupportedModel
+from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ..unet import AttentionBlock, describe_model
 

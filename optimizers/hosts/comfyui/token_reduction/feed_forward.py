@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from ....activity import Activity
+from .....core.activity import Activity
 from ....token_merging import Reduction
 from ..unet import BlockKey, block_name, transformer_blocks
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ....activity import Activity, Summary
-from ....errors import UnsupportedModel
+from .....core.activity import Activity, Summary
+from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings, choose_method
 from ..attention_chain import add_layer
 from ..schedule import in_window, ramp_factor

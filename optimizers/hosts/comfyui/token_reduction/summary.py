@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....activity import Activity, Summary
+from .....core.activity import Activity, Summary
 from ....token_merging import TokenMergingSettings
 
 
@@ -32,14 +32,14 @@ def summarize(
     fallbacks = activity.fallback_count
     if not activity.used:
         if activity.left_alone and not fallbacks and settings.method == "auto":
-            return Summary("inactive", "auto switched itself off: it would not have been faster", details)
-        return Summary("inactive", f"not active in any of {total_blocks} {blocks}", details)
+            return Summary("inactive", "auto switched itself off: it would not have been faster", details=details)
+        return Summary("inactive", f"not active in any of {total_blocks} {blocks}", details=details)
     sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
     what = "tokens" if merges_queries(settings) else "keys and values"
     text = f"active in {len(activity.used)} of {total_blocks} {blocks}; {sizes} {what}"
     if activity.idle_calls:
         text += f"; in {activity.model_calls - activity.idle_calls} of {activity.model_calls} model calls"
-    return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details)
+    return Summary("partly" if fallbacks else "active", f"{text}; {fallbacks} fallbacks", details=details)
 
 
 def merges_queries(settings: TokenMergingSettings) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ....activity import Activity, Summary
-from ....errors import InvalidSetting
+from .....core.activity import Activity, Summary
+from .....core.errors import InvalidSetting
 from ....token_merging import Reduction, TokenMergingSettings, choose_method, plan_reduction
 from ..schedule import in_window, ramp_factor, step_index
 from ..stack import ModelCall, Technique

@@ -1,0 +1,107 @@
+"""What a technique really did during a sampling run: where it was active, how often, and where it was not.
+
+Nothing here knows a host or a technique. A technique counts into an :class:`Activity` while the model runs; the
+host merges the activities of all model calls of a run and asks the technique for a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Activity:
+    """Counts of one technique in one model call, or summed over a sampling run.
+
+    The containers are plain dicts, because techniques count from inside of code that torch.compile traces.
+
+    Attributes:
+        model_calls: forward passes of the model.
+        idle_calls: forward passes in which the technique was switched off, e.g. outside of its part of the schedule.
+        used: how often each place (a block, an attention call site) ran with the technique.
+        tokens: tokens before and after, for each place that changes their number.
+        fallbacks: how often the technique had to step aside, by reason.
+        left_alone: places the technique chose not to touch because it would not pay there, with the reason.
+    """
+
+    model_calls: int = 0
+    idle_calls: int = 0
+    used: dict[str, int] = field(default_factory=dict)
+    tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    left_alone: dict[str, str] = field(default_factory=dict)
+
+    def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0) -> None:
+        """Count that the technique ran at ``place``, and how many tokens went in and came out if that changed."""
+        self.used[place] = self.used.get(place, 0) + 1
+        if tokens_before != tokens_after:
+            self.tokens[place] = (tokens_before, tokens_after)
+
+    def fall_back(self, reason: str) -> None:
+        """Count that the technique had to step aside once, and why."""
+        self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
+
+    def leave_alone(self, place: str, reason: str) -> None:
+        """Note that the technique chose not to touch ``place``."""
+        self.left_alone[place] = reason
+
+    def add(self, other: Activity) -> None:
+        """Add the counts of ``other`` to this one."""
+        self.model_calls += other.model_calls
+        self.idle_calls += other.idle_calls
+        for place, count in other.used.items():
+            self.used[place] = self.used.get(place, 0) + count
+        for reason, count in other.fallbacks.items():
+            self.fallbacks[reason] = self.fallbacks.get(reason, 0) + count
+        self.tokens.update(other.tokens)
+        self.left_alone.update(other.left_alone)
+
+    @property
+    def fallback_count(self) -> int:
+        """How often the technique stepped aside, over all reasons."""
+        return sum(self.fallbacks.values())
+
+    @property
+    def use_count(self) -> int:
+        """How often the technique ran, over all places."""
+        return sum(self.used.values())
+
+    def token_sizes(self) -> list[tuple[int, int]]:
+        """Return the distinct (before, after) token counts, largest first."""
+        return sorted(set(self.tokens.values()), reverse=True)
+
+    def fallback_lines(self) -> tuple[str, ...]:
+        """Return one line for each reason to step aside, most frequent first."""
+        ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])
+        return tuple(f"{count} x fallback: {reason}" for reason, count in ordered)
+
+    def left_alone_lines(self) -> tuple[str, ...]:
+        """Return one line for each reason to leave places alone, with how many places."""
+        reasons = list(self.left_alone.values())
+        return tuple(f"left alone {reasons.count(reason)} blocks: {reason}" for reason in dict.fromkeys(reasons))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one technique did, as data: the browser, the report and the log each show it in their own way.
+
+    Attributes:
+        state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run).
+        headline: the result in a few words, for a badge; one clause, without ``;``.
+        counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
+        details: further lines, e.g. each reason for a fallback with its count.
+    """
+
+    state: str
+    headline: str
+    counts: Mapping[str, float] = field(default_factory=dict)
+    details: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The result in one line, for a log: the headline, and how often the technique had to step aside."""
+        if "fallbacks" not in self.counts:
+            return self.headline
+        count = self.counts["fallbacks"]
+        return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"

@@ -1,0 +1,87 @@
+"""What is asked of a machine: its name, what compiled code depends on, waiting for it, and whether memory ran out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "defaultcpuallocator")
+
+
+def machine_description(device: str = "cpu") -> dict[str, str]:
+    """Return what compiled code depends on beside the model, as readable values.
+
+    Args:
+        device: a torch device, e.g. ``cuda:0``.
+    """
+    description = {
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{sys.platform} {platform.machine()}",
+        "cuda": str(torch.version.cuda or torch.version.hip or "none"),
+    }
+    if torch.device(device).type == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        description["device"] = f"{properties.name} sm{properties.major}{properties.minor}"
+    else:
+        description["device"] = f"{torch.device(device).type} {torch.backends.cpu.get_cpu_capability()}"
+    # Also code for a GPU has parts for the CPU, and those are compiled for its exact kind ("-march=native").
+    description["processor"] = _processor()
+    return description
+
+
+@cache
+def processor_facts() -> Mapping[str, str]:
+    """Return what the system tells about its first CPU, by the names of ``/proc/cpuinfo``; empty where it does not."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def processor_name() -> str:
+    """Return what the CPU is called."""
+    return processor_facts().get("model name") or platform.processor() or platform.machine()
+
+
+def _processor() -> str:
+    """Return what the CPU is called, and 8 digits that stand for its instructions."""
+    facts = processor_facts()
+    if not facts:
+        return platform.processor() or platform.machine()
+    instructions = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
+    return f"{facts.get('model name', platform.machine())} {hashlib.sha256(instructions.encode()).hexdigest()[:8]}"
+
+
+def fingerprint(description: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that stand for ``description``."""
+    text = json.dumps(description, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until a device has done all that it was given; does nothing for devices that work at once."""
+    wait = getattr(getattr(torch, device.type, None), "synchronize", None)
+    if wait is not None and device.type != "cpu":
+        wait() if device.type == "mps" else wait(device)  # MPS is one device and takes no argument
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or what caused it, means that memory ran out, on a device or on the processor."""
+    while error is not None:
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+            return True
+        # torch's allocator for the processor raises a plain RuntimeError, and so do some devices'.
+        if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__
+    return False

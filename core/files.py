@@ -1,0 +1,54 @@
+"""Write a large file so that a reader sees the whole of it or nothing, and only where there is room."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from .errors import PacelineError
+
+_SPARE = 64 * 2**20
+"""Bytes of free space to leave."""
+
+
+class NotEnoughSpace(PacelineError):
+    """The file would not fit on its disk."""
+
+
+def require_space(folder: Path, size: int) -> None:
+    """Check that ``size`` bytes fit into ``folder``.
+
+    Raises:
+        NotEnoughSpace: with what is needed and what is free.
+    """
+    existing = next(path for path in (folder, *folder.resolve().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    if free < size + _SPARE:
+        raise NotEnoughSpace(
+            f"The file needs {size / 1e6:.0f} MB, but {existing} has only {free / 1e6:.0f} MB left.",
+            "Free some space, or choose another output directory (ComfyUI's --output-directory).",
+        )
+
+
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
+    """Let ``write`` make a temporary file beside ``path`` and move it there; on any failure nothing is left behind."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        write(temporary)
+        temporary.chmod(0o644)  # safetensors makes it private
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Return the hash of a file's content."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,64 @@
+"""What a technique is, whatever host it is attached in, and the one way to attach it and to take it off."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar, Protocol, TypeVar
+
+from .activity import Activity, Summary
+from .order import place
+
+
+class Technique(ABC):
+    """One optimization with its settings.
+
+    Attributes:
+        kind: what it is (see ``order.KINDS``); a second technique of a kind replaces the first.
+        title: the name that a person reads.
+    """
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return the settings and what they reach, in one line."""
+
+    @abstractmethod
+    def summarize(self, activity: Activity) -> Summary:
+        """Return what ``activity`` says, as data and in words."""
+
+
+T = TypeVar("T", bound=Technique)
+
+
+class Target(Protocol[T]):
+    """Something that carries techniques: a MODEL, a VAE, a CONTROL_NET, a component of a diffusers pipeline."""
+
+    @property
+    def techniques(self) -> tuple[T, ...]:
+        """What is attached, in canonical order."""
+
+    def with_techniques(self, techniques: tuple[T, ...]) -> object:
+        """Return the object with exactly these techniques.
+
+        Hosts whose objects are copied return a copy and leave the object alone; others change it in place. If a
+        technique cannot be attached, its error is raised and the object is what it was.
+        """
+
+
+def in_order(techniques: Iterable[T]) -> tuple[T, ...]:
+    """Return ``techniques`` in canonical order; where two are of one kind, only the later one."""
+    latest = {technique.kind: technique for technique in techniques}
+    return tuple(sorted(latest.values(), key=lambda technique: place(technique.kind)))
+
+
+def attach(target: Target[T], *techniques: T) -> object:
+    """Return the object of ``target`` with ``techniques`` added; each replaces one of the same kind."""
+    return target.with_techniques(in_order([*target.techniques, *techniques]))
+
+
+def detach_all(target: Target[T]) -> tuple[object, tuple[T, ...]]:
+    """Return the object of ``target`` without anything of ours, and what was taken off."""
+    return target.with_techniques(()), target.techniques

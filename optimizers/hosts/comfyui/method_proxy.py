@@ -1,0 +1,128 @@
+"""Techniques on the network of a VAE or a ControlNet: put in for one call, never left on the network.
+
+A MODEL has ComfyUI's wrappers to hook into; VAE and CONTROL_NET objects have nothing of the kind. They keep their
+network in an attribute and call its methods. This pack's copy of such an object shows its class a :class:`StandIn` in
+the place of the network while one call lasts. The stand-in has the network's attributes, and methods that go through
+the techniques. The network is looked up anew for each call and nothing is written to it, so
+
+* leaving our copy alone gives back the untouched object;
+* two copies of one file never see each other's settings, also when both are loaded at once;
+* the memory manager, and nodes that move a copy to another device, find the real network where they look for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from ....core.activity import Activity, Summary
+from .stack import Stack, Technique
+
+Wrapper = Callable[..., Any]
+"""``wrapper(inner, *args, **kwargs)``: calls ``inner(*args, **kwargs)``, the method as it was, when it pleases."""
+
+
+class NetworkCall:
+    """One call of a VAE's or ControlNet's network, as the techniques see it.
+
+    Args:
+        network: the live network; never one remembered from when a node ran.
+        patcher: the ModelPatcher that moves it.
+        methods: which methods can be wrapped: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
+
+    Attributes:
+        network, patcher: see above.
+        methods: the methods as wrapped so far, by name.
+        activities: counts of this call, by the technique's kind.
+        cleanup: undone when the call is over, for techniques that must change something for its duration.
+    """
+
+    def __init__(self, network: Any, patcher: Any, methods: tuple[str, ...]) -> None:
+        self.network = network
+        self.patcher = patcher
+        # Looked up when they run: ComfyUI loads the network first, and with it what other packs put on it.
+        self.methods: dict[str, Callable[..., Any]] = {
+            name: partial(_run_method, network, name) for name in methods if hasattr(network, name)
+        }
+        self.activities: dict[str, Activity] = {}
+        self.cleanup = ExitStack()
+
+    def wrap(self, method: str, wrapper: Wrapper) -> None:
+        """Put ``wrapper`` around ``method``, outside of what is there; ignored if the network has no such method."""
+        if method in self.methods:
+            self.methods[method] = partial(wrapper, self.methods[method])
+
+    def run(self, method: str, *args: Any, **kwargs: Any) -> Any:
+        """Run ``method`` as it is wrapped, and count it."""
+        for activity in self.activities.values():
+            activity.model_calls += 1
+        return self.methods[method](*args, **kwargs)
+
+    def forget(self) -> None:
+        """Let go of the wrappers: they hold this call, and would keep the network in memory with it."""
+        self.methods = {}
+
+    def stand_in(self) -> StandIn:
+        """Return what takes the network's place."""
+        return StandIn(self.network, {name: partial(self.run, name) for name in self.methods})
+
+
+def _run_method(network: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(network, method)(*args, **kwargs)
+
+
+class StandIn:
+    """Looks like ``target``, but for some attributes.
+
+    Reading and writing any other attribute reaches ``target`` itself.
+
+    Args:
+        target: a live module.
+        replacements: values of attributes that differ; ``__call__`` is what runs when the stand-in is called.
+    """
+
+    def __init__(self, target: Any, replacements: Mapping[str, Any]) -> None:
+        self.__dict__.update(replacements)
+        self.__dict__["_target"] = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._target, name, value)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the replacement of the call, else ``target``."""
+        return self.__dict__.get("__call__", self._target)(*args, **kwargs)
+
+
+class NetworkTechnique(Technique):
+    """One optimisation attached to a VAE or ControlNet: a :class:`Technique` whose calls are :class:`NetworkCall` s.
+
+    A technique that changes how a method is called wraps it; the canonical order says who is inside. Compiling
+    comes first, i.e. innermost: what others put around it would be a new object for each call, and compiled again.
+    """
+
+    def install(self, call: Any, activity: Activity) -> None:
+        """Put the technique's wrappers into one :class:`NetworkCall`."""
+        raise NotImplementedError
+
+    def last_summary(self) -> Summary:
+        """Return what the last run did, or that there was none yet."""
+        return super().last_summary() if self.runs.latest else Summary("waiting", "not used yet")
+
+
+def install(stack: Stack, call: NetworkCall) -> StandIn:
+    """Let the techniques of ``stack`` wrap the methods of ``call``, and return what takes the network's place."""
+    for technique in stack.techniques:
+        technique.install(call, call.activities.setdefault(technique.kind, Activity()))  # type: ignore[arg-type]
+    return call.stand_in()
+
+
+def count(stack: Stack, call: NetworkCall) -> None:
+    """Add what happened in ``call`` to the techniques' current run."""
+    for technique in stack.techniques:
+        if technique.kind in call.activities:
+            technique.runs.add(call.activities[technique.kind])

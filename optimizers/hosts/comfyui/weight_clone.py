@@ -1,0 +1,180 @@
+"""A second BaseModel beside the one that is there: the same but for the weights that a technique converts.
+
+ComfyUI's clones share one network, and object patches that hold tensors corrupt it under dynamic VRAM. So other weights
+need another network. This one costs little: every tensor that no technique converts is the *same memory* as the
+original's, until ComfyUI moves one of the two to a GPU.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ....core.activity import Activity
+from ....core.errors import UnsupportedModel
+from .stack import ModelCall, Technique
+from .unet import describe_model
+
+
+@dataclass
+class Plan:
+    """What all techniques need to know of the second model while it is built; they may change it.
+
+    Attributes:
+        config: its ``model_config``, a copy.
+        compute_dtype: what its layers compute in.
+    """
+
+    config: Any
+    compute_dtype: torch.dtype
+
+
+class WeightTechnique(Technique):
+    """A technique whose work is other weights. ``attach`` builds the second model and re-bases the clone on it.
+
+    Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are
+    always those of the file, whatever was attached before, so the order of nodes does not matter.
+    """
+
+    def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
+        """Change what the second model is made for, before any module is made."""
+
+    def replace_module(self, name: str, module: Any, plan: Plan) -> Any | None:
+        """Return a new module to take the place of ``module`` (which stays as it is), or None."""
+        return None
+
+    def convert_tensor(self, name: str, tensor: torch.Tensor, plan: Plan) -> torch.Tensor:
+        """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
+        return tensor
+
+    def finish(self, model: Any, plan: Plan) -> None:  # noqa: B027 - most change nothing
+        """Change attributes of the second model that are neither modules nor tensors."""
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Nothing to do for a call: the work is in the weights."""
+
+
+# What ComfyUI leaves on modules while they are loaded or were once: about the original's memory, not the structure.
+_RUNTIME = {
+    "weight_function",
+    "bias_function",
+    "weight_lowvram_function",
+    "bias_lowvram_function",
+    "comfy_cast_weights",
+    "prev_comfy_cast_weights",
+    "comfy_force_cast_weights",
+    "comfy_patched_weights",
+    "seed_key",
+    "current_patcher",
+    "current_weight_patches_uuid",
+    "model_loaded_weight_memory",
+    "model_offload_buffer_memory",
+    "model_lowvram",
+    "lowvram_patch_counter",
+    "dynamic_vbars",
+    "dynamic_pins",
+    "dynamic_patchers",
+    "_v",
+    "_v_signature",
+    "_v_weight",
+    "_v_bias",
+    "_pins",
+    "_pin",
+    "_pin_state",
+    "_prefetch",
+}
+
+
+def _copied_config(config: Any) -> Any:
+    """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
+    result = object.__new__(type(config))
+    result.__dict__.update(config.__dict__)
+    result.unet_config = dict(config.unet_config)
+    return result
+
+
+def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> Any:
+    """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
+
+    The original must be settled (see ``rebase.settle``): its weights in place, nobody's patches on it.
+
+    Raises:
+        UnsupportedModel: if its weights are of a class that only its own loader understands (GGUF, ...).
+    """
+    base = patcher.model
+    _require_plain_weights(patcher)
+    config = _copied_config(base.model_config)
+    plan = Plan(config, base.get_dtype_inference())
+    for technique in techniques:
+        technique.plan(plan)
+
+    def replace(name: str, module: Any) -> Any | None:
+        found = (technique.replace_module(name, module, plan) for technique in techniques)
+        return next((module for module in found if module is not None), None)
+
+    def convert(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        for technique in techniques:
+            tensor = technique.convert_tensor(name, tensor, plan)
+        return tensor
+
+    model = second_module(base, replace, convert, {id(base.model_config): config})
+    model.current_patcher = None
+    for technique in techniques:
+        technique.finish(model, plan)
+    return model
+
+
+def second_module(
+    root: Any,
+    replace: Callable[[str, Any], Any | None],
+    convert: Callable[[str, torch.Tensor], torch.Tensor],
+    memo: dict[int, Any] | None = None,
+) -> Any:
+    """Return a second tree of modules beside ``root``, with the same memory wherever nothing is changed.
+
+    Args:
+        root: a module; not changed.
+        replace: returns the new module for one (name, module), or None to make it like the old one.
+        convert: returns the tensor for one (name, parameter or buffer); the very one it is given to share it.
+        memo: what else has its place taken, by ``id``; as in ``copy.deepcopy``.
+    """
+    memo = {} if memo is None else memo
+    unfilled = []
+    for name, module in root.named_modules():
+        second = replace(name, module)
+        if second is None:
+            second = object.__new__(type(module))
+            unfilled.append((module, second))
+            prefix = f"{name}." if name else ""
+            for tensors in (module._parameters, module._buffers):
+                for key, tensor in tensors.items():
+                    if tensor is not None and id(tensor) not in memo:
+                        memo[id(tensor)] = _second_tensor(tensor, convert(prefix + key, tensor.detach()))
+        memo[id(module)] = second
+    # All modules exist now, so that references between them (parents, bound methods) find their new other end.
+    for module, second in unfilled:
+        for key, value in module.__dict__.items():
+            if key not in _RUNTIME:
+                second.__dict__[key] = value if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
+    return memo[id(root)]
+
+
+def _second_tensor(tensor: Any, values: torch.Tensor) -> Any:
+    return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
+
+
+def _require_plain_weights(patcher: Any) -> None:
+    from comfy.quant_ops import QuantizedTensor
+
+    for name, parameter in patcher.model.named_parameters():
+        kind = type(parameter)
+        if kind not in (torch.nn.Parameter, torch.Tensor) and not issubclass(kind, QuantizedTensor):
+            raise UnsupportedModel(
+                f"The weights of this {describe_model(patcher)} are of the class {kind.__name__} ({name}), which only "
+                "the loader that made them understands.",
+                "Load a safetensors file with one of ComfyUI's own loaders.",
+            )

@@ -1,0 +1,190 @@
+"""Put a clone of a MODEL on a second BaseModel with other weights, and back on the original.
+
+The clone keeps its LoRA patches, wrappers, callbacks and options; ComfyUI applies the patches to the other weights, as
+it would to those of another file. The original is not touched, and is not kept alive either: whoever holds the
+original MODEL (normally the loader's cached output) does that. When it is gone, going back loads the file again.
+"""
+
+from __future__ import annotations
+
+import uuid
+import weakref
+from pathlib import Path
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+from ....core.errors import UnsupportedModel
+from .unet import describe_model, require_model
+from .weight_clone import WeightTechnique, build_second_model
+
+if TYPE_CHECKING:
+    from .stack import Stack
+
+ORIGIN = "paceline_origin"
+"""Attachment of a re-based clone: the original it came from."""
+
+_COMPILE_KEY = "torch.compile"
+
+
+class Origin:
+    """The original of a re-based clone: enough to go back to it.
+
+    Args:
+        patcher: a clone on the original BaseModel.
+    """
+
+    def __init__(self, patcher: Any) -> None:
+        self.factory = patcher.cached_patcher_init
+        self.clone_base_uuid = patcher.clone_base_uuid
+        self._set(patcher)
+
+    def _set(self, patcher: Any) -> None:
+        model, self._shared = patcher.get_clone_model_override()
+        self._model = weakref.ref(model)
+        # A model that came from no file could not be had back.
+        self._kept = model if self.factory is None else None
+
+    def model_override(self) -> tuple[Any, tuple[Any, ...]]:
+        """Return the original BaseModel and what its clones share; loaded from its file if nobody holds it any more."""
+        model = self._model()
+        if model is None:
+            patcher = self.factory[0](*self.factory[1])
+            if len(self.factory) > 2:
+                patcher = patcher[self.factory[2]]
+            self._set(patcher)
+            model = patcher.model
+        return model, self._shared
+
+
+def settle(patcher: Any) -> None:
+    """Take a BaseModel off its device and all patches off it, so that its weights are those of the file.
+
+    ComfyUI loads it again when a sampler asks for it. Does nothing if it is not loaded.
+    """
+    import comfy.model_management
+
+    comfy.model_management.unload_model_and_clones(patcher, unload_additional_models=False, all_devices=True)
+    loaded = patcher.model.current_weight_patches_uuid is not None
+    if loaded or patcher.backup or patcher.backup_buffers or patcher.object_patches_backup:
+        patcher.detach()  # a clone that was loaded and then dropped leaves its weights behind
+
+
+def rebase(patcher: Any, stack: Stack) -> Any:
+    """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``stack`` asks for.
+
+    Args:
+        patcher: a MODEL, with or without techniques that change weights.
+        stack: what will be attached to it.
+
+    Raises:
+        UnsupportedModel: if something on the MODEL is tied to the network it is on now.
+    """
+    wanted = tuple(item for item in stack.techniques if isinstance(item, WeightTechnique))
+    origin = patcher.get_attachment(ORIGIN)
+    if wanted == (origin[1] if origin else ()):
+        return patcher
+    home = patcher if origin is None else _back_home(patcher, origin[0])
+    if not wanted:
+        return home
+    found = origin[0] if origin else Origin(home)
+    settle(home)
+    clone = _moved(home, build_second_model(home, wanted), ({}, {}, {}, set()))
+    clone.clone_base_uuid = uuid.uuid4()
+    # multi-GPU clones and clone(disable_dynamic=True) ask for an independent copy of this model
+    clone.cached_patcher_init = (_load_again, (patcher.load_device, patcher.offload_device, found, wanted))
+    clone.set_attachments(ORIGIN, (found, wanted))
+    return clone
+
+
+def original(patcher: Any) -> Any:
+    """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
+    origin = patcher.get_attachment(ORIGIN)
+    return patcher if origin is None else _back_home(patcher, origin[0])
+
+
+def origin_file(patcher: Any) -> Path | None:
+    """Return the file that a MODEL's original was loaded from, where its loader said so."""
+    origin = patcher.get_attachment(ORIGIN)
+    factory = patcher.cached_patcher_init if origin is None else origin[0].factory
+    arguments = factory[1] if factory else ()
+    return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
+
+
+def _back_home(patcher: Any, origin: Origin) -> Any:
+    model, shared = origin.model_override()
+    clone = _moved(patcher, model, shared)
+    clone.clone_base_uuid = origin.clone_base_uuid
+    clone.cached_patcher_init = origin.factory
+    clone.remove_attachments(ORIGIN)
+    return clone
+
+
+def _load_again(
+    load_device: Any, offload_device: Any, origin: Origin, techniques: Any, disable_dynamic: bool = False
+) -> Any:
+    """ComfyUI's factory of a re-based model: return a new patcher on a BaseModel of its own."""
+    import comfy.model_patcher as patchers
+
+    model, shared = origin.model_override()
+    home = patchers.CoreModelPatcher(model, load_device=load_device, offload_device=offload_device)
+    home.clone_base_uuid = origin.clone_base_uuid
+    home.backup, home.backup_buffers, home.object_patches_backup, home.pinned = shared
+    settle(home)
+    patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+    return patcher_class(build_second_model(home, techniques), load_device=load_device, offload_device=offload_device)
+
+
+def _moved(patcher: Any, model: Any, shared: tuple[Any, ...]) -> Any:
+    """Return a clone of ``patcher`` on ``model``, without what only made sense on the BaseModel it was on."""
+    require_model(patcher)
+    if patcher.injections:
+        raise UnsupportedModel(
+            f"This {describe_model(patcher)} has layers injected into its network ({', '.join(patcher.injections)}; "
+            "a LoRA loaded in bypass mode does that), and they cannot follow to other weights.",
+            "Put that node after the ones that change the weights (Quantize int8, Model Precision).",
+        )
+    clone = patcher.clone(model_override=(model, shared))
+    clone.size = 0  # the weights have another size
+    clone.patches_uuid = uuid.uuid4()  # or ComfyUI believes that this clone's weights are loaded already
+    clone.parent = None  # it would keep the original alive, and ComfyUI would swap one for the other
+    clone.is_injected = False
+    clone.hook_backup = {}
+    clone.cached_hook_patches = {}
+    clone.object_patches = {
+        path: _carried(patcher, path, value, model) for path, value in patcher.object_patches.items()
+    }
+    _compile_again(clone)
+    return clone
+
+
+def _carried(patcher: Any, path: str, value: Any, model: Any) -> Any:
+    """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
+    import torch
+
+    if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
+        raise UnsupportedModel(
+            f"Another node has put its own module in the place of {path}, which holds weights of the full-precision "
+            "network.",
+            "Put that node after the ones that change the weights (Quantize int8, Model Precision).",
+        )
+    if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):
+        names = {id(module): name for name, module in patcher.model.named_modules()}
+        name = names.get(id(value.__self__))
+        if name is not None:
+            return MethodType(value.__func__, model.get_submodule(name))
+    return value
+
+
+def _compile_again(clone: Any) -> None:
+    """Redo ComfyUI's torch.compile wrapper, whose closure runs the network that it was made with."""
+    from comfy.patcher_extension import WrappersMP
+
+    wrappers = clone.get_wrappers(WrappersMP.APPLY_MODEL, _COMPILE_KEY)
+    settings = clone.model_options.get("torch_compile_kwargs")
+    if not wrappers or settings is None or wrappers[-1].__name__ != "apply_torch_compile_wrapper":
+        return
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+
+    compiled = [cell.cell_contents for cell in wrappers[-1].__closure__ or () if isinstance(cell.cell_contents, dict)]
+    keys = list(compiled[0]) if compiled else ["diffusion_model"]
+    set_torch_compile_wrapper(model=clone, keys=keys, **settings)

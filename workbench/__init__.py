@@ -1,0 +1,1 @@
+"""What measures, compares and chooses optimizations; nothing here optimizes."""

@@ -1,0 +1,108 @@
+"""One sampling run, as ComfyUI's KSampler node does it, with a clock beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....core.devices import synchronize
+
+Clock = Callable[[], float]
+
+
+def sampler_names() -> list[str]:
+    """Return ComfyUI's samplers."""
+    from comfy.samplers import KSampler
+
+    return list(KSampler.SAMPLERS)
+
+
+def scheduler_names() -> list[str]:
+    """Return ComfyUI's schedulers."""
+    from comfy.samplers import KSampler
+
+    return list(KSampler.SCHEDULERS)
+
+
+@dataclass(frozen=True)
+class SamplingJob:
+    """What is sampled: the inputs of the KSampler node but the model, and the same names."""
+
+    positive: Any
+    negative: Any
+    latent_image: dict[str, Any]
+    seed: int
+    steps: int
+    cfg: float
+    sampler_name: str
+    scheduler: str
+    denoise: float = 1.0
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a sampling run gave.
+
+    Attributes:
+        latent: on the CPU, ``[batch, channels, (frames,) height, width]``; of several (picture and sound) the first.
+        seconds: of the whole run, with loading the model if it was not there.
+        seconds_per_step: mean of all steps but the first, in which things are loaded and built; None for one step.
+    """
+
+    latent: Tensor
+    seconds: float
+    seconds_per_step: float | None
+
+
+def sample(model: Any, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
+    """Run a job once.
+
+    Args:
+        model: MODEL.
+        job: what is sampled.
+        seed: of the noise, in the place of the job's own.
+        clock: returns seconds.
+        on_step: called after each step; whatever it raises ends the run.
+    """
+    import comfy.sample
+
+    device = torch.device(model.load_device)
+    latent = job.latent_image
+    image = comfy.sample.fix_empty_latent_channels(
+        model, latent["samples"], latent.get("downscale_ratio_spacial"), latent.get("downscale_ratio_temporal")
+    )
+    noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
+    steps: list[float] = []
+
+    def callback(step: int, denoised: Any, current: Any, total: int) -> None:
+        synchronize(device)
+        steps.append(clock())
+        on_step()
+
+    synchronize(device)
+    started = clock()
+    samples = comfy.sample.sample(
+        model,
+        noise,
+        job.steps,
+        job.cfg,
+        job.sampler_name,
+        job.scheduler,
+        job.positive,
+        job.negative,
+        image,
+        denoise=job.denoise,
+        noise_mask=latent.get("noise_mask"),
+        callback=callback,
+        disable_pbar=True,
+        seed=seed,
+    )
+    synchronize(device)
+    seconds = clock() - started
+    samples = samples.unbind()[0] if samples.is_nested else samples
+    per_step = (steps[-1] - steps[0]) / (len(steps) - 1) if len(steps) > 1 else None
+    return Sampled(samples.detach().cpu(), seconds, per_step)

@@ -1,0 +1,137 @@
+"""A comparison as text and as data, for the node, the picture and the file."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+import torch
+
+from ....optimizers.hosts.comfyui.compat import host_version
+from ....optimizers.hosts.comfyui.unet import describe_model
+from ...measurement import Distance
+from .compare import Comparison, seconds
+from .rounds import Run
+
+_UNITS = {
+    "step": "one step",
+    "sampling": "one sampling run",
+    "decode": "one decoding",
+    "picture": "one sampling and decoding",
+}
+
+
+def summary_lines(found: Comparison) -> list[str]:
+    """Return what stands below the verdict."""
+    before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
+    lines = [f"{_UNITS[found.unit]}: baseline {_spread(before)}, optimised {_spread(after)}; {_rounds(found)}"]
+    memory = [
+        f"{title} {_bytes(peak(found.baseline, key))} -> {_bytes(peak(found.optimized, key))}"
+        for title, key in (("device memory", "device_bytes"), ("memory of the process", "process_bytes"))
+        if peak(found.baseline, key) is not None
+    ]
+    lines += [f"peak {', '.join(memory)}"] if memory else []
+    lines.append(f"difference: {found.evidence.difference}")
+    lines.append("noise floor: " + "; ".join(f"{name}: {distance}" for name, distance in _floor(found).items()))
+    if found.settings.runs < 2:
+        lines.append("baseline repeated: not measured, as it ran once")
+    lines += [f"{title}: {summary.text}" for title, summary in found.activity.items()]
+    return [*lines, *found.notes]
+
+
+def record(found: Comparison) -> dict[str, Any]:
+    """Return everything that was found, for JSON. Numbers that do not exist are None, an infinite PSNR too."""
+    job, speedup = found.job, found.evidence.speedup
+    known = speedup.rounds > 1
+    return {
+        "verdict": found.verdict.text,
+        "state": found.verdict.state,
+        "speedup": speedup.ratio,
+        "speedup_low": speedup.low if known else None,
+        "speedup_high": speedup.high if known else None,
+        "speedup_of": found.unit,
+        "seconds": {"baseline": _median(found.baseline, found.unit), "optimized": _median(found.optimized, found.unit)},
+        "peak_device_bytes": _peaks(found, "device_bytes"),
+        "peak_process_bytes": _peaks(found, "process_bytes"),
+        "difference": asdict(found.evidence.difference),
+        "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
+        "seed_share": found.verdict.seed_share,
+        "seed_share_measure": found.verdict.measure,
+        "same_bits": found.evidence.same_bits,
+        "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
+        "pictures": "rough previews of the latent" if found.from_preview else "decoded by the VAE",
+        "activity": {
+            title: {"state": summary.state, "text": summary.text, "details": list(summary.details)}
+            for title, summary in found.activity.items()
+        },
+        "notes": list(found.notes),
+        "settings": {
+            "seed": job.seed,
+            "other_seed": job.seed + 1,
+            "steps": job.steps,
+            "cfg": job.cfg,
+            "sampler_name": job.sampler_name,
+            "scheduler": job.scheduler,
+            "denoise": job.denoise,
+            "latent_shape": list(job.latent_image["samples"].shape),
+            **asdict(found.settings),
+        },
+        "runs": {
+            "baseline": [asdict(run) for run in found.baseline],
+            "optimized": [asdict(run) for run in found.optimized],
+        },
+        "reports": found.reports,
+    }
+
+
+def surroundings(model: Any) -> dict[str, Any]:
+    """Return the model's class, the hardware and the versions that the numbers belong to."""
+    device = torch.device(model.load_device)
+    return {
+        "model": describe_model(model),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "torch_threads": torch.get_num_threads(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "comfyui": host_version(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def peak(runs: list[Run], key: str) -> int | None:
+    """Return the largest of the runs' peaks; None if it was not measured."""
+    return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
+
+
+def _floor(found: Comparison) -> dict[str, Distance]:
+    """Return what the difference is held against, by name."""
+    evidence = found.evidence
+    floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
+    return {name: distance for name, distance in floor.items() if distance is not None}
+
+
+def _peaks(found: Comparison, key: str) -> dict[str, int | None]:
+    return {"baseline": peak(found.baseline, key), "optimized": peak(found.optimized, key)}
+
+
+def _median(runs: list[Run], unit: str) -> float:
+    return median(seconds(run, unit) for run in runs)
+
+
+def _spread(values: list[float]) -> str:
+    text = f"{median(values):.4g} s"
+    return text if len(values) < 2 else f"{text} ({min(values):.4g} to {max(values):.4g})"
+
+
+def _rounds(found: Comparison) -> str:
+    runs = found.settings.runs
+    return f"{runs} round{'s' if runs > 1 else ''} in turn"
+
+
+def _bytes(size: int | None) -> str:
+    return "?" if size is None else f"{size / 2**30:.2f} GiB"

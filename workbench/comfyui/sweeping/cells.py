@@ -1,0 +1,172 @@
+"""Measure one cell of a sweep: the plain model against the one with the cell's nodes, at the cell's size and batch."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....core.devices import is_out_of_memory
+from ....core.errors import InvalidSetting, PacelineError
+from ...presets import Step
+from ...sweep import Cell, Result, picture_of, steps_of
+from ..comparison import Comparison, ComparisonSettings, SamplingJob, Variant, compare, record
+from ..comparison.compare import Progress, node_progress
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What came of a cell's nodes.
+
+    Attributes:
+        model: MODEL with them.
+        vae: VAE with them, or None where none is connected.
+        left_out: a sentence for each one that cannot help here.
+    """
+
+    model: Any
+    vae: Any = None
+    left_out: tuple[str, ...] = ()
+
+
+Apply = Callable[[tuple[Step, ...]], Applied]
+"""Runs the nodes of a cell on the plain model and VAE."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all cells share.
+
+    Attributes:
+        model: MODEL without the nodes that are tried.
+        vae: VAE likewise, or None to compare rough previews.
+        job: what is sampled; a cell can ask for another size and batch.
+        settings: how each cell is compared.
+        apply: runs a cell's nodes.
+    """
+
+    model: Any
+    vae: Any
+    job: SamplingJob
+    settings: ComparisonSettings
+    apply: Apply
+
+    def check(self, cell: Cell) -> None:
+        """Check that a cell's picture can be made, before anything is run.
+
+        Raises:
+            InvalidSetting: if the model's latents have no such size.
+        """
+        self.latent(cell)
+
+    def latent(self, cell: Cell) -> dict[str, Any]:
+        """Return the LATENT that a cell samples: the connected one, in the size and batch that the cell asks for.
+
+        Raises:
+            InvalidSetting: if the size is not a whole number of the latent's places.
+        """
+        import comfy.utils
+
+        width, height, batch = picture_of(cell)
+        if width is None and batch is None:
+            return self.job.latent_image
+        latent = dict(self.job.latent_image)
+        samples = latent["samples"]
+        if width is not None and height is not None:
+            ratio = self.model.get_model_object("latent_format").spacial_downscale_ratio
+            if width % ratio or height % ratio:
+                raise InvalidSetting(
+                    f"size is {cell['size']}, and one place of this model's latent is {ratio} pixels.",
+                    f"Use multiples of {ratio}.",
+                )
+            # Empty latents of other models' size (and channels) are put right by ComfyUI as they are sampled.
+            latent.pop("downscale_ratio_spacial", None)
+            method = "bilinear" if samples.count_nonzero() else "nearest-exact"
+            samples = comfy.utils.common_upscale(samples, width // ratio, height // ratio, method, "disabled")
+        if batch is not None:
+            samples = comfy.utils.repeat_to_batch_size(samples, batch)
+            latent.pop("batch_index", None)  # numbers the pictures of another batch
+        return {**latent, "samples": samples}
+
+    def measure(
+        self,
+        cell: Cell,
+        say: Callable[[str], None] = lambda text: None,
+        progress: Progress = node_progress,
+    ) -> Result:
+        """Measure a cell. What cannot be done here, and running out of memory, are results too.
+
+        Args:
+            cell: what to measure.
+            say: told what is going on.
+            progress: as of ``compare``.
+        """
+        doing = ["applying the nodes"]
+
+        def follow(text: str) -> None:
+            doing[0] = text
+            say(text)
+
+        try:
+            try:
+                applied = self.apply(steps_of(cell))
+            except PacelineError as error:
+                return Result(cell, "not possible", text=str(error))
+            if applied.left_out:
+                return Result(cell, "not possible", text="; ".join(applied.left_out))
+            found = compare(
+                Variant("baseline", self.model, self.vae),
+                Variant("optimised", applied.model, applied.vae),
+                replace(self.job, latent_image=self.latent(cell)),
+                self.settings,
+                follow,
+                progress=progress,
+            )
+            return result_of(cell, found)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            text = f"during {doing[0]}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+        # Outside of the handler: the traceback holds on to the tensors.
+        _free_memory()
+        return Result(cell, "out of memory", text=text)
+
+
+def result_of(cell: Cell, found: Comparison) -> Result:
+    """Return what a comparison says about its cell."""
+    numbers, verdict = record(found), found.verdict
+    if verdict.state == "broken":
+        return Result(cell, "broken", text=verdict.text)
+    before, after = (
+        numbers["peak_device_bytes"][side] or numbers["peak_process_bytes"][side] for side in ("baseline", "optimized")
+    )
+    difference = found.evidence.difference
+    further = {
+        "speedup_low": numbers["speedup_low"],
+        "speedup_high": numbers["speedup_high"],
+        "baseline_seconds": numbers["seconds"]["baseline"],
+        "psnr": difference.psnr,
+        "ssim": difference.ssim,
+        "lpips": difference.lpips,
+        "baseline_peak_memory_bytes": before,
+    }
+    return Result(
+        cell,
+        "measured",
+        speedup=numbers["speedup"],
+        seconds=numbers["seconds"]["optimized"],
+        # The same picture is no share of anything, also where another seed changes nothing.
+        difference=0.0 if found.evidence.same_bits else verdict.seed_share,
+        memory_bytes=after,
+        text=verdict.text,
+        numbers={name: float(value) for name, value in further.items() if value is not None},
+    )
+
+
+def _free_memory() -> None:
+    import comfy.model_management
+
+    gc.collect()
+    comfy.model_management.unload_all_models()
+    comfy.model_management.soft_empty_cache()

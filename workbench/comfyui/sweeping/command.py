@@ -1,0 +1,145 @@
+r"""``sweep``: Benchmark Sweep from the command line, without a server.
+
+    python custom_nodes/ComfyUI-Paceline sweep --checkpoint sd15.safetensors --positive "a lighthouse at dusk" \
+        --set "ApplyToMe.preset: quality, balanced, fast" --set "size: 512, 1024" --study lighthouse
+
+Stopped or killed, the same command goes on where it was. The same command with --storage and the URL of a database
+server, on several machines with the same GPU, shares the work between them. What comes after -- goes to ComfyUI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import InvalidSetting, PacelineError
+from ....optimizers.hosts.comfyui.standalone import find_comfyui, model_file, start_comfyui
+from ...sweep import MODES
+from ..comparison import ComparisonSettings, SamplingJob
+from .run import Finished, SweepPlan, run_sweep
+
+
+def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Any]) -> int:
+    """Run a sweep and return the exit status.
+
+    Args:
+        arguments: of the command line.
+        pack: folder of this pack, as it was named.
+        nodes: imports what composes our nodes; only called once ComfyUI can be imported.
+    """
+    ours, theirs = _split(list(arguments))
+    options = _parser().parse_args(ours)
+    try:
+        start_comfyui(find_comfyui(options.comfyui, pack), theirs)
+        import torch
+
+        with torch.inference_mode():
+            found = _run(options, nodes())
+    except PacelineError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on here.", file=sys.stderr)
+        return 130
+    _show(found)
+    return 0
+
+
+def _run(options: argparse.Namespace, nodes: Any) -> Finished:
+    import comfy.sd
+    import folder_paths
+    import torch
+
+    space = nodes.read_space(_grid(options))
+    path = model_file("checkpoints", options.checkpoint)
+    plan = SweepPlan(
+        options.study, options.storage, options.search, options.trials, options.largest_difference, options.prefix
+    )
+    _say(f"loading {path}")
+    embeddings = folder_paths.get_folder_paths("embeddings")
+    model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
+    if clip is None:
+        raise InvalidSetting(
+            f"{path} has no text encoder inside.", "Put Benchmark Sweep into a workflow that loads one, and run that."
+        )
+    positive, negative = (
+        clip.encode_from_tokens_scheduled(clip.tokenize(text)) for text in (options.positive, options.negative)
+    )
+    kind = model.get_model_object("latent_format")
+    side = 512 // kind.spacial_downscale_ratio
+    latent = {"samples": torch.zeros(1, kind.latent_channels, side, side)}
+    sampler = (options.seed, options.steps, options.cfg, options.sampler, options.scheduler)
+    job = SamplingJob(positive, negative, latent, *sampler)
+    settings = ComparisonSettings(options.runs, options.warmup_runs)
+    usable = None if vae is None or vae.first_stage_model is None or options.no_vae else vae
+    source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
+    return run_sweep(
+        nodes.bench_for(model, usable, job, settings), space, plan, f"{source}, VAE: {usable is not None}", _say
+    )
+
+
+def _grid(options: argparse.Namespace) -> str:
+    lines = list(options.set)
+    if options.grid is not None:
+        try:
+            lines.insert(0, options.grid.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSetting(f"The grid {options.grid} cannot be read ({error}).", "Name a text file.") from None
+    return "\n".join(lines)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def _show(found: Finished) -> None:
+    import folder_paths
+
+    print(f"\n{found.text}\n\n{found.table}")
+    for entry in found.files.values():
+        print(Path(folder_paths.get_output_directory(), entry["subfolder"], entry["filename"]))
+    if found.preset is not None:
+        print(found.preset)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sweep", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--checkpoint", required=True, help="a file, or its name in ComfyUI's checkpoints folder")
+    add("--set", action="append", default=[], metavar="'NAME: VALUES'", help="one line of the grid; may be repeated")
+    add("--grid", type=Path, metavar="FILE", help="the lines in a file")
+    add("--study", required=True, help="name of the results and of the preset; the same name goes on where it stopped")
+    add("--storage", default="", metavar="URL", help="database to share; default: a file in ComfyUI's user folder")
+    add("--search", choices=MODES, default="grid", help="grid: every cell; search: Optuna chooses --trials of them")
+    add("--trials", type=int, default=20, metavar="N")
+    add("--positive", default="", metavar="TEXT")
+    add("--negative", default="", metavar="TEXT")
+    add("--no-vae", action="store_true", help="compare rough previews of the latent instead of decoding")
+    add("--steps", type=int, default=20, metavar="N")
+    add("--cfg", type=float, default=7.0, metavar="X")
+    add("--sampler", default="dpmpp_2m", metavar="NAME")
+    add("--scheduler", default="karras", metavar="NAME")
+    add("--seed", type=int, default=0, metavar="N")
+    add("--runs", type=int, default=3, metavar="N", help="timed runs of each side in each cell (3)")
+    add("--warmup-runs", type=int, default=1, metavar="N", help="runs of each side before (1)")
+    add(
+        "--largest-difference",
+        type=float,
+        default=0.25,
+        metavar="SHARE",
+        help="of a seed change, for the preset (0.25)",
+    )
+    add("--prefix", default="paceline/sweep", metavar="NAME", help="of the files in ComfyUI's output folder")
+    add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
+    return parser

@@ -1,0 +1,67 @@
+"""What must be the same for two results to stand in one table: the model, the prompts, the sampler, the machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import torch
+
+from ....optimizers.hosts.comfyui.compat import host_version
+from ....optimizers.hosts.comfyui.unet import describe_model
+from ..comparison import load_lpips
+from .cells import Bench
+
+
+def job_identity(bench: Bench, source: str) -> dict[str, str]:
+    """Return what identifies a sweep, by names that an error can show.
+
+    Args:
+        bench: what is measured.
+        source: where model, VAE, prompts and latent come from; see :func:`upstream`.
+    """
+    device, job = torch.device(bench.model.load_device), bench.job
+    return {
+        "model": describe_model(bench.model),
+        "what is connected": source,
+        "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
+        "seed": str(job.seed),
+        "runs": f"{bench.settings.runs} after {bench.settings.warmup_runs}",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "torch": torch.__version__,
+        "ComfyUI": host_version(),
+        # Shares of one measure say nothing beside shares of the other.
+        "difference in": "LPIPS" if load_lpips()[0] else "RMSE",
+    }
+
+
+def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str, ...]) -> str:
+    """Return a digest of everything that leads to some inputs of a node, whatever the ids of the nodes are.
+
+    Args:
+        prompt: a workflow in ComfyUI's API format, or None outside of a workflow.
+        node: id of the node.
+        inputs: names of its inputs.
+    """
+    if not prompt or node not in prompt:
+        return "not from a workflow"
+    known: dict[str, str] = {}
+
+    def digest(identifier: str) -> str:
+        if identifier not in known:
+            entry = prompt[identifier]
+            content = {name: value(given) for name, given in entry.get("inputs", {}).items()}
+            known[identifier] = _hash([entry.get("class_type"), content])
+        return known[identifier]
+
+    def value(given: Any) -> Any:
+        # A link is [id of the node, number of its output].
+        is_link = isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and given[0] in prompt
+        return [digest(given[0]), given[1]] if is_link else given
+
+    return _hash({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,0 +1,244 @@
+"""Run a sweep from the first cell to the files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import InvalidSetting, require_number
+from ....optimizers.hosts.comfyui.paths import user_folder
+from ...presets import BUILT_IN, Recipe, save_recipe
+from ...sweep import (
+    Cell,
+    Range,
+    Result,
+    Space,
+    Sweep,
+    SweepSettings,
+    best,
+    pareto_front,
+    pareto_picture,
+    sqlite_storage,
+    steps_of,
+    to_csv,
+    to_markdown,
+    without_password,
+)
+from ..comparison import find_place, surroundings
+from ..comparison.compare import Progress
+from .cells import Bench
+from .identity import job_identity
+from .saving import save_sweep
+
+_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
+_PER_CELL = 1000
+"""Ticks of the progress bar for each cell."""
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What to do besides measuring.
+
+    Attributes:
+        study: name; the same one goes on where it stopped, and is the name of the preset.
+        storage: database URL; empty for a file in the user's folder.
+        mode: ``grid`` or ``search``.
+        trials: cells of a search.
+        largest_difference: of a preset, as a share of a seed change.
+        prefix: start of the names of the files.
+    """
+
+    study: str
+    storage: str = ""
+    mode: str = "grid"
+    trials: int = 20
+    largest_difference: float = 0.25
+    prefix: str = "paceline/sweep"
+
+    def __post_init__(self) -> None:
+        """Check what would otherwise only be found after all the work."""
+        if not _NAME.fullmatch(self.study) or self.study.strip() != self.study or self.study in BUILT_IN:
+            raise InvalidSetting(
+                f"study is {self.study!r}, which cannot be the name of a preset.",
+                f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(BUILT_IN)}.",
+            )
+        require_number("largest_difference", self.largest_difference, 0.0, 10.0)
+
+    def settings(self) -> SweepSettings:
+        """Return how the sweep goes through its space, with the storage filled in."""
+        storage = self.storage.strip() or sqlite_storage(user_folder("sweeps", "sweeps.db"))
+        return SweepSettings(self.study, storage, self.mode, self.trials)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a sweep gave.
+
+    Attributes:
+        results: of all processes that took part.
+        table: for people, in Markdown.
+        best: the result that became the preset; None if none is faster within the allowed difference.
+        preset: its file.
+        files: descriptions of what was written, as ComfyUI's front end wants them.
+        picture: the plot.
+        text: the summary.
+    """
+
+    results: list[Result]
+    table: str
+    best: Result | None
+    preset: Path | None
+    files: dict[str, Any]
+    picture: Any
+    text: str
+
+
+def run_sweep(
+    bench: Bench,
+    space: Space,
+    plan: SweepPlan,
+    source: str,
+    say: Callable[[str], None] = lambda text: None,
+    workflow: dict[str, Any] | None = None,
+) -> Finished:
+    """Measure all cells that nobody has measured yet, and write plot, tables and preset.
+
+    Args:
+        bench: what is measured.
+        space: the settings.
+        plan: see there.
+        source: where everything that is connected comes from; see :func:`..identity.upstream`.
+        say: told what is going on.
+        workflow: what to put into the plot's file.
+
+    Raises:
+        InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
+        BackendUnavailable: without Optuna.
+    """
+    find_place(plan.prefix)  # a bad one should not be found after all the work
+    for cell in _corners(space):
+        bench.check(cell)
+    sweep = Sweep(space, plan.settings(), job_identity(bench, source))
+    done, total, started = [len(sweep.results())], sweep.total, [0]
+    bar = _Bar(total)
+
+    def measure(cell: Cell) -> Result:
+        started[0] += 1
+        title = f"cell {min(done[0] + 1, total)} of {total}"
+        say(f"{title}: {describe_cell(cell)}")
+        return bench.measure(cell, lambda text: say(f"{title}: {describe_cell(cell)}: {text}"), bar.cell(done[0]))
+
+    def finish(result: Result) -> None:
+        done[0] = len(sweep.results())
+        bar.show(done[0])
+        say(f"{describe_cell(result.cell)}: {result.text or result.state}")
+
+    def idle() -> None:
+        bar.stop_if_cancelled()
+        done[0] = len(sweep.results())
+        bar.show(done[0])
+        say(f"{done[0]} of {total} cells measured; waiting for cells that other processes measure")
+
+    bar.show(done[0])
+    results = sweep.run(measure, finish, idle)
+    chosen = best(results, plan.largest_difference)
+    preset = _save_preset(chosen, bench, plan) if chosen is not None else None
+    picture = pareto_picture(results, f"{plan.study}: {surroundings(bench.model)['device']}")
+    content = {
+        "study": plan.study,
+        "storage": without_password(plan.storage) or "SQLite in the user's folder",
+        "plan": {"mode": plan.mode, "trials": plan.trials, "largest_difference": plan.largest_difference},
+        "job": job_identity(bench, source),
+        "surroundings": surroundings(bench.model),
+        "measured_now": started[0],
+        "results": [asdict(result) for result in results],
+        "best_trades": [results.index(result) for result in pareto_front(results)],
+        "preset": None if preset is None else {"name": preset.stem, **asdict(chosen)} if chosen else None,
+    }
+    table = to_markdown(results)
+    text = _summary(results, total, chosen, plan)
+    tables = {"csv": to_csv(results), "md": f"# {plan.study}\n\n{text}\n\n{table}"}
+    files = save_sweep(content, picture, tables, plan.prefix, workflow)
+    return Finished(results, table, chosen, preset, files, picture, text)
+
+
+class _Bar:
+    """The node's progress bar: cells, and within a cell its steps."""
+
+    def __init__(self, cells: int) -> None:
+        import comfy.utils
+
+        self._total = cells * _PER_CELL
+        self._bar = comfy.utils.ProgressBar(self._total)
+
+    def show(self, cells: int) -> None:
+        self._bar.update_absolute(min(cells * _PER_CELL, self._total), self._total)
+
+    def cell(self, before: int) -> Progress:
+        """Return the progress of a comparison that begins when ``before`` cells are done."""
+
+        def begin(steps: int) -> Callable[[], None]:
+            at = [0]
+
+            def advance() -> None:
+                self.stop_if_cancelled()
+                at[0] += 1
+                ticks = before * _PER_CELL + round(_PER_CELL * at[0] / max(1, steps))
+                self._bar.update_absolute(min(ticks, self._total), self._total)
+
+            return advance
+
+        return begin
+
+    def stop_if_cancelled(self) -> None:
+        import comfy.model_management
+
+        comfy.model_management.throw_exception_if_processing_interrupted()
+
+
+def describe_cell(cell: Cell) -> str:
+    """Return e.g. ``ratio 0.5, size 512``."""
+    return ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in cell.items())
+
+
+def _corners(space: Space) -> list[Cell]:
+    """Return cells that have every size and batch of a space."""
+    pictures = {name: values for name, values in space.values.items() if name in ("size", "batch")}
+    if not pictures or any(isinstance(values, Range) for values in pictures.values()):
+        return []
+    return Space(pictures).cells()
+
+
+def _save_preset(chosen: Result, bench: Bench, plan: SweepPlan) -> Path:
+    around = surroundings(bench.model)
+    measure = job_identity(bench, "")["difference in"]
+    picture = ", ".join(f"{name} {chosen.cell[name]}" for name in ("size", "batch") if name in chosen.cell)
+    recipe = Recipe(
+        plan.study,
+        steps_of(chosen.cell),
+        f"Found by Benchmark Sweep: {chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change "
+        f"({measure}){' at ' + picture if picture else ''}.",
+        {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")},
+    )
+    path = user_folder("presets", f"{plan.study}.json")
+    save_recipe(recipe, path)
+    return path
+
+
+def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> str:
+    states = [result.state for result in results]
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    lines = [f"{len(results)} of {total} cells: {counts}."]
+    limit = f"{plan.largest_difference:g} of a seed change"
+    if chosen is None:
+        lines.append(
+            f"No cell was surely faster than the plain model within {limit}, so no preset was saved. More runs make "
+            "the speed-ups surer."
+        )
+    else:
+        lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
+        lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset); reload the page to see it in its menu.")
+    return "\n".join(lines)

@@ -1,0 +1,148 @@
+"""Run one variant of a pipeline at one size and batch, and time it. Running out of memory is a result."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from ...core.devices import is_out_of_memory, synchronize
+from ...core.errors import PacelineError
+from ...optimizers.hosts.diffusers.api import optimize
+from ..measurement import PeakMemory
+from .pipelines import Pipeline
+from .variants import Variant
+
+DONE, OUT_OF_MEMORY, NOT_POSSIBLE = "done", "OOM", "not possible"
+
+PROMPT = "a photo of an astronaut riding a horse on mars"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of a table.
+
+    Attributes:
+        variant: its name.
+        size: side of the picture in pixels.
+        batch: pictures at once.
+    """
+
+    variant: str
+    size: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of a cell.
+
+    Attributes:
+        variant, size, batch: see ``Cell``.
+        state: ``done``, ``OOM`` or ``not possible``.
+        seconds: median of one call of the pipeline, with decoding.
+        seconds_least, seconds_most: of the rounds.
+        first_seconds: of the first call, which compiles.
+        iterations: denoising steps of one call.
+        peak_bytes: most memory that torch had given out on the device; None on a CPU.
+        report: what each optimisation did.
+        reason: why there are no numbers.
+    """
+
+    variant: str
+    size: int
+    batch: int
+    state: str
+    seconds: float | None = None
+    seconds_least: float | None = None
+    seconds_most: float | None = None
+    first_seconds: float | None = None
+    iterations: int | None = None
+    peak_bytes: int | None = None
+    report: list[str] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def cell(self) -> Cell:
+        """Where it stands in the table."""
+        return Cell(self.variant, self.size, self.batch)
+
+    @property
+    def per_second(self) -> float | None:
+        """Denoising steps per second."""
+        return self.iterations / self.seconds if self.seconds and self.iterations else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for JSON, with the steps per second."""
+        return {**asdict(self), "iterations_per_second": self.per_second}
+
+
+def measure(
+    pipeline: Pipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None] = lambda: None
+) -> Result:
+    """Run one cell.
+
+    Args:
+        pipeline: which it leaves as it was.
+        variant: what to put on it.
+        cell: size and batch.
+        steps: denoising steps that are asked for.
+        rounds: calls that are timed, after one that is not.
+        tick: called after each call.
+    """
+    try:
+        return _measured(pipeline, variant, cell, steps, rounds, tick)
+    except PacelineError as error:
+        return Result(cell.variant, cell.size, cell.batch, NOT_POSSIBLE, reason=str(error))
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        return Result(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=str(error).splitlines()[0])
+    finally:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _measured(
+    pipeline: Pipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None]
+) -> Result:
+    prompts = [PROMPT] * cell.batch
+    device = torch.device(pipeline.denoiser.device)
+    with optimize(pipeline.pipe, *variant.settings) as report:
+        seconds = []
+        calls = _CallCounter(pipeline.denoiser)
+        with PeakMemory(device) as memory:
+            for _ in range(1 + rounds):
+                synchronize(device)
+                begun = time.perf_counter()
+                pipeline.call(prompts, cell.size, steps, output_type="pt")
+                synchronize(device)
+                seconds.append(time.perf_counter() - begun)
+                calls.stop()
+                tick()
+        lines = str(report).splitlines()
+    timed = seconds[1:]
+    return Result(
+        cell.variant, cell.size, cell.batch, DONE, statistics.median(timed), min(timed), max(timed), seconds[0],
+        calls.count, memory.device_bytes, lines,
+    )  # fmt: skip
+
+
+class _CallCounter:
+    """Counts the denoiser's calls in the first run: pipelines make more or fewer of them than the steps asked for."""
+
+    def __init__(self, denoiser: Any) -> None:
+        self.count = 0
+        self._handle = denoiser.register_forward_pre_hook(self._add)
+
+    def _add(self, *_: Any) -> None:
+        self.count += 1
+
+    def stop(self) -> None:
+        self._handle.remove()

@@ -1,0 +1,115 @@
+"""What is compared: named sets of settings, and the rows of the recipe that the diffusers documentation made known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from ...core.errors import InvalidSetting
+from ...optimizers.hosts.diffusers.attention import Attention
+from ...optimizers.hosts.diffusers.compilation import Compile
+from ...optimizers.hosts.diffusers.quantization import QuantizeInt8
+from ...optimizers.hosts.diffusers.settings import FuseQKV, Precision, ScheduleOnCPU
+from ...optimizers.hosts.diffusers.token_reduction import TokenMerging
+
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run a pipeline.
+
+    Attributes:
+        name: as in tables.
+        settings: what ``optimize`` is given.
+    """
+
+    name: str
+    settings: tuple[Any, ...]
+
+
+def parts(compile_backend: str, compile_mode: str) -> Mapping[str, tuple[Any, ...]]:
+    """Return the settings that a variant is made of, by the name that stands for them on the command line.
+
+    Args:
+        compile_backend: see ``CompileSettings``.
+        compile_mode: likewise.
+    """
+    inductor = compile_backend == "inductor"
+    compiled = Compile(
+        backend=compile_backend,
+        mode=compile_mode if inductor else "default",
+        fullgraph=True,
+        preset="diffusion-fast" if inductor else "none",
+        channels_last=True,
+        on_error="raise",
+    )
+    return MappingProxyType(
+        {
+            PLAIN: (),
+            "vanilla": (Attention("vanilla"),),
+            "sdpa": (Attention("sdpa"),),
+            "xformers": (Attention("xformers"),),
+            "tome": (TokenMerging(ratio=0.5),),
+            "tomesd": (TokenMerging(ratio=0.5, implementation="tomesd"),),
+            "kv": (TokenMerging(ratio=0.75, method="kv_downsample"),),
+            "bf16": (Precision("bf16"),),
+            "fp16": (Precision("fp16"),),
+            "schedule": (ScheduleOnCPU(),),
+            "qkv": (FuseQKV(),),
+            "int8": (QuantizeInt8(),),
+            "torchao": (QuantizeInt8(implementation="torchao"),),
+            "compile": (compiled,),
+        }
+    )
+
+
+def variants(text: str, compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
+    """Return the variants that ``text`` names, e.g. ``plain,tome,tome+xformers``; the first is the baseline.
+
+    Raises:
+        InvalidSetting: for an unknown name.
+    """
+    known = parts(compile_backend, compile_mode)
+    found = []
+    for name in text.split(","):
+        settings: list[Any] = []
+        for part in name.strip().split("+"):
+            if part not in known:
+                raise InvalidSetting(
+                    f"There is no variant {part!r}.",
+                    f"Join these by + and separate variants by commas: {', '.join(known)}.",
+                )
+            settings += known[part]
+        found.append(Variant(name.strip(), tuple(settings)))
+    return tuple(found)
+
+
+RECIPE = ("fp32", "bf16", "sdpa", "compile", "qkv", "int8")
+"""Rows of https://huggingface.co/docs/diffusers/tutorials/fast_diffusion, each with all that come before it."""
+
+
+def recipe(rows: tuple[str, ...], compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
+    """Return the recipe's rows, each with what the chosen rows before it add.
+
+    Args:
+        rows: names out of ``RECIPE``; what is left out is in no row. ``fp32`` is always the first.
+        compile_backend: see ``CompileSettings``.
+        compile_mode: likewise.
+
+    Raises:
+        InvalidSetting: for an unknown name.
+    """
+    for name in rows:
+        if name not in RECIPE:
+            raise InvalidSetting(f"The recipe has no row {name!r}.", f"Its rows are: {', '.join(RECIPE)}.")
+    known = parts(compile_backend, compile_mode)
+    settings: dict[str, Any] = {"attention": Attention("vanilla")}
+    found = [Variant("fp32, plain attention", tuple(settings.values()))]
+    for name in RECIPE[1:]:
+        if name in rows:
+            settings["attention" if name == "sdpa" else name] = known[name][0]
+            found.append(Variant(f"+ {name}", tuple(settings.values())))
+    return tuple(found)

@@ -1,0 +1,58 @@
+"""The most memory that was in use while something ran, on the device and in the process."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any
+
+import torch
+
+_INTERVAL = 0.02
+"""Seconds between two looks at the process's memory."""
+
+
+class PeakMemory:
+    """Measures a ``with`` block.
+
+    Attributes:
+        device_bytes: most memory that torch's allocator had given out on the device; None where it does not count
+            (CPU, MPS). Weights that ComfyUI's dynamic VRAM manages by itself are not in it.
+        process_bytes: most resident memory of the whole process, looked up every 20 ms; None without psutil, which
+            ComfyUI brings. What an allocator keeps for later counts too, so it says little about a small model.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        backend: Any = getattr(torch, device.type, None)
+        self._counts = hasattr(backend, "max_memory_allocated") and hasattr(backend, "reset_peak_memory_stats")
+        self._backend, self._device = backend, device
+        self._stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self.device_bytes: int | None = None
+        self.process_bytes: int | None = None
+
+    def __enter__(self) -> PeakMemory:
+        if self._counts:
+            self._backend.reset_peak_memory_stats(self._device)
+        try:
+            import psutil
+        except ImportError:
+            return self
+        self._watcher = threading.Thread(target=self._watch, args=(psutil.Process(),), daemon=True)
+        self._watcher.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        if self._watcher is not None:
+            self._watcher.join()
+        if self._counts:
+            self.device_bytes = int(self._backend.max_memory_allocated(self._device))
+
+    def _watch(self, process: Any) -> None:
+        while True:
+            self.process_bytes = max(self.process_bytes or 0, int(process.memory_info().rss))
+            if self._stop.wait(_INTERVAL):
+                return

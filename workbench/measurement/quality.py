@@ -1,0 +1,114 @@
+"""How far pictures are apart: PSNR, SSIM, and LPIPS where its weights are at hand.
+
+Everything is measured on pictures of 8 bits, which are what is saved: whoever opens the files finds the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...core.errors import InvalidSetting
+from .lpips import Lpips
+
+_WINDOW = 11
+"""Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Distance between pictures and their references, averaged over the batch.
+
+    Attributes:
+        rmse: root mean square error of all values, 1 being the whole range from black to white.
+        psnr: peak signal-to-noise ratio of that error in dB; None for equal pictures, where it is infinite.
+        ssim: mean structural similarity, 1 for equal pictures; None for pictures smaller than its window.
+        lpips: mean LPIPS, 0 for equal pictures; None where its weights are missing.
+    """
+
+    rmse: float
+    psnr: float | None
+    ssim: float | None
+    lpips: float | None = None
+
+    def __str__(self) -> str:
+        """Return e.g. ``PSNR 31.2 dB, SSIM 0.957, LPIPS 0.021``."""
+        parts = ["the same to the last bit" if self.psnr is None else f"PSNR {self.psnr:.1f} dB"]
+        if self.psnr is not None:
+            parts += [f"SSIM {self.ssim:.3f}"] if self.ssim is not None else []
+            parts += [f"LPIPS {self.lpips:.3f}"] if self.lpips is not None else []
+        return ", ".join(parts)
+
+
+def to_8_bit(images: Tensor) -> Tensor:
+    """Return images ``[batch, height, width, channels]`` in [0, 1] as bytes, rounded down as ComfyUI saves them."""
+    return images.detach().float().nan_to_num().mul(255.0).clamp(0, 255).to("cpu", torch.uint8)
+
+
+def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> Distance:
+    """Return the distance between pictures and references.
+
+    Args:
+        pictures: uint8 ``[batch, height, width, channels]``.
+        references: likewise.
+        lpips: the network; LPIPS is left out when None.
+
+    Raises:
+        InvalidSetting: if the sizes differ.
+    """
+    if pictures.shape != references.shape:
+        raise InvalidSetting(
+            f"Pictures of the shape {list(pictures.shape)} cannot be compared with those of {list(references.shape)}.",
+            "Both sides must give pictures of the same number and size.",
+        )
+    errors, similarities, perceptions = [], [], []
+    for picture, reference in zip(pictures, references, strict=True):  # one at a time: a video is long
+        # HWC -> 1CHW
+        a, b = (image.permute(2, 0, 1)[None].double() / 255.0 for image in (picture, reference))
+        errors.append((a - b).square().mean().item())
+        if min(a.shape[-2:]) >= _WINDOW:
+            similarities.append(structural_similarity(a, b))
+        if lpips is not None:
+            perceptions.append(lpips(a.float() * 2 - 1, b.float() * 2 - 1).item())
+    error = _mean(errors)
+    assert error is not None, "a batch has at least one picture"
+    psnr = None if error == 0 else -10 * math.log10(error)
+    return Distance(math.sqrt(error), psnr, _mean(similarities), _mean(perceptions))
+
+
+def structural_similarity(a: Tensor, b: Tensor) -> float:
+    """Return the mean SSIM of two images.
+
+    Wang, Bovik, Sheikh, Simoncelli: Image quality assessment (2004): a Gaussian window with sigma 1.5, K1 = 0.01,
+    K2 = 0.03, statistics of the whole window (not of a sample); channels count alike, windows that stick out are left
+    out. The same as scikit-image's with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``.
+
+    Args:
+        a: ``[batch, channels, height, width]`` in [0, 1]; in float64, as variances are differences of squares.
+        b: likewise; each side at least 11 pixels.
+    """
+    offsets = torch.arange(_WINDOW, dtype=a.dtype, device=a.device) - _WINDOW // 2
+    weights = torch.exp(-offsets.square() / (2 * 1.5**2))
+    weights = weights / weights.sum()
+
+    def blur(image: Tensor) -> Tensor:
+        planes = image.flatten(0, 1)[:, None]
+        planes = F.conv2d(F.conv2d(planes, weights[None, None, None, :]), weights[None, None, :, None])
+        blurred: Tensor = planes.unflatten(0, image.shape[:2])[:, :, 0]
+        return blurred
+
+    mean_a, mean_b = blur(a), blur(b)
+    variance_a, variance_b = blur(a * a) - mean_a**2, blur(b * b) - mean_b**2
+    covariance = blur(a * b) - mean_a * mean_b
+    c1, c2 = 0.01**2, 0.03**2
+    luminance = (2 * mean_a * mean_b + c1) / (mean_a**2 + mean_b**2 + c1)
+    structure = (2 * covariance + c2) / (variance_a + variance_b + c2)
+    return float((luminance * structure).mean())
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

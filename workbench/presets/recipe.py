@@ -1,0 +1,126 @@
+"""A recipe: the steps that were chosen for a kind of model on a kind of machine, and where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import InvalidSetting
+from ...core.files import write_atomically
+
+FORMAT = 1
+"""Version of the file format; a file of a later version is refused, never half understood."""
+
+_VALUES = (str, int, float, bool)
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node of a recipe.
+
+    Attributes:
+        node: the node's id, e.g. ``PacelineApplyToMe``.
+        inputs: the widget values that differ from the node's defaults.
+    """
+
+    node: str
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        """Return e.g. ``ApplyToMe(preset=balanced)``."""
+        values = ", ".join(f"{name}={value}" for name, value in self.inputs.items())
+        return f"{self.node.removeprefix('Paceline')}({values})"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Steps in the order in which they are applied.
+
+    Attributes:
+        name: shown in the menu.
+        steps: the nodes; their order does not change the picture, only how the graph reads.
+        description: what to expect, in a sentence.
+        made_on: where the settings were found: device, model, versions. For people; not checked.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    description: str = ""
+    made_on: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """Return the recipe as text of a file; the same recipe always gives the same text."""
+        document = {
+            "paceline_recipe": FORMAT,
+            "name": self.name,
+            "description": self.description,
+            "made_on": dict(self.made_on),
+            "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self.steps],
+        }
+        return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, source: str = "This recipe") -> Recipe:
+        """Read a recipe.
+
+        Args:
+            text: of the file.
+            source: what to call it in errors.
+
+        Raises:
+            InvalidSetting: if it is not a recipe, or one of a later version of this pack.
+        """
+        remedy = "Save it again with Benchmark Sweep, or choose another preset."
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise InvalidSetting(f"{source} is not JSON ({error}).", remedy) from None
+        version = document.get("paceline_recipe") if isinstance(document, dict) else None
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
+        if version > FORMAT:
+            raise InvalidSetting(
+                f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}.", "Update Paceline."
+            )
+        try:
+            steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
+            made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidSetting(f"{source} has steps that cannot be read ({error!r}).", remedy) from None
+        for step in steps:
+            _check(step, source, remedy)
+        return cls(str(document.get("name", "")), steps, str(document.get("description", "")), made_on)
+
+
+def _check(step: Step, source: str, remedy: str) -> None:
+    if not isinstance(step.node, str) or not step.node.startswith("Paceline"):
+        raise InvalidSetting(f"{source} names the node {step.node!r}; a recipe consists of Paceline nodes.", remedy)
+    wrong = [name for name, value in step.inputs.items() if not isinstance(value, _VALUES)]
+    if wrong:
+        raise InvalidSetting(
+            f"{source} gives {step.node} a {wrong[0]} that is neither text nor number nor yes/no.", remedy
+        )
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe from a file.
+
+    Raises:
+        InvalidSetting: if the file is missing, far too large, or not a recipe.
+    """
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InvalidSetting(f"{path} is larger than a recipe can be.", "Choose another file.")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSetting(f"The preset {path} cannot be read ({error}).", "Choose another preset.") from None
+    return Recipe.from_json(text, str(path))
+
+
+def save_recipe(recipe: Recipe, path: Path) -> None:
+    """Write a recipe; the file appears whole or not at all."""
+    write_atomically(path, lambda temporary: temporary.write_text(recipe.to_json(), encoding="utf-8"))

@@ -1,0 +1,184 @@
+"""What a sweep goes through, written as text that a person can read.
+
+One line for each setting::
+
+    ApplyToMe.method: merge, kv_downsample
+    ApplyToMe.ratio: 0.25, 0.5, 0.75
+    CompileUNet: off, on
+    size: 512, 768x1024
+    batch: 1, 2
+
+``Node.input`` is an input of a node of this pack; a node alone is switched ``on`` or ``off``; ``size`` (in pixels, one
+side or width x height) and ``batch`` belong to the picture. ``0.2 .. 0.8`` is a range, for a search.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.errors import InvalidSetting
+from ..presets import Step
+
+Cell = dict[str, Any]
+"""One point of the space: a value for each name."""
+
+ABSENT, PRESENT = "off", "on"
+PICTURE = ("size", "batch")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(\.[a-z][a-z0-9_]*)?")
+_RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+)")
+_MOST_CELLS = 10_000
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from ``low`` to ``high``, both included; whole ones if both are."""
+
+    low: float
+    high: float
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers are meant."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+@dataclass(frozen=True)
+class Space:
+    """Names, each with the values it can take."""
+
+    values: Mapping[str, tuple[Any, ...] | Range]
+
+    @property
+    def ranges(self) -> tuple[str, ...]:
+        """The names that have a range, which a grid cannot go through."""
+        return tuple(name for name, values in self.values.items() if isinstance(values, Range))
+
+    def cells(self) -> list[Cell]:
+        """Return every cell once; settings of a node that is switched off in a cell are not in it.
+
+        Raises:
+            InvalidSetting: if there is a range, or far too many cells.
+        """
+        if self.ranges:
+            raise InvalidSetting(
+                f"{', '.join(self.ranges)} is a range, and a grid needs single values.",
+                "List the values with commas, or choose search instead of grid.",
+            )
+        count = 1
+        for values in self.values.values():
+            assert not isinstance(values, Range)
+            count *= len(values)
+        if count > _MOST_CELLS:
+            raise InvalidSetting(f"The grid has {count} cells, and {_MOST_CELLS} are the most.", "List fewer values.")
+        found: dict[str, Cell] = {}
+        for combination in itertools.product(*self.values.values()):  # type: ignore[arg-type]
+            cell = without_absent(dict(zip(self.values, combination, strict=True)))
+            found[cell_key(cell)] = cell
+        return list(found.values())
+
+
+def parse_space(text: str) -> Space:
+    """Read a space from text, one ``name: values`` to the line; ``#`` starts a comment.
+
+    Raises:
+        InvalidSetting: naming the line that cannot be read.
+    """
+    values: dict[str, tuple[Any, ...] | Range] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        content = line.split("#", 1)[0].strip()
+        if not content:
+            continue
+        name, colon, listed = (part.strip() for part in content.partition(":"))
+        if not colon or not listed or not _NAME.fullmatch(name):
+            raise InvalidSetting(
+                f"Line {number} of the settings to try is {line.strip()!r}.",
+                "Write name: value, value, e.g. ApplyToMe.ratio: 0.25, 0.5",
+            )
+        if name in values:
+            raise InvalidSetting(f"{name} is there twice (again in line {number}).", "Put all its values on one line.")
+        values[name] = _read_values(name, listed, number)
+    if not values:
+        raise InvalidSetting("There are no settings to try.", "Write e.g. ApplyToMe.preset: quality, balanced, fast")
+    return Space(values)
+
+
+def cell_key(cell: Cell) -> str:
+    """Return the text by which equal cells are known, whatever the order of their names."""
+    return json.dumps(cell, sort_keys=True, ensure_ascii=False)
+
+
+def without_absent(cell: Cell) -> Cell:
+    """Return ``cell`` without the settings of nodes that are switched off in it."""
+    absent = {name for name, value in cell.items() if "." not in name and value == ABSENT}
+    return {name: value for name, value in cell.items() if name.split(".")[0] not in absent or name in absent}
+
+
+def steps_of(cell: Cell) -> tuple[Step, ...]:
+    """Return the nodes that a cell applies, in the order in which the space names them."""
+    inputs: dict[str, dict[str, Any]] = {}
+    for name, value in cell.items():
+        node, _, setting = name.partition(".")
+        if node in PICTURE or (not setting and value == ABSENT):
+            continue
+        chosen = inputs.setdefault(f"Paceline{node.removeprefix('Paceline')}", {})
+        if setting:
+            chosen[setting] = value
+    return tuple(Step(node, chosen) for node, chosen in inputs.items())
+
+
+def picture_of(cell: Cell) -> tuple[int | None, int | None, int | None]:
+    """Return width and height in pixels and the batch that a cell asks for; None where it does not say."""
+    size, batch = cell.get("size"), cell.get("batch")
+    if size is None:
+        return None, None, batch
+    width, _, height = str(size).partition("x")
+    return int(width), int(height or width), batch
+
+
+def _read_values(name: str, listed: str, line: int) -> tuple[Any, ...] | Range:
+    bounds = _RANGE.fullmatch(listed)
+    if bounds:
+        low, high = (_read_value(bound) for bound in bounds.groups())
+        numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in (low, high))
+        if not numbers or not low < high or name in PICTURE:
+            raise InvalidSetting(
+                f"Line {line}: {listed} is not a range for {name}.", "A range has two numbers, the smaller one first."
+            )
+        return Range(low, high)
+    values = tuple(_check(name, _read_value(part.strip()), line) for part in _split(listed))
+    if len(set(map(str, values))) < len(values):
+        raise InvalidSetting(f"Line {line} has a value of {name} twice.", "Remove one of them.")
+    return values
+
+
+def _split(listed: str) -> Iterator[str]:
+    for part in listed.split(","):
+        if part.strip():
+            yield part
+
+
+def _read_value(text: str) -> Any:
+    """Return a number or yes/no as such, and anything else as text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, (int, float, bool, str)) else text
+
+
+def _check(name: str, value: Any, line: int) -> Any:
+    allowed = None
+    if name == "size" and not re.fullmatch(r"[1-9]\d{1,4}(x[1-9]\d{1,4})?", str(value)):
+        allowed = "pixels, e.g. 512 or 768x1024"
+    elif name == "batch" and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4096):
+        allowed = "a whole number from 1 to 4096"
+    elif "." not in name and name not in PICTURE and value not in (ABSENT, PRESENT):
+        allowed = f"{PRESENT} or {ABSENT}; an input of the node is written {name}.input"
+    if allowed:
+        raise InvalidSetting(f"Line {line}: {name} is {value!r}.", f"It must be {allowed}.")
+    return value

@@ -1,0 +1,111 @@
+"""Where a sweep keeps its results: a database that Optuna manages, opened so that a crash gives cells back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import re
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import BackendUnavailable
+
+
+def sqlite_storage(path: Path) -> str:
+    """Return the URL of a database file; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{path}"
+
+
+def without_password(url: str) -> str:
+    """Return a database URL as it may be shown."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+
+
+def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
+    """Return Optuna's storage.
+
+    Args:
+        optuna: the package.
+        url: database URL.
+        heartbeat: seconds between two signs of life; after three without one, a cell is given to somebody else.
+
+    Raises:
+        BackendUnavailable: if the database cannot be used.
+    """
+    from sqlalchemy.exc import SQLAlchemyError  # comes with Optuna
+
+    for attempt in range(5):
+        try:
+            return optuna.storages.RDBStorage(
+                url,
+                heartbeat_interval=heartbeat,
+                grace_period=3 * heartbeat,
+                heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
+            )
+        except (ImportError, ValueError, SQLAlchemyError) as error:
+            # Two processes that meet an empty database both make its tables; the second one fails, once.
+            if "already exists" not in str(error) or attempt == 4:
+                raise BackendUnavailable(
+                    f"The storage {without_password(url)} cannot be used ({str(error).splitlines()[0]}).",
+                    "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
+                    "`pip install psycopg[binary]`.",
+                ) from error
+            time.sleep(0.3)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def import_optuna() -> Any:
+    """Return the package, which is optional.
+
+    Raises:
+        BackendUnavailable: if it is not installed.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise BackendUnavailable(
+            f"A sweep keeps its results with Optuna, which is not installed ({error}).", "Run `pip install optuna`."
+        ) from error
+    return optuna
+
+
+@contextmanager
+def quiet(optuna: Any) -> Iterator[None]:
+    """Keep Optuna from writing a line for each cell and a traceback for each stop, and that heartbeats are young."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(before)
+
+
+def this_machine() -> str:
+    """Return a name that two processes share exactly if they see each other's process numbers."""
+    try:
+        space = os.readlink("/proc/self/ns/pid")  # containers can have one host name and numbers of their own
+    except OSError:
+        space = ""
+    return f"{platform.node()} {space}"
+
+
+def is_alive(process: int) -> bool:
+    """Say whether a process of this machine runs; True where that cannot be told."""
+    if sys.platform == "win32":  # where this would end the process instead of asking for it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # there, and somebody else's
+        return True
+    return True
