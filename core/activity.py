@@ -22,7 +22,7 @@ class Activity:
         used: how often each place (a block, an attention call site) ran with the technique.
         tokens: tokens before and after, for each place that changes their number.
         fallbacks: how often the technique had to step aside, by reason.
-        left_alone: places the technique chose not to touch because it would not pay there, with the reason.
+        skipped: places the technique chose not to touch because it would not pay there, with the reason.
     """
 
     model_calls: int = 0
@@ -30,7 +30,7 @@ class Activity:
     used: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
     fallbacks: dict[str, int] = field(default_factory=dict)
-    left_alone: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0) -> None:
         """Count that the technique ran at ``place``, and how many tokens went in and came out if that changed."""
@@ -42,9 +42,9 @@ class Activity:
         """Count that the technique had to step aside once, and why."""
         self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
-    def leave_alone(self, place: str, reason: str) -> None:
-        """Note that the technique chose not to touch ``place``."""
-        self.left_alone[place] = reason
+    def skip(self, place: str, reason: str) -> None:
+        """Note that the technique chose not to touch ``place``, and why."""
+        self.skipped[place] = reason
 
     def add(self, other: Activity) -> None:
         """Add the counts of ``other`` to this one."""
@@ -55,7 +55,7 @@ class Activity:
         for reason, count in other.fallbacks.items():
             self.fallbacks[reason] = self.fallbacks.get(reason, 0) + count
         self.tokens.update(other.tokens)
-        self.left_alone.update(other.left_alone)
+        self.skipped.update(other.skipped)
 
     @property
     def fallback_count(self) -> int:
@@ -76,10 +76,10 @@ class Activity:
         ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])
         return tuple(f"{count} x fallback: {reason}" for reason, count in ordered)
 
-    def left_alone_lines(self) -> tuple[str, ...]:
-        """Return one line for each reason to leave places alone, with how many places."""
-        reasons = list(self.left_alone.values())
-        return tuple(f"left alone {reasons.count(reason)} blocks: {reason}" for reason in dict.fromkeys(reasons))
+    def skipped_lines(self) -> tuple[str, ...]:
+        """Return one line for each reason to skip places, with how many places."""
+        reasons = list(self.skipped.values())
+        return tuple(f"skipped {reasons.count(reason)} blocks: {reason}" for reason in dict.fromkeys(reasons))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from .kv_downsample import downsample_tokens, downsampled_side, kept_tokens
 from .local_merge import LocalMatching, match_locally, merge_locally, unmerge_locally, windows_of
 from .matching import Matching, MergeMode, match, merge, merge_count, unmerge
 from .presets import PRESET_NAMES, PRESETS, apply_preset
-from .reduction import LocalMerging, Merging, Reduction, Thinning, plan_reduction
+from .reduction import KVDownsampling, LocalMerging, Merging, Reduction, plan_reduction
 from .settings import METHODS, RAMPS, TokenMergingSettings
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "LocalMerging",
     "Merging",
     "Reduction",
-    "Thinning",
+    "KVDownsampling",
     "downsample_tokens",
     "downsampled_side",
     "kept_tokens",

@@ -15,7 +15,7 @@ def choose_method(tokens: int, device_type: str) -> str | None:
 
     On CPUs the limit is measured. On GPUs it is not yet: it stands on published numbers, on the careful side.
 
-    Thinning out keys and values is chosen wherever something is: on both trained models that we measure on, it stays
+    Leaving out keys and values is chosen wherever something is: on both trained models that we measure on, it stays
     nearer to the unreduced picture than merging tokens does at the same amount of work
     (benchmarks/results/token_reduction_quality.png).
     """

@@ -98,7 +98,7 @@ class LocalMerging(Reduction):
 
 
 @dataclass(frozen=True)
-class Thinning(Reduction):
+class KVDownsampling(Reduction):
     """Keys and values on a coarser grid (ToDo, arXiv 2402.13573)."""
 
     height: int
@@ -152,7 +152,7 @@ def plan_reduction(
         InvalidSetting: if the sizes do not fit.
     """
     if method == "kv_downsample":
-        return Thinning(height, width, ratio)
+        return KVDownsampling(height, width, ratio)
     if method == "local_merge":
         return LocalMerging(match_locally(tokens, windows_of(height, width), ratio))
     offsets = None

@@ -69,7 +69,7 @@ def test_attention_to_the_text_that_another_node_computes_keeps_all_its_queries(
     prompted = with_image_prompt(studio.model)
     model = studio.tome(prompted, merge_attn=False, merge_crossattn=True)
     assert torch.equal(studio.sample(model), studio.sample(prompted))
-    assert "left alone 3 blocks: another node computes this block's attention itself" in studio.report(model)
+    assert "skipped 3 blocks: another node computes this block's attention itself" in studio.report(model)
 
 
 @pytest.mark.parametrize(
@@ -124,4 +124,4 @@ def test_self_attention_guidance_sees_the_whole_map_of_its_block(studio, core_no
     assert set(maps) == {(size[0] * size[1] // 4, size[0] * size[1] // 4)}
     report = studio.report(model)
     assert "active in 6 of 7" in report and "0 fallbacks" in report
-    assert "left alone 1 blocks: another node computes this block's attention itself" in report
+    assert "skipped 1 blocks: another node computes this block's attention itself" in report

@@ -87,7 +87,7 @@ def test_auto_thins_out_large_levels_and_leaves_small_ones_alone(studio):
     assert attention_sizes(studio, model, steps=1) == {(384, 117), (384, 77), (96, 96), (96, 77)}
     report = studio.report(model)
     assert "active in 3 of 7" in report
-    assert "left alone 4 blocks: 96 tokens are too few to gain from fewer" in report
+    assert "skipped 4 blocks: 96 tokens are too few to gain from fewer" in report
 
 
 def test_auto_that_gains_nowhere_switches_itself_off_and_says_so(studio):

@@ -267,12 +267,15 @@ def test_cuda_agrees_with_the_cpu(dtype):
     assert torch.equal(offsets.cpu(), random_offsets(64, 64, seed=7, step=3))
     cpu = match(x, partition_tokens(64, 64, offsets=offsets.cpu()), 0.5)
     cuda = match(x.cuda(), partition_tokens(64, 64, offsets=offsets, device="cuda"), 0.5)
-    agree = (cpu.slot_of_token == cuda.slot_of_token.cpu()).float().mean()
     same_tokens = [
         len(set(a.tolist()) & set(b.tolist())) / a.numel()
         for a, b in zip(cpu.merged_tokens, cuda.merged_tokens.cpu(), strict=True)
     ]
-    assert min(same_tokens) > 0.99, (same_tokens, float(agree))
+    assert min(same_tokens) > 0.99
+    # Tokens that both merge also go to the same place: where each slot number shifts with the merged tokens before it,
+    # the token that a slot stands for does not.
+    held_by = [m.token_of_slot.cpu().gather(1, m.slot_of_token.cpu()) for m in (cpu, cuda)]
+    assert (held_by[0] == held_by[1]).float().mean() > 0.99
     once, again = merge(x.cuda(), cuda), merge(x.cuda(), cuda)
     assert torch.equal(once, again)
     tolerance = 4 * torch.finfo(dtype).eps

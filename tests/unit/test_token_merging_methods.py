@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import (
     PRESETS,
+    KVDownsampling,
     Merging,
-    Thinning,
     TokenMergingSettings,
     apply_preset,
     choose_method,
@@ -164,5 +164,5 @@ def test_bad_input_is_a_sentence():
 
 def test_reductions_are_immutable():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Thinning(4, 4, 0.5).ratio = 0.1
-    assert Merging.shrinks_queries and not Thinning.shrinks_queries
+        KVDownsampling(4, 4, 0.5).ratio = 0.1
+    assert Merging.shrinks_queries and not KVDownsampling.shrinks_queries

@@ -86,9 +86,9 @@ class TokenReduction(Technique):
         if activity.idle_calls == activity.model_calls:
             window = f"{settings.start_percent:g} to {settings.end_percent:g}"
             return Summary("inactive", f"not active: no step was between start and end percent ({window})")
-        details = (*activity.fallback_lines(), *activity.left_alone_lines())
+        details = (*activity.fallback_lines(), *activity.skipped_lines())
         if not activity.used:
-            if activity.left_alone and not fallbacks and settings.method == "auto":
+            if activity.skipped and not fallbacks and settings.method == "auto":
                 return Summary("inactive", "auto switched itself off: it would not have been faster", details=details)
             return Summary("inactive", f"not active in any of {self.total_places} {self.places}", details=details)
         sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"

@@ -79,7 +79,7 @@ class JointTokenReduction(TokenReduction):
             self.active = False
             return
         if self.settings.method == "auto" and choose_method(tokens, hidden.device.type) is None:
-            self.activity.leave_alone("all", f"{tokens} tokens are too few to gain from fewer")
+            self.activity.skip("all", f"{tokens} tokens are too few to gain from fewer")
             self.active = False
             return
         image = kept_tokens(rows, columns, self.settings.ratio * self.ratio_factor, hidden.device)

@@ -129,7 +129,7 @@ class UNetTokenReduction(TokenReduction):
             return None
         method = self._method(count, device)
         if method is None:
-            self.activity.leave_alone(block.name, f"{count} tokens are too few to gain from fewer")
+            self.activity.skip(block.name, f"{count} tokens are too few to gain from fewer")
             return None
         settings = self.settings
         if method == "merge" and (settings.sx > columns or settings.sy > rows):
@@ -154,7 +154,7 @@ class UNetTokenReduction(TokenReduction):
             tokens, rows, columns, settings, method=method, ratio=ratio, step=self._step, block=block.number
         )
         if reduction.kept == reduction.tokens:
-            self.activity.leave_alone(block.name, _ALL_KEPT)
+            self.activity.skip(block.name, _ALL_KEPT)
             return None
         if shared:
             self._shared[fits] = reduction

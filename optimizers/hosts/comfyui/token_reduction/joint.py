@@ -164,7 +164,7 @@ class JointTokenReduction(Technique):
             return None
         place = _place(state, options, joint=layout.text > 0)
         if self.settings.method == "auto" and choose_method(tokens, k.device.type) is None:
-            activity.leave_alone(place, f"{tokens} tokens are too few to gain from fewer")
+            activity.skip(place, f"{tokens} tokens are too few to gain from fewer")
             return None
         kept = state.kept.get((tokens, k.device))
         if kept is None:

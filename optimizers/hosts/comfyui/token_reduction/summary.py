@@ -28,10 +28,10 @@ def summarize(
     if activity.model_calls and activity.idle_calls == activity.model_calls:
         window = f"{settings.start_percent:g} to {settings.end_percent:g}"
         return Summary("inactive", f"not active: no step was between start and end percent ({window})")
-    details = (*saved, *activity.fallback_lines(), *activity.left_alone_lines())
+    details = (*saved, *activity.fallback_lines(), *activity.skipped_lines())
     fallbacks = activity.fallback_count
     if not activity.used:
-        if activity.left_alone and not fallbacks and settings.method == "auto":
+        if activity.skipped and not fallbacks and settings.method == "auto":
             return Summary("inactive", "auto switched itself off: it would not have been faster", details=details)
         return Summary("inactive", f"not active in any of {total_blocks} {blocks}", details=details)
     sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"

@@ -135,7 +135,7 @@ class UNetTokenReduction(Technique):
         settings = self.settings
         method = self._method(tokens)
         if method is None:
-            state.activity.leave_alone(block_name(key), f"{tokens.shape[1]} tokens are too few to gain from fewer")
+            state.activity.skip(block_name(key), f"{tokens.shape[1]} tokens are too few to gain from fewer")
             return None
         if method == "merge" and (settings.sx > width or settings.sy > height):
             raise InvalidSetting(
@@ -231,7 +231,7 @@ def _is_replaced(name: str, key: BlockKey, state: CallState) -> bool:
     functions = state.replaced.get(name, ())
     found = key in functions or key[:2] in functions
     if found:
-        state.activity.leave_alone(block_name(key), _REPLACED)
+        state.activity.skip(block_name(key), _REPLACED)
     return found
 
 
