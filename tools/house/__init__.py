@@ -1,0 +1,1 @@
+"""What a change of the code's structure is checked with: the same images as before, and less to read."""

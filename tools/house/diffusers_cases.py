@@ -1,0 +1,100 @@
+"""What is drawn with diffusers: every setting alone and together, on small pipelines with random weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import cache, partial
+from typing import Any
+
+from .diffusers_pipelines import PIPELINES, draw, pipeline
+from .drawing import Draw, digest
+from .work_clock import Operators, WorkClock, graphs
+
+
+def _settings() -> dict[str, tuple[Any, ...]]:
+    from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
+
+    compiled = Compile(backend="eager", on_error="raise")
+    alone: dict[str, Any] = {
+        "tokens defaults": TokenMerging(),
+        **{
+            f"tokens {method} {ratio}": TokenMerging(method=method, ratio=ratio)
+            for method in ("auto", "merge", "local_merge", "kv_downsample")
+            for ratio in (0.3, 0.75)
+        },
+        "tokens merge around all": TokenMerging(merge_crossattn=True, merge_mlp=True, max_downsample=2),
+        "tokens local around all": TokenMerging(method="local_merge", merge_crossattn=True, merge_mlp=True),
+        "tokens merge, 3 steps each": TokenMerging(refresh_every=3),
+        "tokens merge, not random": TokenMerging(use_rand=False, sx=3, sy=1),
+        "tokens merge, second half": TokenMerging(start_percent=0.5),
+        "tokens merge, fade out": TokenMerging(ramp="fade_out"),
+        "tokens kv, fade in": TokenMerging(method="kv_downsample", ratio=0.75, ramp="fade_in"),
+        "tokens merge, decay": TokenMerging(level_decay=0.5, max_downsample=8),
+        "tokens by tomesd": TokenMerging(implementation="tomesd", use_rand=False),
+        **{
+            f"attention {name}": Attention(name)
+            for name in ("auto", "sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla")
+        },
+        "fuse": FuseQKV(),
+        **{f"int8 {preset}": QuantizeInt8(preset=preset) for preset in ("balanced", "quality", "speed")},
+        "int8 attention": QuantizeInt8(include=r"attn", exclude="norm|time|proj"),
+        "int8 without rotation": QuantizeInt8(rotation="off"),
+        "int8 weight_only": QuantizeInt8(mode="weight_only"),
+        "int8 by torchao": QuantizeInt8(include=r"attn", exclude="norm|time|proj", implementation="torchao"),
+        "precision bf16": Precision(dtype="bf16"),
+        "precision bf16, VAE fp32": Precision(dtype="bf16", vae_dtype="fp32"),
+        "precision channels_last": Precision(dtype="fp32", channels_last=True),
+        "compile": compiled,
+        "compile aot_eager": Compile(backend="aot_eager", on_error="raise"),
+        "compile regional": Compile(backend="eager", on_error="raise", regional=True),
+        "compile channels_last": Compile(backend="eager", on_error="raise", channels_last=True),
+        "schedule": ScheduleOnCPU(),
+    }
+    together = (
+        FuseQKV(),
+        QuantizeInt8(include=r"attn", exclude="norm|time|proj"),
+        TokenMerging(method="kv_downsample", ratio=0.75),
+        Attention("sdpa_math"),
+    )
+    merging = (*together[:2], TokenMerging(), together[3])
+    stacks = {
+        "stack": (*together, compiled),
+        "stack, other order": (compiled, *reversed(together)),
+        "stack with merge": (*merging, compiled),
+        "stack without compile": merging,
+        "stack in bf16": (Precision(dtype="bf16"), *together[:1], *together[2:], compiled),
+    }
+    return {**{name: (setting,) for name, setting in alone.items()}, **stacks}
+
+
+@cache
+def _plain(name: str) -> str:
+    return digest(draw(pipeline(name), name))
+
+
+def _draw(name: str, settings: tuple[Any, ...]) -> dict[str, Any]:
+    from paceline import QuantizeInt8, optimize, restore
+
+    plain, pipe = _plain(name), pipeline(name)
+    measuring = any(isinstance(setting, QuantizeInt8) for setting in settings)
+    graphs()
+    with WorkClock() if measuring else nullcontext():
+        optimize(pipe, *settings)
+    image = digest(draw(pipe, name))
+    found: dict[str, Any] = {"image": image, "plain": plain}
+    if made := graphs():
+        found["graphs"] = made
+    elif image == plain:
+        with Operators() as operators:
+            draw(pipe, name)
+        found["work"] = str(operators)
+    restore(pipe)
+    return {**found, "restored": digest(draw(pipe, name))}
+
+
+def cases() -> Iterator[tuple[str, Draw]]:
+    """Yield name and drawing of every case."""
+    for name in PIPELINES:
+        for title, settings in _settings().items():
+            yield f"diffusers {name}: {title}", partial(_draw, name, settings)

@@ -1,0 +1,99 @@
+"""Draw all cases of one commit in one host: ``python -m house.drawing PACK_FOLDER HOST RESULT.json [ONLY]``.
+
+``same_images.py`` starts this, one process for each commit and host. The pack comes from PACK_FOLDER, the helpers from
+the commit that this file stands in.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HOSTS = ("comfyui", "diffusers")
+
+Draw = Callable[[], dict[str, Any]]
+"""Gives digests: ``image`` with the technique, ``plain`` without, ``restored`` after it was taken off. With ``graphs``
+of torch.compile if any were made, and the ``work`` where the image does not tell whether the technique did anything."""
+
+
+def digest(*tensors: Any) -> str:
+    """Return the SHA-256 of tensors: their dtypes, shapes and bits."""
+    import hashlib
+
+    import torch
+
+    found = hashlib.sha256()
+    for tensor in tensors:
+        whole = tensor.detach().cpu().contiguous()
+        found.update(f"{whole.dtype} {tuple(whole.shape)} ".encode())
+        found.update(whole.view(torch.uint8).numpy().tobytes() if whole.ndim else whole.numpy().tobytes())
+    return found.hexdigest()[:16]
+
+
+def load_pack(folder: Path) -> Any:
+    """Import the pack in ``folder`` under the name ``paceline``, as ComfyUI loads a folder of ``custom_nodes``."""
+    spec = importlib.util.spec_from_file_location(
+        "paceline", folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{folder / '__init__.py'} cannot be loaded.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["paceline"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _cases(host: str) -> Iterator[tuple[str, Draw]]:
+    if host == "comfyui":
+        from house import comfyui_cases
+
+        return comfyui_cases.cases()
+    from house import diffusers_cases
+
+    return diffusers_cases.cases()
+
+
+def draw_all(folder: Path, host: str, result: Path, only: str = "") -> None:
+    """Draw every case whose name contains ``only`` and write the digests to ``result``, after each case."""
+    import torch
+    from comfy_host import standins
+
+    from house import work_clock
+
+    torch.set_num_threads(1)
+    work_clock.install()
+    standins.install()
+    load_pack(folder.resolve())
+    drawn: dict[str, dict[str, Any]] = {}
+    for name, draw in _cases(host):
+        if only not in name:
+            continue
+        torch.manual_seed(0)
+        begun = time.time()
+        try:
+            case: dict[str, Any] = dict(draw())
+        except Exception as error:
+            # A refusal is a result as well: it must be the same one, but its words may change.
+            case = {"image": f"error {type(error).__name__}", "error": str(error)[:500]}
+            if not str(type(error).__module__).startswith("paceline."):
+                case["error"] = traceback.format_exc()[-3000:]
+        case["seconds"] = round(time.time() - begun, 1)
+        drawn[name] = case
+        print(f"{case['seconds']:6.1f} s  {name}: {case['image']}", file=sys.stderr, flush=True)
+        if "graphs" in case or "error" in case:
+            torch._dynamo.reset()
+        result.write_text(json.dumps(drawn, indent=1))
+    result.write_text(json.dumps(drawn, indent=1))
+
+
+if __name__ == "__main__":
+    draw_all(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), *sys.argv[4:])
+    sys.stderr.flush()
+    os._exit(0)  # ComfyUI's threads must not keep a finished process alive

@@ -1,0 +1,166 @@
+"""Do two commits draw the same images, bit for bit, with each technique alone and with all together?
+
+    python tools/house/same_images.py BEFORE AFTER [--only TEXT] [--out FOLDER]
+    python tools/house/same_images.py BEFORE --out FOLDER
+
+BEFORE and AFTER are commits, folders with the pack, or JSON files that an earlier run wrote to its FOLDER. The exit
+status is 1 if anything differs, if a case is missing, or if the image after Remove Optimizations (``restore``) is not
+that of the model without the technique. All cases take about eight minutes for one commit, on one core; ``--only``
+takes the cases whose name contains TEXT, for example "tokens", "sdxl", "diffusers flux" or "stack". Run BEFORE
+against itself to see that the cases repeat on a machine.
+
+The pack is loaded from each commit under test, in processes of its own: as a folder of ComfyUI's ``custom_nodes`` and
+as the package ``paceline``. Models and helpers come from the commit that this file stands in. Of a pack it only uses
+what never changes: node ids, their inputs, and the names that ``paceline`` exports. Where a pack refuses a case, both
+must refuse it with an error of the same class.
+
+Nothing may depend on how busy the machine is. One thread computes. The folder for the user's files is a new, empty one,
+so no timings are known from before. While Quantize int8 measures, the process's ``time.perf_counter`` counts
+multiplications instead of seconds (``work_clock.py``): int8 is then always four times quicker, so the error of each
+layer alone decides. Other cases name the layers with ``include``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TOOLS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TOOLS))
+from comfy_host.paths import ROOT, cache_dir  # noqa: E402
+
+from house.drawing import HOSTS  # noqa: E402
+
+Drawn = dict[str, dict[str, Any]]
+
+
+@contextmanager
+def checked_out(name: str) -> Iterator[Path]:
+    """Give the folder ``name``, or a temporary worktree of the commit ``name``."""
+    if Path(name).is_dir():
+        yield Path(name).resolve()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "pack"
+        git = ["git", "-C", str(ROOT), "worktree"]
+        subprocess.run([*git, "add", "--quiet", "--detach", str(place), name], check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run([*git, "remove", "--force", str(place)], check=True)
+
+
+def helpers() -> str:
+    """Return a digest of what the models and cases are made by."""
+    files = sorted(path for part in ("comfy_host", "house") for path in (TOOLS / part).glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+
+
+def drawn(name: str, only: str, out: Path) -> Drawn:
+    """Return the cases of a commit, folder or JSON file; new ones are written to ``out``."""
+    if name.endswith(".json"):
+        saved = json.loads(Path(name).read_text())
+        if saved["helpers"] != helpers():
+            print(f"note: {name} was made with other helpers; if cases differ, draw it anew to be sure")
+        return {case: found for case, found in saved["cases"].items() if only in case}
+    cases: Drawn = {}
+    with checked_out(name) as folder:
+        for host in HOSTS:
+            cases |= _in_a_process(folder, host, only)
+    file = out / f"{'_'.join(part for part in Path(name).parts if part != '/')}.json"
+    file.write_text(json.dumps({"commit": name, "helpers": helpers(), "cases": cases}, indent=1))
+    print(f"{name}: {len(cases)} cases, written to {file}", flush=True)
+    return cases
+
+
+def _in_a_process(folder: Path, host: str, only: str) -> Drawn:
+    with tempfile.TemporaryDirectory() as temporary:
+        result = Path(temporary) / "cases.json"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(TOOLS),
+            "PACELINE_CACHE": str(cache_dir()),
+            "HOME": temporary,
+            "TMPDIR": temporary,
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [sys.executable, "-m", "house.drawing", str(folder), host, str(result), only]
+        log = Path(temporary) / "log"
+        with log.open("w") as output:
+            status = subprocess.run(command, env=environment, stdout=output, stderr=output, cwd=temporary).returncode
+        if status != 0:
+            print(log.read_text()[-4000:], file=sys.stderr)
+            raise SystemExit(f"{host}: drawing with {folder} ended with status {status}.")
+        found: Drawn = json.loads(result.read_text())
+        return found
+
+
+def verdict(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
+    """Return ``same``, or what is wrong with a case."""
+    if before is None or after is None:
+        return "missing"
+    if before["image"] != after["image"]:
+        return "DIFFERENT"
+    if after.get("plain") != before.get("plain"):
+        return "DIFFERENT without the technique"
+    if after.get("restored") != after.get("plain"):
+        return "NOT RESTORED"
+    # Not an error: the image is the same. It may be what was wanted, or a technique that does nothing any more.
+    other = [f"{key} {before.get(key)} -> {after.get(key)}" for key in ("graphs", "work")]
+    changed = [text for key, text in zip(("graphs", "work"), other, strict=True) if before.get(key) != after.get(key)]
+    return f"same; {'; '.join(changed)}" if changed else "same"
+
+
+def compare(before: Drawn, after: Drawn) -> int:
+    """Print the table and return the number of cases that are not the same."""
+    names = [*before, *(name for name in after if name not in before)]
+    width = max(map(len, names), default=0)
+    wrong, noted = [], []
+    for name in names:
+        left, right = before.get(name), after.get(name)
+        said = verdict(left, right)
+        row = f"{name:{width}}  {(left or {}).get('image', '-'):24}  {(right or {}).get('image', '-'):24}  {said}"
+        print(row)
+        if not said.startswith("same"):
+            message = str((right or {}).get("error", "")).strip()
+            wrong.append(row + (f"\n    {message}" if message else ""))
+        elif said != "same":
+            noted.append(f"{name}: {said}")
+    for title, rows in (("Same images by other work", noted), ("Not the same", wrong)):
+        if rows:
+            print(f"\n{title}:", *rows, sep="\n")
+    print(f"\n{len(names) - len(wrong)} of {len(names)} cases are the same.")
+    return len(wrong)
+
+
+def main() -> int:
+    """Read the command line, draw, compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", help="commit, folder, or JSON of an earlier run")
+    parser.add_argument("after", nargs="?", help="the same; not given: only write the JSON of BEFORE")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains TEXT")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write JSON files")
+    given = parser.parse_args()
+    out = given.out or Path(tempfile.mkdtemp(prefix="same_images_"))
+    out.mkdir(parents=True, exist_ok=True)
+    before = drawn(given.before, given.only, out)
+    if given.after is None:
+        return 0
+    after = drawn(given.after, given.only, out)
+    if not before and not after:
+        print(f"No case has {given.only!r} in its name.")
+        return 1
+    return 1 if compare(before, after) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
