@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-import pytest
+from needs import missing
 
 
 @contextmanager
@@ -19,9 +19,7 @@ def postgresql() -> Iterator[str]:
     """Run a PostgreSQL server of our own, on a socket in a temporary folder; gives its URL."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) or [Path(shutil.which("initdb") or "missing")]
     if not found[-1].exists():
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(
-            "PostgreSQL is not installed (Debian: apt install postgresql)"
-        )
+        missing("PostgreSQL is not installed (Debian: apt install postgresql)")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         user = {}
         if os.geteuid() == 0:  # the server refuses to run as root

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
+from needs import missing
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement.lpips import Lpips
 from PIL import Image
@@ -88,8 +89,8 @@ def output_folder(tmp_path):
 def with_lpips(monkeypatch):
     try:
         monkeypatch.syspath_prepend(str(lpips_weights.folder()))
-    except lpips_weights.LpipsMissing as missing:
-        pytest.skip(str(missing))
+    except lpips_weights.LpipsMissing as error:
+        missing(str(error))
 
 
 def with_noise_in_one_block(model: Any) -> Any:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from comfy_host.paths import ROOT
 from distances import relative
 
 RUNS_ON_CPU = ["auto", "sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"]
@@ -131,6 +132,8 @@ def test_a_family_without_the_hook_is_refused_by_name(studio):
 
 def test_listing_nodes_imports_no_optional_package():
     """Schemas are asked for at every page load, and a broken optional package must not cost the nodes."""
+    documented = sorted(folder.name for folder in (ROOT / "web" / "docs").iterdir())
+    assert len(documented) == 15
     script = (
         "import sys\n"
         f"sys.path[:0] = {[p for p in sys.path if p.endswith('tools')]!r}\n"
@@ -143,6 +146,6 @@ def test_listing_nodes_imports_no_optional_package():
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "bad = new & {'xformers', 'flash_attn', 'sageattention', 'torchao', 'tomesd', 'diffusers', 'triton'}\n"
         "assert not bad, bad\n"
-        "assert len(nodes) >= 4, nodes\n"
+        f"assert sorted(nodes) == {documented!r}, nodes\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)

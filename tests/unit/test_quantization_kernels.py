@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import missing, package
 from paceline.optimizers.quantization import chunked, timing
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
@@ -37,7 +38,7 @@ def layer(tokens=(2, 50), inputs=64, outputs=80, dtype=torch.float32, rotation=0
 @pytest.mark.parametrize("bias", [False, True])
 def test_ours_is_comfy_kitchens_bit_for_bit(dtype, rotation, bias):
     """So a saved file gives the same image without this pack."""
-    pytest.importorskip("comfy_kitchen")
+    package("comfy_kitchen")
     x, weight, shift = layer(dtype=dtype, rotation=rotation, bias=bias)
     assert torch.equal(ChunkedIntMM().linear(x, weight, shift), Kitchen().linear(x, weight, shift))
 
@@ -48,8 +49,8 @@ def test_every_kernel_is_near_the_reference(kernel, rotation):
     x, weight, bias = layer(rotation=rotation)
     try:
         found = kernel.linear(x, weight, bias)
-    except ImportError as missing:
-        pytest.skip(str(missing))
+    except ImportError as error:
+        missing(str(error))
     assert found.shape == (2, 50, 80) and found.dtype == x.dtype
     torch.testing.assert_close(found, Reference().linear(x, weight, bias), rtol=1e-4, atol=1e-4)
 

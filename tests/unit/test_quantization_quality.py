@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from needs import missing
 from terrain import fetch, network, quantizing
 
 pytestmark = pytest.mark.slow
@@ -20,8 +21,8 @@ PICTURES = range(6)
 def model() -> network.TerrainUNet:
     try:
         return network.load(fetch.weights())
-    except fetch.TerrainMissing as missing:
-        pytest.skip(str(missing))
+    except fetch.TerrainMissing as error:
+        missing(str(error))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import package
 from paceline.optimizers.quantization.rounding import dequantize_weight, quantize_rows, quantize_weight, rotate
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -37,7 +38,7 @@ def test_special_rows(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_are_those_of_comfy_kitchen(dtype):
-    kitchen = pytest.importorskip("comfy_kitchen")
+    kitchen = package("comfy_kitchen")
     x = random(37, 96, dtype=dtype) * 3
     values, scale = quantize_rows(x)
     expected, expected_scale = kitchen.quantize_int8_rowwise(x)

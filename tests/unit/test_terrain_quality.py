@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from needs import missing
 from terrain import fetch, network
 from terrain.reducing import Reducer, Setting
 from torch import Tensor
@@ -24,8 +25,8 @@ FINEST = (32,)
 def model() -> network.TerrainUNet:
     try:
         path = fetch.weights()
-    except fetch.TerrainMissing as missing:
-        pytest.skip(str(missing))
+    except fetch.TerrainMissing as error:
+        missing(str(error))
     return network.load(path)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
-
-testing = pytest.importorskip("torch._dynamo.testing")
+from torch._dynamo import testing
 
 
 def block(x, step, height, width, mode="mean", block_number=3):

@@ -8,9 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from needs import package
 from paceline.optimizers.token_merging import match, merge, merge_count, partition_tokens, random_offsets, unmerge
 
-tomesd_merge = pytest.importorskip("tomesd.merge")
+tomesd_merge = package("tomesd.merge")
 
 RATIOS = st.one_of(st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.9, 1.0]), st.floats(0.0, 1.0))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +12,6 @@ from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.counter_random import choices, mix
-
-numpy = pytest.importorskip("numpy")
 
 
 def lowbias32(word: int) -> int:
