@@ -6,6 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
@@ -30,8 +31,8 @@ class PacelineApplyToMe(io.ComfyNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip="SD 1.x, SD 2.x, SDXL, SVD; with auto or kv_downsample also Flux, Chroma, SD3, Qwen-Image, "
-                    "Z-Image, Wan, HunyuanVideo; see the help page.",
+                    tooltip=f"{names(lambda family: family.unets)}; with auto or kv_downsample also "
+                    f"{names(lambda family: family.tokens)}; see the help page.",
                 ),
                 io.Combo.Input(
                     "preset",

@@ -6,6 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.qkv_fusion import FuseQKV
 from .common import CATEGORY, attach_and_announce, node_id
@@ -30,9 +31,8 @@ class PacelineFuseQKV(io.ComfyNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip="SD 1.x, SD 2.x, SDXL, SVD, Qwen-Image, Wan, LTX-Video, in any precision and with any "
-                    "LoRAs, before or after this node. Flux, SD3, Z-Image, HunyuanVideo and others are fused by "
-                    "design.",
+                    tooltip=f"{names(lambda family: family.attention)}, in any precision and with any LoRAs, before or "
+                    f"after this node. {names(lambda family: family.fused_by_design)} and others are fused by design.",
                 ),
             ],
             outputs=[io.Model.Output()],

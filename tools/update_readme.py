@@ -22,7 +22,7 @@ def updated(text: str) -> str:
     """
     bootstrap()
     load_pack()
-    from paceline.optimizers.hosts.comfyui.token_reduction.families import families_table
+    from paceline.optimizers.families.listing import families_table
 
     before, _, rest = text.partition(BEGIN)
     _, mark, after = rest.partition(END)

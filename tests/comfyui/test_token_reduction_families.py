@@ -326,11 +326,15 @@ def test_a_subclass_may_lay_out_its_tokens_otherwise(studio, zoo):
 
 
 def test_the_table_names_all_families(studio):
-    from paceline.optimizers.hosts.comfyui.token_reduction.families import FAMILIES, families_table
+    from paceline.optimizers.families.listing import families_table
+    from paceline.optimizers.families.table import FAMILIES
 
     table = families_table()
     for family in FAMILIES:
-        assert family.name in table
+        if family.tokens is not None:
+            assert f"| {family.tokens.models or family.name} | kv_downsample, auto |" in table
+        elif not family.unets:
+            assert f"| {family.name} | none |" in table
     for name in ("SD 1.x", "SD 2.x", "SDXL refiner", "SVD", "HunyuanDiT", "all others"):
         assert name in table
     assert {line.count("|") for line in table.splitlines()} == {5}
@@ -338,7 +342,7 @@ def test_the_table_names_all_families(studio):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_networks_are_the_classes_that_families_name(studio, zoo, name):
-    from paceline.optimizers.hosts.comfyui.token_reduction.families import FAMILIES, find_family
+    from paceline.optimizers.families import find_family
 
     family = find_family(zoo(name).model.diffusion_model)
-    assert family in FAMILIES
+    assert family is not None and family.tokens is not None

@@ -59,7 +59,7 @@ def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[We
         weight = matrix(module)
         rows = 10**6 if name not in seen else len(seen[name])
         # The network is convolutional but for its attention: what is named otherwise has one token for each picture.
-        layer = Layer(name, weight.shape[1], weight.shape[0], rows, weight.nbytes, protected_because(name, unet=True))
+        layer = Layer(name, weight.shape[1], weight.shape[0], rows, weight.nbytes, protected_because(name, None))
         verdicts.append(chooser.decide(layer, lambda weight=weight: weight))
     return {v.layer.name: v.weight for v in verdicts if v.weight is not None}, verdicts
 

@@ -10,12 +10,10 @@ import torch
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
 from ...attention import AttentionCall, choose, get, require
+from ...families import find_family
 from .attention_chain import add_layer
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks, describe_model, is_unet, require_model
-
-# Families whose attention does not hand transformer_options on, so no override can reach it (ComfyUI 0.30).
-_WITHOUT_HOOK = ("comfy.ldm.hydit", "comfy.ldm.pixart", "comfy.ldm.ernie")
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -50,7 +48,8 @@ class AttentionProcessor(Technique):
         super().__init__(node_id)
         require_model(patcher)
         network = patcher.model.diffusion_model
-        if type(network).__module__.startswith(_WITHOUT_HOOK):
+        family = find_family(network)
+        if family is not None and not family.override_hook:
             raise UnsupportedModel(
                 f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
                 "can choose its attention backend.",

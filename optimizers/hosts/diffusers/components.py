@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from ....core.errors import InvalidSetting, UnsupportedModel
+from ...families import families
 
 DENOISER, CONTROLNET, VAE, TEXT, SCHEDULER = "denoiser", "controlnet", "vae", "text encoder", "scheduler"
 
-_DENOISERS = ("unet", "transformer", "transformer_2")
 _TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "image_encoder")
 
 
@@ -107,5 +107,5 @@ def _from_module(name: str, module: Any) -> Iterator[Component]:
         yield Component(name, VAE, module)
     elif name in _TEXT_ENCODERS:
         yield Component(name, TEXT, module)
-    elif name in _DENOISERS or name == "model":
+    elif name == "model" or any(name in family.parts for family in families()):
         yield Component(name, DENOISER, module)

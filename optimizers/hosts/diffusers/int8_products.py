@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import BackendUnavailable
+from ...families.protected import ONE_ROW
 from ...quantization.layers import Layer
 from ...quantization.rounding import Int8Weight, quantize_weight
 from ...quantization.timing import Shape
@@ -19,7 +20,6 @@ from .patches import Patches
 from .qkv_fusion import ProjectionFusion
 from .unet import image_attention, is_unet
 
-_ONE_ROW = re.compile(r"time_emb|add_embedding|class_embedding|time_text_embed|norm\w*\.linear$|encoder_hid_proj")
 _TEXT_TOKENS = 2 * 77
 _LARGE_IMAGE = 4096
 
@@ -36,7 +36,7 @@ class Place:
     def __init__(self, name: str, layers: tuple[Any, ...], tokens: int | None, group: Any = None) -> None:
         self.name, self.layers, self.group = name, layers, group
         first = layers[0]
-        protected = "one row for each image" if _ONE_ROW.search(name) else ""
+        protected = "one row for each image" if re.search(ONE_ROW, name) else ""
         nbytes = sum(layer.weight.nbytes for layer in layers)
         self.layer = Layer(name, first.in_features, sum(x.out_features for x in layers), tokens, nbytes, protected)
 
@@ -152,7 +152,7 @@ def places_of(host: Host) -> Iterator[Place]:
 
 
 def _tokens(name: str, sizes: dict[str, int]) -> int | None:
-    if _ONE_ROW.search(name):
+    if re.search(ONE_ROW, name):
         return 1
     if re.search(r"attn2\.(to_k|to_v)|attn2 k, v", name):
         return _TEXT_TOKENS

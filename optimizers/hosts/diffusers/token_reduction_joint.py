@@ -13,6 +13,8 @@ from typing import Any
 import torch
 
 from ....core.errors import UnsupportedModel
+from ...families import families, find_family
+from ...families.family import TEXT_FIRST, TokenLayout
 from ...token_merging import TokenMergingSettings, choose_method, kept_tokens
 from .host import Host
 from .intercept import AttentionIntercept
@@ -22,9 +24,6 @@ from .token_reduction import TokenReduction
 _OTHER_TOKENS = "the number of tokens is not that of text and image (reference images, or tokens added by others)"
 _NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 _SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
-
-TEXT_FIRST = {"FluxTransformer2DModel": True, "SD3Transformer2DModel": False}
-"""The transformers that are served, by class, and whether text comes before the image among their keys."""
 
 
 class JointTokenReduction(TokenReduction):
@@ -42,6 +41,7 @@ class JointTokenReduction(TokenReduction):
         self._tokens = 0
         self._text = 0
         self._seen = 0
+        self._family = TokenLayout(TEXT_FIRST, (), "")
         self._layout: tuple[Any, tuple[int, int]] | None = None
 
     def describe(self) -> str:
@@ -55,6 +55,7 @@ class JointTokenReduction(TokenReduction):
     def attach(self, host: Host, patches: Patches) -> None:
         """Shadow the forward of every attention layer."""
         model = host.component.part
+        self._family = _tokens_of(model)
         _require_possible(host.component.class_name, self.settings)
         layers = [(name, part) for name, part in model.named_modules() if hasattr(part, "get_processor")]
         self.total_places = len(layers)
@@ -84,7 +85,7 @@ class JointTokenReduction(TokenReduction):
             return
         image = kept_tokens(rows, columns, self.settings.ratio * self.ratio_factor, hidden.device)
         text_places = torch.arange(self._text, device=hidden.device)
-        text_first = TEXT_FIRST[host.component.class_name]
+        text_first = self._family.in_diffusers == TEXT_FIRST
         joint = [text_places, image + self._text] if text_first else [image, text_places + self._tokens]
         self._kept = {tokens: torch.cat(joint), self._tokens: image}
 
@@ -94,10 +95,10 @@ class JointTokenReduction(TokenReduction):
 
     def _grid(self, model: Any, hidden: torch.Tensor, kwargs: dict[str, Any]) -> tuple[int, int]:
         """Return rows and columns of image tokens."""
-        if hidden.dim() == 4:  # SD3: [batch, channels, height, width]
+        if not self._family.places:  # a latent: [batch, channels, height, width]
             patch = model.config.patch_size
             return hidden.shape[-2] // patch, hidden.shape[-1] // patch
-        places = kwargs.get("img_ids")  # Flux: [tokens, 3], row and column of each token
+        places = kwargs.get(self._family.places)  # [tokens, 3], row and column of each token
         if places is None:
             return 0, 0
         if self._layout is None or self._layout[0] is not places:
@@ -138,12 +139,19 @@ class JointTokenReduction(TokenReduction):
         return thinned
 
 
+def _tokens_of(model: Any) -> TokenLayout:
+    family = find_family(model)
+    if family is not None and family.tokens is not None:
+        return family.tokens
+    paths = (path for one in families() if one.tokens is not None for path in one.networks)
+    served = ", ".join(path.removeprefix("diffusers.") for path in paths if path.startswith("diffusers."))
+    raise UnsupportedModel(
+        f"Apply ToMe cannot reduce tokens in a {type(model).__name__}.",
+        f"Leave TokenMerging out. It works with UNet2DConditionModel and with {served}.",
+    )
+
+
 def _require_possible(model: str, settings: TokenMergingSettings) -> None:
-    if model not in TEXT_FIRST:
-        raise UnsupportedModel(
-            f"Apply ToMe cannot reduce tokens in a {model}.",
-            f"Leave TokenMerging out. It works with UNet2DConditionModel and with {', '.join(TEXT_FIRST)}.",
-        )
     if settings.method not in ("auto", "kv_downsample"):
         raise UnsupportedModel(
             f"Apply ToMe: method is {settings.method}, but a {model} is a diffusion transformer, whose keys carry "

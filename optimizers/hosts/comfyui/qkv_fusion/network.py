@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from .....core.activity import Activity
+from ....families import find_layer
+from ....families.family import AttentionLayer
 from ....qkv_fusion import SEPARATE, FusedProjections
-from .families import INPUTS_VARY, AttentionLayer, find_layer
 from .weights import join_weights, lasting_obstacle, passing_obstacle, settings
 
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
@@ -67,12 +68,12 @@ class _Group:
 
     def __init__(self, attention: Any, known: AttentionLayer, names: tuple[str, ...]) -> None:
         layers = [getattr(attention, name) for name in names]
-        if known.inputs == INPUTS_VARY and layers[0].in_features != layers[1].in_features:
+        if known.inputs and layers[0].in_features != layers[1].in_features:
             layers = layers[1:]  # attention to the text: the query can never read the same
         places = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
         self.attention = attention
-        self.foresees = known.inputs == INPUTS_VARY
-        self.value_is_third = known.value_is_third
+        self.foresees = bool(known.inputs)
+        self.value_is_third = len(known.inputs) == 3
         self.fused = FusedProjections(layers, places, plan=None if self.foresees else 0)
         self.forward = partial(_foresee, self)  # one object for life, as the projections' functions
         self.inner: Callable[..., Any] = attention.forward

@@ -9,9 +9,9 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from ....families import names
 from ..stack import ModelCall, Technique
 from ..unet import describe_model, require_model
-from .families import fused_by_design, served_models
 from .network import ALL, KEYS_AND_VALUES, NetworkFusion, fusion_of
 
 
@@ -38,11 +38,11 @@ class FuseQKV(Technique):
         self.streamed = bool(getattr(patcher, "is_dynamic", bool)())
         self._used: weakref.WeakSet[NetworkFusion] = weakref.WeakSet()
         if self.sizes == (0, 0):
-            layer = fused_by_design(network)
+            layer = _fused_by_design(network)
             why = f"computes them together already (layer {layer})" if layer else "is not among the models it knows"
             raise UnsupportedModel(
                 f"Fuse QKV cannot fuse the query, key and value projections of {describe_model(patcher)}, which {why}.",
-                f"Remove the node for this model. It serves {served_models()}.",
+                f"Remove the node for this model. It serves {names(lambda family: family.attention)}.",
             )
 
     def describe(self) -> str:
@@ -74,3 +74,8 @@ class FuseQKV(Technique):
         parts = [f"{what} in {activity.used[what]}" for what in (ALL, KEYS_AND_VALUES) if what in activity.used]
         text = f"one multiplication for {' and for '.join(parts)} attention calls; {count} fallbacks"
         return Summary("partly" if count else "active", text, details=details)
+
+
+def _fused_by_design(network: Any) -> str | None:
+    """Return the name of a layer that computes query, key and value together already, or None (Flux, SD3, ...)."""
+    return next((name for name, _ in network.named_modules() if name.rpartition(".")[2] in ("qkv", "to_qkv")), None)

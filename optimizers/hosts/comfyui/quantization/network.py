@@ -9,33 +9,19 @@ from typing import Any
 import torch
 
 from .....core.errors import UnsupportedModel
+from ....families import find_family
+from ....families.family import Family
+from ....families.protected import PROTECTED
 from ....quantization.layers import Layer
-from ..unet import describe_model, is_unet
+from ..unet import describe_model
 from .linear import is_int8
 
 PREFIX = "diffusion_model."
 
-_EMBEDDING = "it embeds or modulates: little work, much effect"
-_BORDER = "first and last layers stay in full precision"
-
-# (pattern of the name, reason). One list for all families, as their authors share these names.
-_PROTECTED = (
-    (r"(^|\.)(time|label|clip|vector|text|img|cap|t|y|x|context|image|patch|pos)_emb", _EMBEDDING),
-    (r"emb_layers|timestep|time_text|time_proj|time_in\b|vector_in\b|guidance|time_stack.*time_pos", _EMBEDDING),
-    (r"modulation|adaln|(^|[._])mod([._]|$)|scale_shift", _EMBEDDING),
-    (r"(^|\.)(img_in|txt_in|pos_embed|patch_embedding|text_embedding)\b", _BORDER),
-    (r"refiner", "it prepares the text"),
-    (r"^(final_layer|last_layer|head|norm_out|proj_out|out)\b|^input_blocks\.0\.", _BORDER),
-)
-
-
-def protected_because(name: str, unet: bool) -> str:
+def protected_because(name: str, family: Family | None) -> str:
     """Return why the layer of this name must stay in floating point, or an empty string."""
-    for pattern, reason in _PROTECTED:
-        if re.search(pattern, name, re.IGNORECASE):
-            return reason
-    # Z-Image and Lumina 2: their first layer has outliers that the others do not.
-    return "the first layer has outliers" if not unet and name.startswith("layers.0.") else ""
+    patterns = (*(family.protected if family is not None else ()), *PROTECTED)
+    return next((reason for pattern, reason in patterns if re.search(pattern, name, re.IGNORECASE)), "")
 
 
 def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[Layer, Any]]:
@@ -48,7 +34,7 @@ def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[La
     Raises:
         UnsupportedModel: if the network has none, or is quantised in another format already.
     """
-    unet = is_unet(patcher)
+    family = find_family(patcher.model.diffusion_model)
     found: dict[str, tuple[Layer, Any]] = {}
     other_formats = set()
     for name, module in patcher.model.diffusion_model.named_modules():
@@ -58,7 +44,7 @@ def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[La
         if not isinstance(module, torch.nn.Linear) or weight is None or weight.ndim != 2:
             continue
         rows, columns = weight.shape
-        reason = protected_because(name, unet)
+        reason = protected_because(name, family)
         found[name] = (Layer(name, columns, rows, tokens.get(name), weight.nbytes, reason), module)
     if other_formats:
         raise UnsupportedModel(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .....core.errors import UnsupportedModel
+from ....families import families, find_family, not_reduced
 from ....token_merging import TokenMergingSettings
 from ..stack import Technique
 from ..unet import describe_model, is_unet, require_model
-from .families import FAMILIES, find_family, refusal
 from .joint import JointTokenReduction
 from .unet import UNetTokenReduction
 
@@ -24,10 +24,10 @@ def token_reduction_for(patcher: Any, settings: TokenMergingSettings, node_id: s
         return UNetTokenReduction(patcher, settings, node_id)
     network = patcher.model.diffusion_model
     family = find_family(network)
-    if family is not None:
-        return JointTokenReduction(patcher, family, settings, node_id)
-    served = ", ".join(family.name for family in FAMILIES)
+    if family is not None and family.tokens is not None:
+        return JointTokenReduction(patcher, family.tokens, settings, node_id)
+    served = ", ".join(family.tokens.models or family.name for family in families() if family.tokens is not None)
     raise UnsupportedModel(
-        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {refusal(network)}.",
+        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {not_reduced(network)}.",
         f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
     )

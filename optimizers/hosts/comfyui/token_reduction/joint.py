@@ -19,12 +19,12 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from ....families.family import TokenLayout
 from ....token_merging import TokenMergingSettings, choose_method
 from ..attention_chain import add_layer
 from ..schedule import in_window, ramp_factor
 from ..stack import ModelCall, Technique
 from ..unet import describe_model
-from .families import Family
 from .layout import SAME_SIZE, ExpectedCalls, Layout, expected_calls
 from .summary import summarize
 
@@ -50,7 +50,7 @@ class JointTokenReduction(Technique):
 
     Args:
         patcher: the MODEL, read for its structure only.
-        family: how it lays out its tokens.
+        tokens: how its network lays out its tokens.
         settings: how much to leave out, and when. ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand``,
             ``seed`` and ``refresh_every`` have no meaning here: all blocks have one resolution, nothing is matched.
         node_id: the node to report to.
@@ -64,14 +64,14 @@ class JointTokenReduction(Technique):
     title = "Apply ToMe"
 
     def __init__(
-        self, patcher: Any, family: Family, settings: TokenMergingSettings, node_id: str | None = None
+        self, patcher: Any, tokens: TokenLayout, settings: TokenMergingSettings, node_id: str | None = None
     ) -> None:
         super().__init__(node_id)
         _require_possible(describe_model(patcher), settings)
-        self.family = family
+        self.tokens = tokens
         self.settings = settings
         network = patcher.model.diffusion_model
-        self.total_blocks = sum(len(getattr(network, name, ())) for name in family.blocks)
+        self.total_blocks = sum(len(getattr(network, name, ())) for name in tokens.blocks)
         self._layer: Callable[..., Any] = self._attend  # one object for life: compiled graphs are guarded on it
 
     def describe(self) -> str:
@@ -83,7 +83,7 @@ class JointTokenReduction(Technique):
         if (settings.start_percent, settings.end_percent) != (0.0, 1.0):
             parts.append(f"from {settings.start_percent:.0%} to {settings.end_percent:.0%} of sampling")
         return (
-            f"{', '.join(parts)}; eligible: {self.total_blocks} blocks ({self.family.eligible}); "
+            f"{', '.join(parts)}; eligible: {self.total_blocks} blocks ({self.tokens.eligible}); "
             "text and queries stay whole, max_downsample does not apply"
         )
 
@@ -93,7 +93,7 @@ class JointTokenReduction(Technique):
         if not settings.does_something or not in_window(call, settings.start_percent, settings.end_percent):
             activity.idle_calls += 1
             return
-        calls = expected_calls(self.family, call.model.diffusion_model, call.shapes)
+        calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         ratio = settings.ratio * ramp_factor(call, settings.ramp)
         call.transformer_options[STATE] = CallState(activity, calls, ratio)
         add_layer(call.transformer_options, self._layer, activity.fall_back)

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import kept_tokens
-from .families import TEXT_FIRST, Family
 
 SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
 
@@ -80,19 +80,19 @@ class ExpectedCalls:
     ambiguous: frozenset[int]
 
 
-def expected_calls(family: Family, network: Any, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
+def expected_calls(tokens: TokenLayout, network: Any, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
     """Work out the tokens of one model call from the sizes of what the network is given.
 
     Args:
-        family: how the network lays out its tokens.
+        tokens: how the network lays out its tokens.
         network: the live network, asked for its patch size.
         shapes: see ``ModelCall.shapes``.
     """
     patch = network.patch_size
     sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
     image = _grid(shapes["x"], sides)
-    references = tuple(_grid(shape, sides) for shape in _listed(shapes, "ref_latents")) if family.references else ()
-    parts = [shapes[name][1] for name in ("c_crossattn", *family.more_text) if name in shapes]
+    references = tuple(_grid(shape, sides) for shape in _listed(shapes, "ref_latents")) if tokens.references else ()
+    parts = [shapes[name][1] for name in ("c_crossattn", *tokens.more_text) if name in shapes]
     texts = {*parts, sum(parts)}
     text, padding = sum(parts), 0
     multiple = getattr(network, "pad_tokens_multiple", None)
@@ -101,13 +101,13 @@ def expected_calls(family: Family, network: Any, shapes: Mapping[str, Sequence[i
         padding = -image.tokens % multiple
         texts.add(text)
     alone, joint = Layout(0, image, (), padding), Layout(text, image, references, padding)
-    chosen = [joint] if family.layout == TEXT_FIRST else [alone]
-    if family.image_attention:
+    chosen = [joint] if tokens.layout == TEXT_FIRST else [alone]
+    if tokens.image_attention:
         chosen.append(alone)
     eligible = {layout.tokens: layout for layout in chosen}
     # Only calls over the image alone can be taken for others: a joint call has more tokens than either part. Where both
     # kinds are reduced (SD3), the text has no calls of its own that reach the hook.
-    sizes = set() if family.image_attention else {size for size, layout in eligible.items() if layout.text == 0}
+    sizes = set() if tokens.image_attention else {size for size, layout in eligible.items() if layout.text == 0}
     return ExpectedCalls(eligible, frozenset(texts | {alone.tokens}), frozenset(sizes & texts))
 
 

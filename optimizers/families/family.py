@@ -1,0 +1,97 @@
+"""What is known of a family of models: one record, with a section for each technique that needs to know something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TEXT_FIRST = "joint, text first"
+"""One attention over ``[text, image]``, with the same places for queries, keys and values."""
+
+IMAGE_FIRST = "joint, image first"
+"""One attention over ``[image, text]``."""
+
+IMAGE_ONLY = "image only (self-attention)"
+"""Attention of the image with itself; the text has a cross-attention of its own, which is left alone."""
+
+
+@dataclass(frozen=True)
+class TokenLayout:
+    """Where the tokens of the image are in attention, of transformers whose keys and values can be fewer.
+
+    Rows and columns follow from the latent: its height and width, divided by the patch size and rounded up, because the
+    networks pad to whole patches. Videos have frames times rows times columns of them, frame by frame.
+
+    Attributes:
+        layout: ``TEXT_FIRST`` or ``IMAGE_ONLY``, in ComfyUI.
+        blocks: attributes of ComfyUI's network that hold its blocks.
+        eligible: which attention calls are reduced, in words.
+        models: names of the models that are served, where they are more or fewer than the family's name says.
+        more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
+        image_attention: whether calls with the tokens of the image alone are reduced too.
+        references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
+        note: what else a user should know.
+        in_diffusers: the layout there, ``TEXT_FIRST`` or ``IMAGE_FIRST``.
+        places: argument of diffusers' network with row and column of each token, as ``[tokens, 3]``; where there is
+            none, the network is given a latent and its ``config.patch_size`` tells.
+    """
+
+    layout: str
+    blocks: tuple[str, ...]
+    eligible: str
+    models: str = ""
+    more_text: tuple[str, ...] = ()
+    image_attention: bool = False
+    references: bool = False
+    note: str = ""
+    in_diffusers: str = TEXT_FIRST
+    places: str = ""
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """One class of attention layers whose projections can be computed together.
+
+    It is recognised by its exact class, wherever in a network it stands. How a layer calls its projections need not be
+    known: each result is handed over only for the very tokens it was computed from (see ``qkv_fusion``).
+
+    Attributes:
+        layer: dotted path of the class.
+        projections: attributes of the layers that always read the same tokens, query first if it is among them.
+        inputs: where only the call says whether the query's tokens are those of the keys, the names of the first
+            arguments of ``forward``: tokens, context, and values where they can be other tokens than the keys.
+    """
+
+    layer: str
+    projections: tuple[tuple[str, ...], ...]
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models whose networks are built alike.
+
+    Attributes:
+        name: models a user knows.
+        networks: dotted paths of the exact classes, in ComfyUI and diffusers: a subclass may lay out its tokens in
+            another way. A package stands for all classes in it, and ``package.Class`` for that class wherever in it.
+        parts: names by which diffusers' pipelines have the network.
+        tokens: for Apply ToMe; None where no tokens of a transformer can be left out.
+        unets: for Apply ToMe: models of the UNet classes, and where they have self-attention.
+        not_reduced: why Apply ToMe refuses the family.
+        attention: for Fuse QKV: the attention layers with separate projections.
+        fused_by_design: whether its layers compute query, key and value together already.
+        override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
+        protected: for int8: names of its layers (regular expressions) that stay in floating point, with the reason;
+            those that many families share are in ``protected.py``.
+    """
+
+    name: str
+    networks: tuple[str, ...]
+    parts: tuple[str, ...] = ("transformer",)
+    tokens: TokenLayout | None = None
+    unets: tuple[tuple[str, str], ...] = ()
+    not_reduced: str = ""
+    attention: tuple[AttentionLayer, ...] = ()
+    fused_by_design: bool = False
+    override_hook: bool = True
+    protected: tuple[tuple[str, str], ...] = ()

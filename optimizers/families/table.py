@@ -1,0 +1,146 @@
+"""All families of models, with what each technique must know of them. Data, not code.
+
+A record comes before others whose packages hold its classes. ComfyUI is that of 0.30.
+"""
+
+from __future__ import annotations
+
+from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
+
+_QKV = ("to_q", "to_k", "to_v")
+_ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+
+NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
+_EXTRA = (
+    "it puts references, poses, sound or earlier frames among its image tokens, so their places in the picture cannot "
+    "be told from the sizes alone"
+)
+_NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
+_THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
+_EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        name="SD 1.x, SD 2.x, SDXL, SVD",
+        networks=("comfy.ldm.modules.diffusionmodules.openaimodel.UNetModel", "diffusers.UNet2DConditionModel"),
+        parts=("unet",),
+        unets=(
+            ("SD 1.x, with inpainting and instruct-pix2pix", "at the latent's size and coarser"),
+            ("SD 2.x", "at the latent's size and coarser"),
+            ("SDXL and distilled relatives (SSD-1B, Vega, KOALA)", "at 1/2 of the latent's size and coarser"),
+            ("SDXL refiner", "at 1/2 of the latent's size and coarser"),
+            ("SVD, SV3D", "within each frame, at the latent's size and coarser; attention over time is left alone"),
+        ),
+        attention=(
+            AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,), ("x", "context", "value")),
+        ),
+    ),
+    Family(
+        name="Flux",
+        networks=("comfy.ldm.flux.model.Flux", "diffusers.FluxTransformer2DModel"),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            models="Flux.1, Flux.2, LongCat-Image",
+            blocks=("double_blocks", "single_blocks"),
+            eligible="double and single blocks",
+            references=True,
+            note=f"reference images (Kontext, Flux.2) {_THINNED_REFERENCES}",
+            places="img_ids",
+        ),
+        fused_by_design=True,
+    ),
+    Family(
+        name="Chroma",
+        networks=("comfy.ldm.chroma.model.Chroma",),
+        tokens=TokenLayout(TEXT_FIRST, ("double_blocks", "single_blocks"), "double and single blocks"),
+        fused_by_design=True,
+    ),
+    Family(
+        name="SD3",
+        networks=(
+            "comfy.ldm.modules.diffusionmodules.mmdit.OpenAISignatureMMDITWrapper",
+            "diffusers.SD3Transformer2DModel",
+        ),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            models="SD3, SD3.5",
+            blocks=("joint_blocks",),
+            eligible="joint blocks, with the second image attention of SD3.5 medium",
+            image_attention=True,
+            in_diffusers=IMAGE_FIRST,
+        ),
+        fused_by_design=True,
+    ),
+    Family(
+        name="Qwen-Image",
+        networks=("comfy.ldm.qwen_image.model.QwenImageTransformer2DModel",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("transformer_blocks",),
+            eligible="all blocks",
+            references=True,
+            note=f"reference images (Edit) {_THINNED_REFERENCES}",
+        ),
+        attention=(AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED)),),
+    ),
+    Family(
+        name="Z-Image",
+        networks=("comfy.ldm.lumina.model.NextDiT",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            models="Z-Image, Lumina 2",
+            blocks=("layers",),
+            eligible="main layers; the two refiners are left alone",
+            note="padding after text and image stays; with reference images the calls are left alone",
+        ),
+        fused_by_design=True,
+    ),
+    Family(
+        name="Wan",
+        networks=(
+            "comfy.ldm.wan.model.WanModel",
+            "comfy.ldm.wan.model.VaceWanModel",
+            "comfy.ldm.wan.model.CameraWanModel",
+        ),
+        parts=("transformer", "transformer_2"),
+        tokens=TokenLayout(
+            IMAGE_ONLY,
+            models="Wan 2.1, Wan 2.2 (text and image to video, VACE, Fun Camera)",
+            blocks=("blocks",),
+            eligible="self-attention; attention to the text is left alone",
+            more_text=("clip_fea",),
+            note=_EVERY_FRAME,
+        ),
+        attention=(
+            AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),
+            AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
+            AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
+        ),
+    ),
+    Family(
+        name="HunyuanVideo",
+        networks=("comfy.ldm.hunyuan_video.model.HunyuanVideo",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            models="HunyuanVideo, HunyuanVideo 1.5, HunyuanImage 2.1",
+            blocks=("double_blocks", "single_blocks"),
+            eligible="double and single blocks",
+            more_text=("txt_byt5", "clip_fea"),
+            note=_EVERY_FRAME,
+        ),
+        fused_by_design=True,
+    ),
+    Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
+    Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
+    Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
+    Family("Wan S2V, HuMo, Animate, SCAIL, WanDancer, causal Wan", ("comfy.ldm.wan",), not_reduced=_EXTRA),
+    Family(
+        name="LTX-Video",
+        networks=("comfy.ldm.lightricks",),
+        not_reduced=_EXTRA,
+        attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
+    ),
+    Family("Hunyuan3D", ("comfy.ldm.hunyuan3d", "comfy.ldm.hunyuan3dv2_1"), not_reduced=_NOT_AN_IMAGE),
+    Family("Stable Audio", ("comfy.ldm.audio",), not_reduced=_NOT_AN_IMAGE),
+    Family("ACE-Step", ("comfy.ldm.ace",), not_reduced=_NOT_AN_IMAGE),
+)

@@ -1,0 +1,162 @@
+"""A family of models that only this file knows: one record is all that its networks need, in both hosts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import in_process
+from comfy_host.transformers import build, conditioning, latent
+from paceline import TokenMerging, optimize, report
+from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.families import added, find_family
+from paceline.optimizers.families.family import IMAGE_FIRST, TEXT_FIRST, AttentionLayer, Family, TokenLayout
+
+WIDTH, HEADS, PATCH, TEXT = 32, 2, 2, 20
+
+
+class Attention(torch.nn.Module):
+    """Attention whose projections have names of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wq, self.wk, self.wv = (torch.nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def get_processor(self):
+        return self
+
+    def forward(self, x, transformer_options=None):
+        q, k, v = self.wq(x), self.wk(x), self.wv(x)
+        if transformer_options is not None:
+            from comfy.ldm.modules.attention import optimized_attention
+
+            return optimized_attention(q, k, v, HEADS, transformer_options=transformer_options)
+        q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (q, k, v))
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+
+class Network(torch.nn.Module):
+    """Patches of a latent and the text, in one sequence."""
+
+    patch_size = PATCH
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.image = torch.nn.Conv2d(16, WIDTH, PATCH, PATCH)
+        self.text = torch.nn.Linear(24, WIDTH)
+        self.stages = torch.nn.ModuleList(Attention() for _ in range(2))
+        self.back = torch.nn.ConvTranspose2d(WIDTH, 16, PATCH, PATCH)
+        self.requires_grad_(False)
+
+    def run(self, x, text, text_first, **options):
+        image = self.image(x)
+        size, parts = image.shape[2:], [image.flatten(2).mT, self.text(text)]
+        tokens = torch.cat(parts[::-1] if text_first else parts, dim=1)
+        for stage in self.stages:
+            tokens = tokens + stage(tokens, **options)
+        tokens = tokens[:, -parts[0].shape[1] :] if text_first else tokens[:, : parts[0].shape[1]]
+        return self.back(tokens.mT.unflatten(2, size))
+
+
+class ComfyNetwork(Network):
+    dtype = torch.float32
+
+    def forward(self, x, timesteps, context, transformer_options, **_):
+        return self.run(x, context, text_first=True, transformer_options=transformer_options)
+
+
+class DiffusersNetwork(Network):
+    class config:  # noqa: N801 - what diffusers calls it
+        patch_size = PATCH
+
+    def forward(self, hidden_states, timestep, encoder_hidden_states):
+        return self.run(hidden_states, encoder_hidden_states, text_first=False)
+
+
+def path(of: type) -> str:
+    return f"{of.__module__}.{of.__qualname__}"
+
+
+MINE = Family(
+    name="Mine",
+    networks=(path(ComfyNetwork), path(DiffusersNetwork)),
+    tokens=TokenLayout(TEXT_FIRST, blocks=("stages",), eligible="all stages", in_diffusers=IMAGE_FIRST),
+    attention=(AttentionLayer(path(Attention), (("wq", "wk", "wv"),)),),
+    protected=((r"\.wv$", "my values have outliers"),),
+)
+
+
+@pytest.fixture
+def model(studio):
+    made = build("flux")
+    made.model.diffusion_model = ComfyNetwork()
+    return made
+
+
+def sample(model):
+    text = conditioning("flux", TEXT, seed=1)
+    return in_process.sample(model, text, text, latent("flux", 16, 24), steps=1, seed=7, cfg=1.0, scheduler="simple")
+
+
+def thinned(tokens, image_at, rows, columns):
+    """Leave out every second row and column of the image but the last."""
+    before, image, behind = tokens.tensor_split([image_at, image_at + rows * columns], dim=1)
+    image = image.unflatten(1, (rows, columns))
+    for side in (1, 2):
+        image = torch.cat([image.movedim(side, 0)[::2], image.movedim(side, 0)[-1:]]).movedim(0, side)
+    return torch.cat([before, image.flatten(1, 2), behind], dim=1)
+
+
+def close(a, b):
+    return ((a - b).norm() / b.norm()).item() < 1e-5
+
+
+def test_one_record_is_enough_in_comfyui(studio, model):
+    def by_hand(func, q, k, v, heads, **options):
+        return func(q, *(thinned(x, TEXT, 8, 12) for x in (k, v)), heads, **options)
+
+    plain = sample(model)
+    with added(MINE):
+        fewer = studio.tome(model, method="kv_downsample", ratio=0.75)
+        fused = studio.run("PacelineFuseQKV", model=model)
+    expected = model.clone()
+    expected.model_options["transformer_options"]["optimized_attention_override"] = by_hand
+    assert close(sample(fewer), sample(expected)) and not close(sample(fewer), plain)
+    assert "active in 2 of 2 blocks; 116 -> 55" in studio.report(fewer)
+    assert close(sample(fused), plain)
+    assert "q, k and v of 2 attention layers" in studio.report(fused)
+    assert "q, k and v in 2 attention calls" in studio.report(fused)
+
+
+def test_and_without_it_nothing_is_served(studio, model):
+    with added(MINE):
+        assert find_family(model.model.diffusion_model) is MINE
+    assert find_family(model.model.diffusion_model) is None
+    with pytest.raises(Exception, match="cannot merge tokens in Flux .ComfyNetwork.: where its image tokens are"):
+        studio.tome(model, method="kv_downsample")
+    with pytest.raises(Exception, match="is not among the models it knows"):
+        studio.run("PacelineFuseQKV", model=model)
+    with pytest.raises(UnsupportedModel, match="cannot reduce tokens in a DiffusersNetwork"):
+        optimize(DiffusersNetwork(), TokenMerging(method="kv_downsample"))
+
+
+def test_one_record_is_enough_in_diffusers():
+    network = DiffusersNetwork()
+    image, text = torch.randn(2, 16, 16, 24), torch.randn(2, TEXT, 24)
+    inputs = {"hidden_states": image, "timestep": 1.0, "encoder_hidden_states": text}
+    plain = network(**inputs)
+
+    class ByHand(Attention):
+        def forward(self, x):
+            fewer = thinned(x, 0, 8, 12)
+            q, k, v = self.wq(x), self.wk(fewer), self.wv(fewer)
+            q, k, v = (t.unflatten(-1, (HEADS, -1)).transpose(1, 2) for t in (q, k, v))
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    expected = DiffusersNetwork()
+    for stage in expected.stages:
+        stage.__class__ = ByHand
+    with added(MINE), optimize(network, TokenMerging(method="kv_downsample", ratio=0.75)):
+        assert close(network(**inputs), expected(**inputs)) and not close(expected(**inputs), plain)
+        assert "active in 2 of 2 attention layers; 116 -> 55 tokens" in str(report(network))
+    assert torch.equal(network(**inputs), plain)
