@@ -138,7 +138,7 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
 
 def _chosen_layers(model: Any) -> dict[str, float]:
     """Return what the node decided: layers, their bytes, their predicted speedup, their largest error."""
-    from paceline.optimizers.hosts.comfyui.stack import stack_of
+    from paceline.optimizers.hosts.comfyui.model import stack_of
 
     decisions = stack_of(model).techniques[0].decisions
     seconds = decisions.seconds()

@@ -15,8 +15,3 @@ COMPILATION = "compilation"
 
 KINDS = (PRECISION, QKV_FUSION, INT8, ATTENTION, TOKEN_MERGING, COMPILATION)
 """Every kind of technique, innermost first. A target carries at most one technique of a kind."""
-
-
-def place(kind: str) -> int:
-    """Return where a kind stands in the canonical order; kinds that are not in it stand before all others."""
-    return KINDS.index(kind) if kind in KINDS else -1

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
-from .order import place
+from .order import KINDS
 
 
 class Technique(ABC):
@@ -48,10 +48,16 @@ class Target(Protocol[T]):
         """
 
 
-def in_order(techniques: Iterable[T]) -> tuple[T, ...]:
-    """Return ``techniques`` in canonical order; where two are of one kind, only the later one."""
+def find(techniques: Iterable[T], kind: str) -> T | None:
+    """Return the technique of ``kind``, or None."""
+    return next((technique for technique in techniques if technique.kind == kind), None)
+
+
+def in_order(techniques: Iterable[T], kinds: Sequence[str] = KINDS) -> tuple[T, ...]:
+    """Return ``techniques`` in the order of ``kinds``, other kinds first; of two of one kind, only the later one."""
+    places = {kind: place for place, kind in enumerate(kinds)}
     latest = {technique.kind: technique for technique in techniques}
-    return tuple(sorted(latest.values(), key=lambda technique: place(technique.kind)))
+    return tuple(sorted(latest.values(), key=lambda technique: places.get(technique.kind, -1)))
 
 
 def attach(target: Target[T], *techniques: T) -> object:

@@ -7,22 +7,21 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.families import names
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
-from .common import CATEGORY, attach_and_announce, node_id
+from .common import PacelineNode
 
 
-class PacelineApplyToMe(io.ComfyNode):
+class PacelineApplyToMe(PacelineNode):
     """Merge similar tokens before attention, so that it has fewer to look at."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineApplyToMe",
             display_name="Apply ToMe",
-            category=CATEGORY,
             description=(
                 "Merges similar image tokens before self-attention (Token Merging for Stable Diffusion, "
                 "arXiv 2303.17604). Large images gain most; fine detail changes a little."
@@ -156,15 +155,12 @@ class PacelineApplyToMe(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def run(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
-        require_host()
         settings["max_downsample"] = int(max_downsample) if max_downsample.isdecimal() else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
-        technique = token_reduction_for(model, chosen, node_id(cls))
-        return io.NodeOutput(attach_and_announce(model, technique))
+        technique = token_reduction_for(model, chosen, cls.node_id())
+        return io.NodeOutput(cls.attach(ModelTarget(model), technique))

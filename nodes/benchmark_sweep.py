@@ -9,10 +9,9 @@ import torch
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..workbench.comfyui import comparison, sweeping
-from .common import CATEGORY, node_id
+from .common import PacelineNode
 from .sampling_inputs import sampling_inputs
 from .sweeps import bench_for, read_space, require_shared_storage
 
@@ -22,16 +21,15 @@ ApplyToMe.preset: quality, balanced, fast
 _CONNECTED = ("model", "vae", "positive", "negative", "latent_image")
 
 
-class PacelineBenchmarkSweep(io.ComfyNode):
+class PacelineBenchmarkSweep(PacelineNode):
     """Try out many settings and keep the best."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineBenchmarkSweep",
             display_name="Benchmark Sweep",
-            category=CATEGORY,
             description=(
                 "Tries out settings of the Paceline nodes, each against the plain model, shows speed against "
                 "difference, and saves the best as a preset of Optimize (Preset). Can be stopped at any time: it goes "
@@ -103,12 +101,11 @@ class PacelineBenchmarkSweep(io.ComfyNode):
                 io.String.Output(display_name="summary"),
             ],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
-            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 
     @classmethod
-    def execute(
+    def run(
         cls,
         model: Any,
         positive: Any,
@@ -127,8 +124,7 @@ class PacelineBenchmarkSweep(io.ComfyNode):
         **sampler: Any,
     ) -> io.NodeOutput:
         """Measure what is left of the sweep, save everything, and show the plot."""
-        require_host()
-        node, prompt = node_id(cls), getattr(cls.hidden, "prompt", None)
+        node, prompt = cls.node_id(), getattr(cls.hidden, "prompt", None)
         space = read_space(grid)
         require_shared_storage(storage)
         mode = {"grid": "grid", "optuna": "search"}.get(search, search)

@@ -10,26 +10,24 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..workbench.comfyui import comparison
 from ..workbench.measurement import comparison_sheet
-from .common import CATEGORY, node_id
+from .common import PacelineNode
 from .sampling_inputs import sampling_inputs
 
 _BADGES = {"faster": "active", "slower": "partly", "no_gain": "partly", "no_effect": "inactive", "unknown": "active"}
 
 
-class PacelineCompareModels(io.ComfyNode):
+class PacelineCompareModels(PacelineNode):
     """Measure what an optimisation brings and what it costs."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineCompareModels",
             display_name="Compare Models",
-            category=CATEGORY,
             description=(
                 "Samples with both models in turn, from the same seed, and shows how much faster the optimised one is, "
                 "how much memory it needs, how far its image is from the baseline's, and what chance alone would do."
@@ -76,12 +74,11 @@ class PacelineCompareModels(io.ComfyNode):
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
-            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 
     @classmethod
-    def execute(
+    def run(
         cls,
         model_baseline: Any,
         positive: Any,
@@ -97,11 +94,10 @@ class PacelineCompareModels(io.ComfyNode):
         **sampler: Any,
     ) -> io.NodeOutput:
         """Run the comparison, save it, and show it at the node."""
-        require_host()
         if model_optimized is None and vae_optimized is None:
             raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
         comparison.find_place(filename_prefix)  # a bad one should not be found after all the work
-        node = node_id(cls)
+        node = cls.node_id()
         found = comparison.compare(
             comparison.Variant("baseline", model_baseline, vae),
             comparison.Variant("optimised", model_optimized or model_baseline, vae_optimized or vae),

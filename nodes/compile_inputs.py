@@ -1,14 +1,10 @@
-"""Inputs that Compile VAE and Compile ControlNet share, and what the two do with them."""
+"""Inputs that Compile VAE and Compile ControlNet share."""
 
 from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..core.activity import Summary
 from ..optimizers.compilation import BACKENDS, CUDA_GRAPH, DYNAMIC, MODES, ON_ERROR, PRESETS
-from ..optimizers.hosts.comfyui.method_proxy import NetworkTechnique
-from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.hosts.comfyui.stack import Stack
 
 # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
 NETWORK_MODES = [mode for mode in MODES if mode != CUDA_GRAPH]
@@ -78,12 +74,3 @@ def compile_inputs() -> list[io.Input]:
             tooltip="fallback: if compiling fails, run as without the node, and say why. raise: stop with the reason.",
         ),
     ]
-
-
-def announce_attached(stack: Stack, technique: NetworkTechnique) -> None:
-    """Show at the node what ``technique`` will reach, and what it replaces on an object that carries ``stack``."""
-    replaced = stack.find(technique.kind)
-    text = technique.describe()
-    if replaced is not None:
-        text += f"; replaces an earlier {replaced.title} ({replaced.describe()})"
-    announce(technique.node_id, Summary("waiting", text))

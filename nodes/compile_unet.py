@@ -7,21 +7,20 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.compilation import BACKENDS, DYNAMIC, MODES, ON_ERROR, PRESETS, CompileSettings
-from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.compilation import SCOPES, CompileUNet, NetworkSettings, compilable
-from .common import CATEGORY, attach_and_announce, node_id
+from ..optimizers.hosts.comfyui.model import ModelTarget
+from .common import PacelineNode
 
 
-class PacelineCompileUNet(io.ComfyNode):
+class PacelineCompileUNet(PacelineNode):
     """Run a diffusion model through torch.compile."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineCompileUNet",
             display_name="Compile UNet",
-            category=CATEGORY,
             description=(
                 "Compiles the diffusion model with torch.compile. The first step takes longer, once; the ones after "
                 "it take less. Goes with LoRA, ControlNet, Apply ToMe and other patches, in any order."
@@ -101,17 +100,14 @@ class PacelineCompileUNet(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(
+    def run(
         cls, model: Any, scope: str = "whole_model", channels_last: bool = False, **settings: Any
     ) -> io.NodeOutput:
         """Return a clone of ``model`` that runs compiled while it samples."""
-        require_host()
         chosen = NetworkSettings(CompileSettings(**settings), scope, channels_last)
         clone, notes = compilable(model)
-        technique = CompileUNet(clone, chosen, notes, node_id(cls))
-        return io.NodeOutput(attach_and_announce(clone, technique))
+        technique = CompileUNet(clone, chosen, notes, cls.node_id())
+        return io.NodeOutput(cls.attach(ModelTarget(clone), technique))

@@ -7,21 +7,20 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.families import names
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.qkv_fusion import FuseQKV
-from .common import CATEGORY, attach_and_announce, node_id
+from .common import PacelineNode
 
 
-class PacelineFuseQKV(io.ComfyNode):
+class PacelineFuseQKV(PacelineNode):
     """Compute query, key and value of each attention layer in one matrix multiplication."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineFuseQKV",
             display_name="Fuse QKV",
-            category=CATEGORY,
             description=(
                 "Computes query, key and value of each attention layer in one matrix multiplication instead of three. "
                 "The image stays the same but for rounding, and no memory is needed for more weights. The gain is "
@@ -36,12 +35,9 @@ class PacelineFuseQKV(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any) -> io.NodeOutput:
+    def run(cls, model: Any) -> io.NodeOutput:
         """Return a clone of ``model`` whose projections are fused while it samples."""
-        require_host()
-        return io.NodeOutput(attach_and_announce(model, FuseQKV(model, node_id(cls))))
+        return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model, cls.node_id())))

@@ -6,10 +6,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision import model_precision
 from ..optimizers.precision import DTYPES, PrecisionSettings
-from .common import CATEGORY, attach_and_announce, node_id
+from .common import PacelineNode
 
 
 def precision_inputs() -> list[Any]:
@@ -46,16 +46,15 @@ def precision_inputs() -> list[Any]:
     ]
 
 
-class PacelineModelPrecision(io.ComfyNode):
+class PacelineModelPrecision(PacelineNode):
     """Choose what a model computes in."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineModelPrecision",
             display_name="Model Precision",
-            category=CATEGORY,
             description=(
                 "Lets one model compute in bf16, fp16 or fp32, with channels last, fp16 accumulation or TF32. "
                 "Other models, and this one before the node, stay as they are."
@@ -63,13 +62,10 @@ class PacelineModelPrecision(io.ComfyNode):
             search_aliases=["dtype", "bf16", "fp16", "fp32", "half precision", "channels_last", "TF32"],
             inputs=[io.Model.Input("model"), *precision_inputs()],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any, **settings: Any) -> io.NodeOutput:
+    def run(cls, model: Any, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that computes as chosen."""
-        require_host()
-        technique = model_precision(model, PrecisionSettings(**settings), node_id(cls))
-        return io.NodeOutput(attach_and_announce(model, technique))
+        technique = model_precision(model, PrecisionSettings(**settings), cls.node_id())
+        return io.NodeOutput(cls.attach(ModelTarget(model), technique))

@@ -7,22 +7,20 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.report import report_text
-from ..optimizers.hosts.comfyui.unet import require_model
-from .common import CATEGORY
+from .common import PacelineNode
 
 
-class PacelineOptimizationReport(io.ComfyNode):
+class PacelineOptimizationReport(PacelineNode):
     """Say what the optimizations on a model, VAE or ControlNet did when it was last used."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineOptimizationReport",
             display_name="Optimization Report",
-            category=CATEGORY,
             description=(
                 "Shows what is attached to the model, VAE or ControlNet and what it did when it was last used: where "
                 "it was active, tokens before and after, graphs compiled, fallbacks and their reasons."
@@ -42,8 +40,6 @@ class PacelineOptimizationReport(io.ComfyNode):
                 ),
             ],
             outputs=[io.String.Output(display_name="report")],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 
@@ -53,9 +49,8 @@ class PacelineOptimizationReport(io.ComfyNode):
         return float("nan")
 
     @classmethod
-    def execute(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
+    def run(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
-        require_host()
         if model is None and vae is None and control_net is None:
             raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")
         if model is not None:

@@ -8,26 +8,24 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.hosts.comfyui.unet import require_model
 from ..workbench.comfyui.machine import machine_for
 from ..workbench.presets import BUILT_IN, Recipe, built_in_recipe, load_recipe
-from .common import CATEGORY, node_id
+from .common import PacelineNode
 from .recipes import Applied, apply_recipe
 
 
-class PacelineOptimizePreset(io.ComfyNode):
+class PacelineOptimizePreset(PacelineNode):
     """Apply the nodes that suit this model and this machine, all at once."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; the menu also has the presets that Benchmark Sweep has saved."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineOptimizePreset",
             display_name="Optimize (Preset)",
-            category=CATEGORY,
             description=(
                 "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
                 "turns it into the single nodes."
@@ -46,24 +44,21 @@ class PacelineOptimizePreset(io.ComfyNode):
                 io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to have it optimized too."),
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
+    def run(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
         """Return the model and the VAE with the preset's techniques, and what was applied."""
-        require_host()
         require_model(model)
         recipe = _recipe(preset, model)
-        applied = apply_recipe(recipe, {"model": model, "vae": vae}, node_id(cls))
+        applied = apply_recipe(recipe, {"model": model, "vae": vae}, cls.node_id())
         if recipe.steps and not applied.steps:
             raise UnsupportedModel(
                 f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
                 "Choose another preset, or connect the model to the sampler directly.",
             )
         text = _report(recipe, applied)
-        announce(node_id(cls), Summary("waiting", text.splitlines()[0], details=tuple(text.splitlines()[1:])))
+        announce(cls.node_id(), Summary("waiting", text.splitlines()[0], details=tuple(text.splitlines()[1:])))
         steps = [{"node": step.node, "inputs": dict(step.inputs)} for step in applied.steps]
         return io.NodeOutput(
             applied.objects["model"], applied.objects.get("vae"), text, ui={"text": [text], "paceline_steps": steps}

@@ -6,23 +6,22 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.quantization import quantize
 from ..optimizers.hosts.comfyui.quantization.text import table
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
-from .common import CATEGORY, attach_and_announce, node_id
+from .common import PacelineNode
 
 
-class PacelineQuantizeInt8(io.ComfyNode):
+class PacelineQuantizeInt8(PacelineNode):
     """Compute the linear layers that gain from it in 8-bit integers."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineQuantizeInt8",
             display_name="Quantize int8",
-            category=CATEGORY,
             description=(
                 "Computes linear layers in int8: those that are quicker that way on this machine, measured. Their "
                 "weights need half the memory of 16 bits. LoRAs work before and after this node."
@@ -85,15 +84,12 @@ class PacelineQuantizeInt8(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
+    def run(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
-        require_host()
         size = None if latent is None else latent["samples"]
-        technique = quantize(model, QuantizationSettings(**settings), node_id(cls), conditioning, size)
+        technique = quantize(model, QuantizationSettings(**settings), cls.node_id(), conditioning, size)
         lines = "\n".join((technique.describe(), *technique.details(), "", table(technique.decisions)))
-        return io.NodeOutput(attach_and_announce(model, technique), lines)
+        return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

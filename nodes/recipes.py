@@ -10,7 +10,8 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
-from ..optimizers.hosts.comfyui.stack import report_together, stack_of
+from ..optimizers.hosts.comfyui.joint_report import report_together
+from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
 from ..workbench.presets import Recipe, Step
 from .common import reporting_to

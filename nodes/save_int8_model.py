@@ -9,22 +9,20 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.quantization import save_int8_model
 from ..optimizers.hosts.comfyui.reporting import announce
-from .common import CATEGORY, node_id
+from .common import PacelineNode
 
 
-class PacelineSaveInt8Model(io.ComfyNode):
+class PacelineSaveInt8Model(PacelineNode):
     """Write an int8 model to a file that ComfyUI loads without this pack."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineSaveInt8Model",
             display_name="Save int8 Model",
-            category=CATEGORY,
             description=(
                 "Saves a model that Quantize int8 made as safetensors in ComfyUI's own int8 format, LoRAs included. "
                 "Load Diffusion Model reads it, with or without Paceline, and gives the same image."
@@ -40,15 +38,12 @@ class PacelineSaveInt8Model(io.ComfyNode):
                 ),
             ],
             outputs=[],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
             is_output_node=True,
         )
 
     @classmethod
-    def execute(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
+    def run(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
         """Write the file and show its name."""
-        require_host()
         import folder_paths
 
         folder, name, counter, subfolder, _ = folder_paths.get_save_image_path(
@@ -60,5 +55,5 @@ class PacelineSaveInt8Model(io.ComfyNode):
         note = json.loads(metadata["paceline"]).get("note")
         if note:
             shown += f"; the image will differ a little: {note}"
-        announce(node_id(cls), Summary("active", f"saved {shown}"))
+        announce(cls.node_id(), Summary("active", f"saved {shown}"))
         return io.NodeOutput(ui={"text": (shown,)})

@@ -8,20 +8,19 @@ from comfy_api.latest import io
 
 from ..optimizers.attention import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
-from ..optimizers.hosts.comfyui.compat import require_host
-from .common import CATEGORY, attach_and_announce, node_id
+from ..optimizers.hosts.comfyui.model import ModelTarget
+from .common import PacelineNode
 
 
-class PacelineSetAttentionProcessor(io.ComfyNode):
+class PacelineSetAttentionProcessor(PacelineNode):
     """Choose the attention backend of one model."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; backends are only listed here, not probed."""
-        return io.Schema(
+        return cls.schema(
             node_id="PacelineSetAttentionProcessor",
             display_name="Set Attention Processor",
-            category=CATEGORY,
             description=(
                 "Computes this model's attention with the backend you choose. Calls that the backend cannot take "
                 "fall back to ComfyUI's own, counted and shown. Does not reach VAE, text encoders and ControlNets."
@@ -39,12 +38,9 @@ class PacelineSetAttentionProcessor(io.ComfyNode):
                 ),
             ],
             outputs=[io.Model.Output()],
-            hidden=[io.Hidden.unique_id],
-            not_idempotent=True,  # a cached result of another node would report to that one
         )
 
     @classmethod
-    def execute(cls, model: Any, backend: str) -> io.NodeOutput:
+    def run(cls, model: Any, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
-        require_host()
-        return io.NodeOutput(attach_and_announce(model, AttentionProcessor(model, backend, node_id(cls))))
+        return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.unet import require_model
+from ..optimizers.hosts.comfyui.model import require_model
 from ..workbench.comfyui import comparison, sweeping
 from ..workbench.presets import Recipe, Step
 from ..workbench.sweep import Range, Space, parse_space, steps_of

@@ -48,7 +48,7 @@ limit = 100
 
 
 def state(model):
-    technique = model.get_attachment("paceline").find("compile_unet")
+    technique = model.get_attachment("paceline").find("compilation")
     return next(iter(technique._used)).functions[0].state
 
 
@@ -186,7 +186,7 @@ def test_removing_gives_the_baseline(small, compiled, small_baseline):
 def test_a_second_node_replaces_the_first(small, compiled):
     model = compiled(compiled(small.model), dynamic="true")
     kinds = [technique.kind for technique in model.get_attachment("paceline").techniques]
-    assert kinds == ["compile_unet"]
+    assert kinds == ["compilation"]
     assert "dynamic true" in small.report(model)
 
 
@@ -296,7 +296,7 @@ def test_progress_goes_to_the_node(small, compiled, monkeypatch):
 
     monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=Server())))
     model = compiled(small.model, backend="paceline_slow")
-    model.get_attachment("paceline").find("compile_unet").node_id = "7"
+    model.get_attachment("paceline").find("compilation").node_id = "7"
     small.sample(model)
     events = [payload for event, payload in sent if event == "paceline.compile"]
     assert events[0]["node"] == "7"
@@ -345,7 +345,7 @@ def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(small, c
     for patcher in (model, other):
         assert torch.equal(small.sample(patcher), small_baseline)
         assert "2 calls compiled, 0 eager" in small.report(patcher)
-    technique = other.get_attachment("paceline").find("compile_unet")
+    technique = other.get_attachment("paceline").find("compilation")
     assert sorted(used.functions[0].state.compiled_calls for used in technique._used) == [2, 2]
 
 

@@ -47,7 +47,7 @@ RECORDED = """
 compiled = node.execute(model=model, backend="inductor", mode="cuda-graph").result[0]
 for _ in range(2):
     torch.testing.assert_close(sample(compiled), expected, rtol=2e-2, atol=2e-2)
-details = compiled.get_attachment("paceline").find("compile_unet").last_summary().details
+details = compiled.get_attachment("paceline").find("compilation").last_summary().details
 assert any("1 CUDA graphs recorded" in line for line in details), details
 print("passed")
 """

@@ -59,7 +59,7 @@ def restarted():
 
 
 def state(model):
-    technique = model.get_attachment("paceline").find("compile_unet")
+    technique = model.get_attachment("paceline").find("compilation")
     return next(iter(technique._used)).functions[0].state
 
 

@@ -92,7 +92,7 @@ def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
     for _ in range(20):
         assert torch.equal(decode(ours, latent()), expected)
         assert torch.equal(decode(vae, latent()), expected)
-    technique = ours.paceline_stack.find("compile")
+    technique = ours.paceline_stack.find("compilation")
     state = next(iter(technique._used)).function.state
     assert (state.graphs, state.compiled_calls, state.eager_count) == (1, 20, 0)
 

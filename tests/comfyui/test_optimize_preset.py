@@ -96,10 +96,11 @@ def test_a_preset_that_is_gone_is_named(studio):
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     from paceline.nodes.common import reporting_to
-    from paceline.optimizers.hosts.comfyui import stack
+    from paceline.optimizers.hosts.comfyui import joint_report, stack
 
     told = []
-    monkeypatch.setattr(stack, "announce", lambda node, summary: told.append((node, summary)))
+    for module in (stack, joint_report):
+        monkeypatch.setattr(module, "announce", lambda node, summary: told.append((node, summary)))
     with reporting_to("7"):
         model = apply(studio, "balanced").result[0]
     studio.sample(model)

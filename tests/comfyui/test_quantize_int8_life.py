@@ -110,7 +110,8 @@ def test_a_model_that_did_not_fit_computes_its_lora_in_full_precision(studio, qu
 def _one_reported_call(model, studio):
     """Count one call by the technique itself: a sampler would load the whole model first."""
     from paceline.core.activity import Activity
-    from paceline.optimizers.hosts.comfyui.stack import ModelCall, stack_of
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.hosts.comfyui.stack import ModelCall
 
     technique = stack_of(model).techniques[0]
     activity = Activity(model_calls=1)
@@ -137,7 +138,7 @@ def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
 
 def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, quantize):
     import comfy.model_management
-    from paceline.optimizers.hosts.comfyui.stack import stack_of
+    from paceline.optimizers.hosts.comfyui.model import stack_of
 
     model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
     converted = quantize(model)

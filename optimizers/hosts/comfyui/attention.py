@@ -9,11 +9,13 @@ import torch
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
+from ....core.order import ATTENTION
 from ...attention import AttentionCall, choose, get, require
 from ...families import find_family
 from .attention_chain import add_layer
+from .model import describe_model, require_model
 from .stack import KEY, ModelCall, Technique
-from .unet import attention_blocks, describe_model, is_unet, require_model
+from .unet import attention_blocks, is_unet
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -26,7 +28,7 @@ def inference_dtype(patcher: Any) -> torch.dtype:
     return stored if manual is None else manual
 
 
-class AttentionProcessor(Technique):
+class AttentionProcessor(Technique[ModelCall]):
     """Set Attention Processor on one MODEL.
 
     Args:
@@ -40,8 +42,7 @@ class AttentionProcessor(Technique):
         UnsupportedModel: if nothing in this family can be reached.
     """
 
-    kind = "attention"
-    order = 10
+    kind = ATTENTION
     title = "Set Attention Processor"
 
     def __init__(self, patcher: Any, name: str, node_id: str | None = None) -> None:

@@ -2,7 +2,7 @@
 
 The nodes that apply a ControlNet call ``copy()`` for each use, which makes a new object of ComfyUI's own class. Our
 copy has a class derived from that one, whose ``copy`` passes the techniques on, and whose ``get_control`` lets them in
-(see ``network_calls``). Everything is kept per object: of two ControlNets of one file, in one sampling run or even in
+(see ``method_proxy``). Everything is kept per object: of two ControlNets of one file, in one sampling run or even in
 one chain, each has its own.
 """
 
@@ -12,11 +12,31 @@ from functools import cache
 from typing import Any, cast
 
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, NetworkTechnique, count, install
+from .method_proxy import NetworkCall, count, install
 from .stack import Stack, Technique
 
 _STACK = "paceline_stack"
 _HOME = "paceline_home"
+
+
+class ControlNetTarget:
+    """A CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed."""
+
+    def __init__(self, control_net: Any) -> None:
+        self.control_net = control_net
+
+    @property
+    def techniques(self) -> tuple[Technique[Any], ...]:
+        """What is attached to the CONTROL_NET."""
+        return stack_of_controlnet(self.control_net).techniques
+
+    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
+        copy = _copy_with(self.control_net, Stack(techniques))
+        home = getattr(self.control_net, _HOME, None)
+        if not techniques and home is not None:
+            copy.control_model_wrapped, copy.control_model = home, home.model
+        return copy
 
 
 class _WithTechniques:
@@ -51,7 +71,7 @@ class _WithTechniques:
         stack.finish(stack)
 
     def copy(self) -> Any:
-        return controlnet_with(self, stack_of_controlnet(self))
+        return _copy_with(self, stack_of_controlnet(self))
 
 
 @cache
@@ -107,8 +127,7 @@ def stack_of_controlnet(control_net: Any) -> Stack:
     return cast(Stack, getattr(control_net, _STACK, None) or Stack())
 
 
-def controlnet_with(control_net: Any, stack: Stack) -> Any:
-    """Return a copy of a CONTROL_NET that carries ``stack`` and nothing else of ours; the given one stays as it is."""
+def _copy_with(control_net: Any, stack: Stack) -> Any:
     copy = _plain_class(control_net).copy(control_net)
     if stack.techniques:
         setattr(copy, _STACK, stack)
@@ -120,21 +139,7 @@ def controlnet_with(control_net: Any, stack: Stack) -> Any:
 
 def moved_to(control_net: Any, patcher: Any) -> Any:
     """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
-    moved = controlnet_with(control_net, stack_of_controlnet(control_net))
+    moved = _copy_with(control_net, stack_of_controlnet(control_net))
     setattr(moved, _HOME, getattr(control_net, _HOME, control_net.control_model_wrapped))
     moved.control_model_wrapped, moved.control_model = patcher, patcher.model
     return moved
-
-
-def attach_to_controlnet(control_net: Any, technique: NetworkTechnique) -> Any:
-    """Return a copy of a CONTROL_NET with ``technique`` added; it replaces one of the same kind."""
-    return controlnet_with(control_net, stack_of_controlnet(control_net).with_technique(technique))
-
-
-def detach_all_from_controlnet(control_net: Any) -> tuple[Any, tuple[Technique, ...]]:
-    """Return a copy of a CONTROL_NET without anything of ours, and what was taken off."""
-    bare = controlnet_with(control_net, Stack())
-    home = getattr(control_net, _HOME, None)
-    if home is not None:
-        bare.control_model_wrapped, bare.control_model = home, home.model
-    return bare, stack_of_controlnet(control_net).techniques

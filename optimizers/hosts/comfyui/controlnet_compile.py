@@ -9,7 +9,7 @@ from ...compilation import CompileSettings
 from .compilation.prepare import SECOND_COPY, uses_dynamic_vram
 from .controlnet import moved_to, require_controlnet
 from .network_compile import CompileNetwork
-from .weight_swap import settle
+from .weight_swap import unload
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")
@@ -28,7 +28,7 @@ def compilable(control_net: Any) -> tuple[Any, tuple[str, ...]]:
     # Unlike models and VAEs, ControlNets have no way to be loaded again without dynamic VRAM.
     from comfy.model_patcher import ModelPatcher
 
-    settle(patcher)
+    unload(patcher)
     network = without_handles(patcher.model)
     classic = ModelPatcher(network, load_device=patcher.load_device, offload_device=patcher.offload_device)
     return moved_to(control_net, classic), (SECOND_COPY,)

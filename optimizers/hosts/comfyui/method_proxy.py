@@ -1,9 +1,9 @@
 """Techniques on the network of a VAE or a ControlNet: put in for one call, never left on the network.
 
 A MODEL has ComfyUI's wrappers to hook into; VAE and CONTROL_NET objects have nothing of the kind. They keep their
-network in an attribute and call its methods. This pack's copy of such an object shows its class a :class:`StandIn` in
-the place of the network while one call lasts. The stand-in has the network's attributes, and methods that go through
-the techniques. The network is looked up anew for each call and nothing is written to it, so
+network in an attribute and call its methods. This pack's copy of such an object shows its class a
+:class:`ModuleProxy` in the place of the network while one call lasts. The proxy has the network's attributes, and
+methods that go through the techniques. The network is looked up anew for each call and nothing is written to it, so
 
 * leaving our copy alone gives back the untouched object;
 * two copies of one file never see each other's settings, also when both are loaded at once;
@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from ....core.activity import Activity, Summary
+from ....core.activity import Activity
+from ....core.order import COMPILATION
 from .stack import Stack, Technique
 
 Wrapper = Callable[..., Any]
@@ -64,23 +65,23 @@ class NetworkCall:
         """Let go of the wrappers: they hold this call, and would keep the network in memory with it."""
         self.methods = {}
 
-    def stand_in(self) -> StandIn:
+    def proxy(self) -> ModuleProxy:
         """Return what takes the network's place."""
-        return StandIn(self.network, {name: partial(self.run, name) for name in self.methods})
+        return ModuleProxy(self.network, {name: partial(self.run, name) for name in self.methods})
 
 
 def _run_method(network: Any, method: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(network, method)(*args, **kwargs)
 
 
-class StandIn:
+class ModuleProxy:
     """Looks like ``target``, but for some attributes.
 
     Reading and writing any other attribute reaches ``target`` itself.
 
     Args:
         target: a live module.
-        replacements: values of attributes that differ; ``__call__`` is what runs when the stand-in is called.
+        replacements: values of attributes that differ; ``__call__`` is what runs when the proxy is called.
     """
 
     def __init__(self, target: Any, replacements: Mapping[str, Any]) -> None:
@@ -98,27 +99,21 @@ class StandIn:
         return self.__dict__.get("__call__", self._target)(*args, **kwargs)
 
 
-class NetworkTechnique(Technique):
-    """One optimisation attached to a VAE or ControlNet: a :class:`Technique` whose calls are :class:`NetworkCall` s.
+class NetworkTechnique(Technique[NetworkCall]):
+    """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
-    A technique that changes how a method is called wraps it; the canonical order says who is inside. Compiling
-    comes first, i.e. innermost: what others put around it would be a new object for each call, and compiled again.
+    not_run = "not used yet"
+
+
+def install(stack: Stack, call: NetworkCall) -> ModuleProxy:
+    """Let the techniques of ``stack`` wrap the methods of ``call``, and return what takes the network's place.
+
+    Compiling comes first, i.e. innermost, unlike in a MODEL: what others put around a method would be a new object for
+    each call, and compiled again.
     """
-
-    def install(self, call: Any, activity: Activity) -> None:
-        """Put the technique's wrappers into one :class:`NetworkCall`."""
-        raise NotImplementedError
-
-    def last_summary(self) -> Summary:
-        """Return what the last run did, or that there was none yet."""
-        return super().last_summary() if self.runs.latest else Summary("waiting", "not used yet")
-
-
-def install(stack: Stack, call: NetworkCall) -> StandIn:
-    """Let the techniques of ``stack`` wrap the methods of ``call``, and return what takes the network's place."""
-    for technique in stack.techniques:
-        technique.install(call, call.activities.setdefault(technique.kind, Activity()))  # type: ignore[arg-type]
-    return call.stand_in()
+    for technique in sorted(stack.techniques, key=lambda item: item.kind != COMPILATION):
+        technique.install(call, call.activities.setdefault(technique.kind, Activity()))
+    return call.proxy()
 
 
 def count(stack: Stack, call: NetworkCall) -> None:

@@ -14,12 +14,13 @@ import torch
 from ....core.activity import Activity, Summary
 from ....core.errors import BackendUnavailable
 from ....core.memory_format import channels_last, without_gaps
+from ....core.order import COMPILATION
 from ...compilation import CUDAGRAPH_TREE_MODES, CompiledFunction, CompileSettings, cudagraph_trees_refusal
 from ...compilation.sizes import expect_changes, no_equal_sizes
 from .compilation.prepare import is_replaced, structure, uses_dynamic_vram
 from .compilation.surroundings import NodeObserver, artifact_store
 from .compilation.words import describe_states, warnings
-from .method_proxy import NetworkCall, NetworkTechnique, StandIn
+from .method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 
 _REPLACED = "another node has replaced this method of the network itself"
 _NOT_LOADED = "it is not loaded completely; compiled code needs all weights on the device"
@@ -110,8 +111,7 @@ class CompileNetwork(NetworkTechnique):
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
-    kind = "compile"
-    order = 0
+    kind = COMPILATION
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class CompileNetwork(NetworkTechnique):
     def _what(self) -> str:
         return " and ".join(_name(method) for method in self.methods)
 
-    def install(self, call: NetworkCall, activity: Activity) -> None:  # type: ignore[override]
+    def install(self, call: NetworkCall, activity: Activity) -> None:
         """Put the compiled methods in the place of the network's own."""
         for method in self.methods:
             call.wrap(method, partial(self._run, call, method, activity))
@@ -173,7 +173,7 @@ class CompileNetwork(NetworkTechnique):
             if compiled.function.state.fallback:
                 activity.fall_back(compiled.function.state.fallback)
                 return inner(*args, **kwargs)
-            with_part = StandIn(call.network, {part: StandIn(module, {"__call__": partial(compiled, module)})})
+            with_part = ModuleProxy(call.network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
             run = partial(getattr(type(call.network), method), with_part)
         eager, graphs = Counter(compiled.function.state.eager_calls), compiled.function.state.graphs
         result = run(*args, **kwargs)

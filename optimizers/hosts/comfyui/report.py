@@ -9,8 +9,8 @@ import torch
 from .compat import host_version
 from .controlnet import describe_controlnet, stack_of_controlnet
 from .method_proxy import NetworkTechnique
-from .stack import Stack, Technique, stack_of
-from .unet import describe_model
+from .model import describe_model, stack_of
+from .stack import Stack, Technique
 from .vae import describe_vae, stack_of_vae
 
 
@@ -42,7 +42,7 @@ def _device_name(device: Any) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def _technique_lines(technique: Technique) -> list[str]:
+def _technique_lines(technique: Technique[Any]) -> list[str]:
     summary = technique.last_summary()
     lines = ["", technique.title, f"  settings: {technique.describe()}", f"  last run: {summary.text}"]
     lines.extend(f"    {detail}" for detail in summary.details)

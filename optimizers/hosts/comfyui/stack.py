@@ -1,4 +1,4 @@
-"""The stack: everything this pack has attached to one MODEL, and how it takes effect around each model call.
+"""The stack: everything this pack has attached to one object, and how it takes effect around each model call.
 
 Nothing is patched when a node runs. A node clones the model and attaches a new, immutable :class:`Stack` to the
 clone. While sampling, ComfyUI hands every model call to the stack's APPLY_MODEL wrapper, which gives the techniques
@@ -13,12 +13,13 @@ a private copy of that call's ``transformer_options`` to put their hooks in. Tha
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
+from ....core import technique as core
 from ....core.activity import Activity, Summary
 from .reporting import announce, log_run
 from .runs import RunLog
@@ -27,7 +28,10 @@ KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
 
 ACTIVE_STACK = "paceline_active_stack"
-"""Transformer option that names another stack than the wrapper's own: see ``guiders``."""
+"""Transformer option that names another stack than the wrapper's own: see ``model.calc_cond_batch``."""
+
+Call = TypeVar("Call")
+"""What a technique installs itself into: a :class:`ModelCall`, or a call of a VAE's or ControlNet's network."""
 
 
 class ModelCall:
@@ -38,6 +42,7 @@ class ModelCall:
         sigmas: noise levels of the batch, ``[batch]``.
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
+        cleanup: undone when the call is over, for techniques that must change something for its duration.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
     """
@@ -78,64 +83,52 @@ class ModelCall:
         patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
 
 
-class Technique(ABC):
-    """One optimisation attached to a model.
+class Technique(core.Technique, Generic[Call]):
+    """One optimization attached to a MODEL, a VAE or a CONTROL_NET.
 
     Attributes:
-        kind: at most one technique of a kind is on a model; a second one replaces the first.
-        order: place in the canonical order; higher installs later, i.e. further outside.
-        title: the node's display name.
         node_id: the node that attached it, told about each run.
         runs: what it did; shared by all clones that carry this technique.
-        together: all techniques that the same node has attached, this one among them; empty if there is only one.
+        report: tells the node about the last run; techniques of one node may share one.
+        not_run: what is said before the first run.
     """
 
-    kind: ClassVar[str]
-    order: ClassVar[int]
-    title: ClassVar[str]
+    not_run: ClassVar[str] = "not sampled yet"
 
     def __init__(self, node_id: str | None = None) -> None:
         self.node_id = node_id
         self.runs = RunLog()
-        self.together: tuple[Technique, ...] = ()
+        self.report: Callable[[], None] = self._announce
 
     @abstractmethod
-    def describe(self) -> str:
-        """Return the settings and where the technique is eligible, in one line."""
+    def install(self, call: Call, activity: Activity) -> None:
+        """Put the technique's hooks into one call."""
 
-    @abstractmethod
-    def install(self, call: ModelCall, activity: Activity) -> None:
-        """Put the technique's hooks into one model call."""
+    def model_for(self, patcher: Any, techniques: tuple[core.Technique, ...]) -> Any:
+        """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
+        return patcher
 
     def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 
-    @abstractmethod
-    def summarize(self, activity: Activity) -> Summary:
-        """Return in words what ``activity`` says."""
-
     def last_summary(self) -> Summary:
         """Return what the last run did, or that there was none yet."""
         run = self.runs.latest
-        if run is None:
-            return Summary("waiting", "not sampled yet")
-        return self.summarize(run.activity)
+        return Summary("waiting", self.not_run) if run is None else self.summarize(run.activity)
+
+    def _announce(self) -> None:
+        announce(self.node_id, self.last_summary())
 
 
 @dataclass(frozen=True)
 class Stack:
-    """The techniques attached to one model, in canonical order. Immutable, so clones can share it."""
+    """The techniques attached to one object, in canonical order. Immutable, so clones can share it."""
 
-    techniques: tuple[Technique, ...] = ()
+    techniques: tuple[Technique[Any], ...] = ()
 
-    def find(self, kind: str) -> Technique | None:
+    def find(self, kind: str) -> Technique[Any] | None:
         """Return the technique of ``kind``, or None."""
-        return next((technique for technique in self.techniques if technique.kind == kind), None)
-
-    def with_technique(self, technique: Technique) -> Stack:
-        """Return a stack with ``technique`` in the place of any other of its kind."""
-        others = [other for other in self.techniques if other.kind != technique.kind]
-        return Stack(tuple(sorted([*others, technique], key=lambda item: item.order)))
+        return core.find(self.techniques, kind)
 
     def apply_model(self, executor: Any, *args: Any, **kwargs: Any) -> Any:
         """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper).
@@ -166,27 +159,21 @@ class Stack:
             technique.runs.add(call.activities[technique.kind])
         return result
 
-    def begin(self, patcher: Any) -> None:
+    def begin(self, participant: object) -> None:
         """Start counting a sampling run (ComfyUI's ON_PRE_RUN callback)."""
         for technique in self.techniques:
-            if technique.runs.begin(id(patcher)):
+            if technique.runs.begin(id(participant)):
                 technique.run_changed()
 
-    def finish(self, patcher: Any) -> None:
+    def finish(self, participant: object) -> None:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
-        finished = []
-        for technique in self.techniques:
-            run = technique.runs.finish(id(patcher))
-            if run is not None:
-                technique.run_changed()
-                finished.append((technique, technique.summarize(run.activity)))
+        finished = [item for item in self.techniques if item.runs.finish(id(participant)) is not None]
+        for technique in finished:
+            technique.run_changed()
         if finished:
-            log_run([f"{technique.title}: {summary.text}" for technique, summary in finished])
-        told: set[int] = set()
-        for technique, summary in finished:
-            if id(technique) not in told:
-                told.update(map(id, technique.together))
-                announce(technique.node_id, _summary_of_all(technique.together) if technique.together else summary)
+            log_run([f"{technique.title}: {technique.last_summary().text}" for technique in finished])
+        for report in dict.fromkeys(technique.report for technique in finished):
+            report()
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
@@ -194,30 +181,3 @@ def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any
     named = [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
     listed = [(name, value) for name, value in named if isinstance(value, (list, tuple))]
     return named + [(f"{name}[{index}]", item) for name, value in listed for index, item in enumerate(value)]
-
-
-def report_together(techniques: Sequence[Technique]) -> None:
-    """Let techniques that one node has attached, also to several objects, share the node's message after each run."""
-    for technique in techniques:
-        technique.together = tuple(techniques) if len(techniques) > 1 else ()
-
-
-def _summary_of_all(techniques: Sequence[Technique]) -> Summary:
-    """Return what several techniques did in their last runs, in one message."""
-    summaries = [technique.last_summary() for technique in techniques]
-    states = {summary.state for summary in summaries}
-    working = [
-        t.title for t, summary in zip(techniques, summaries, strict=True) if summary.state in ("active", "partly")
-    ]
-    text = f"{len(working)} of {len(techniques)} active{': ' if working else ''}{', '.join(working)}"
-    details = []
-    for technique, summary in zip(techniques, summaries, strict=True):
-        details += [f"{technique.title}: {summary.text}", *(f"  {line}" for line in summary.details)]
-    # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
-    states = states - {"waiting"} or states
-    return Summary(states.pop() if len(states) == 1 else "partly", text, details=tuple(details))
-
-
-def stack_of(patcher: Any) -> Stack:
-    """Return what this pack has attached to a MODEL; an empty stack if nothing."""
-    return patcher.get_attachment(KEY) or Stack()

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ....core.errors import UnsupportedModel
-
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
 
@@ -38,31 +36,6 @@ class AttentionBlock:
 def block_name(key: BlockKey) -> str:
     """Return the name a person reads, e.g. ``input 4.1``."""
     return f"{key[0]} {key[1]}.{key[2]}"
-
-
-def describe_model(patcher: Any) -> str:
-    """Return the class a person would name the model by, e.g. ``SDXL (UNetModel)``."""
-    model = getattr(patcher, "model", None)
-    network = getattr(model, "diffusion_model", None)
-    if model is None or network is None:
-        return type(patcher).__name__
-    return f"{type(model).__name__} ({type(network).__name__})"
-
-
-def require_model(patcher: Any) -> None:
-    """Check that ``patcher`` is a MODEL with a diffusion network inside.
-
-    Raises:
-        UnsupportedModel: if it comes from a loader that hands out something else.
-    """
-    needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
-    missing = [name for name in needed if not hasattr(patcher, name)]
-    if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
-        raise UnsupportedModel(
-            f"This MODEL is a {describe_model(patcher)}, not one of ComfyUI's own model patchers"
-            + (f" (it has no {', '.join(missing)})." if missing else "."),
-            "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
-        )
 
 
 def is_unet(patcher: Any) -> bool:

@@ -2,7 +2,7 @@
 
 A VAE has no ``clone``: ComfyUI's own nodes use ``copy.copy``, which keeps the class and the attributes. Our copy gets
 a class of its own, derived from the one it had, whose decoding and encoding let the techniques in (see
-``network_calls``), and the immutable :class:`Stack` as an attribute. So both survive copies made by other nodes.
+``method_proxy``), and the immutable :class:`Stack` as an attribute. So both survive copies made by other nodes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, cast
 
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, NetworkTechnique, count, install
+from .method_proxy import NetworkCall, count, install
 from .stack import Stack, Technique
 
 _STACK = "paceline_stack"
@@ -20,10 +20,31 @@ _HOME = "paceline_home"
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")
 
 
+class VAETarget:
+    """A VAE that techniques are attached to. Copies carry them; the VAE itself is never changed."""
+
+    def __init__(self, vae: Any) -> None:
+        self.vae = vae
+
+    @property
+    def techniques(self) -> tuple[Technique[Any], ...]:
+        """What is attached to the VAE."""
+        return stack_of_vae(self.vae).techniques
+
+    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
+        bare = _bare_copy(self.vae)
+        if not techniques:
+            return at_home(bare)
+        setattr(bare, _STACK, Stack(techniques))
+        bare.__class__ = _class_with_techniques(cast(Any, type(bare)))
+        return bare
+
+
 class _WithTechniques:
     """Comes before ComfyUI's VAE in the class of a copy that carries techniques.
 
-    A call is run by a short-lived copy with the plain class, which sees the stand-in as its network: even two
+    A call is run by a short-lived copy with the plain class, which sees the proxy as its network: even two
     threads that use one VAE at once do not meet.
     """
 
@@ -103,15 +124,6 @@ def stack_of_vae(vae: Any) -> Stack:
     return cast(Stack, getattr(vae, _STACK, None) or Stack())
 
 
-def vae_with(vae: Any, stack: Stack) -> Any:
-    """Return a copy of a VAE that carries ``stack`` and nothing else of ours; ``vae`` stays as it is."""
-    bare = _bare_copy(vae)
-    if stack.techniques:
-        setattr(bare, _STACK, stack)
-        bare.__class__ = _class_with_techniques(cast(Any, type(bare)))
-    return bare
-
-
 def moved_to(vae: Any, patcher: Any, **changes: Any) -> Any:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
@@ -133,13 +145,3 @@ def at_home(vae: Any) -> Any:
         result.patcher, result.first_stage_model = home, home.model
         result.__dict__.update(before)
     return result
-
-
-def attach_to_vae(vae: Any, technique: NetworkTechnique) -> Any:
-    """Return a copy of a VAE with ``technique`` added; it replaces one of the same kind."""
-    return vae_with(vae, stack_of_vae(vae).with_technique(technique))
-
-
-def detach_all_from_vae(vae: Any) -> tuple[Any, tuple[Technique, ...]]:
-    """Return a copy of a VAE without anything of ours, and what was taken off."""
-    return at_home(vae_with(vae, Stack())), stack_of_vae(vae).techniques

@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
-from .stack import ModelCall, Technique
-from .unet import describe_model
+from .model import describe_model
+
+if TYPE_CHECKING:
+    from .weight_swap import WeightTechnique
 
 
 @dataclass
@@ -31,31 +32,6 @@ class Plan:
 
     config: Any
     compute_dtype: torch.dtype
-
-
-class WeightTechnique(Technique):
-    """A technique whose work is other weights. ``attach`` builds the second model and re-bases the clone on it.
-
-    Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are
-    always those of the file, whatever was attached before, so the order of nodes does not matter.
-    """
-
-    def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
-        """Change what the second model is made for, before any module is made."""
-
-    def replace_module(self, name: str, module: Any, plan: Plan) -> Any | None:
-        """Return a new module to take the place of ``module`` (which stays as it is), or None."""
-        return None
-
-    def convert_tensor(self, name: str, tensor: torch.Tensor, plan: Plan) -> torch.Tensor:
-        """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
-        return tensor
-
-    def finish(self, model: Any, plan: Plan) -> None:  # noqa: B027 - most change nothing
-        """Change attributes of the second model that are neither modules nor tensors."""
-
-    def install(self, call: ModelCall, activity: Activity) -> None:
-        """Nothing to do for a call: the work is in the weights."""
 
 
 # What ComfyUI leaves on modules while they are loaded or were once: about the original's memory, not the structure.
@@ -100,7 +76,7 @@ def _copied_config(config: Any) -> Any:
 def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> Any:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
-    The original must be settled (see ``rebase.settle``): its weights in place, nobody's patches on it.
+    The original must be unloaded (see ``weight_swap.unload``): its weights in place, nobody's patches on it.
 
     Raises:
         UnsupportedModel: if its weights are of a class that only its own loader understands (GGUF, ...).

@@ -9,21 +9,53 @@ from __future__ import annotations
 
 import uuid
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from ....core import technique as core
+from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
-from .unet import describe_model, require_model
-from .weight_clone import WeightTechnique, build_second_model
-
-if TYPE_CHECKING:
-    from .stack import Stack
+from .model import describe_model, require_model
+from .stack import ModelCall, Technique
+from .weight_clone import Plan, build_second_model
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
 
 _COMPILE_KEY = "torch.compile"
+
+
+class WeightTechnique(Technique[ModelCall]):
+    """A technique whose work is other weights, on a second model that is built when it is attached.
+
+    Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are
+    always those of the file, whatever was attached before, so the order of nodes does not matter.
+    """
+
+    def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
+        """Change what the second model is made for, before any module is made."""
+
+    def replace_module(self, name: str, module: Any, plan: Plan) -> Any | None:
+        """Return a new module to take the place of ``module`` (which stays as it is), or None."""
+        return None
+
+    def convert_tensor(self, name: str, tensor: torch.Tensor, plan: Plan) -> torch.Tensor:
+        """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
+        return tensor
+
+    def finish(self, model: Any, plan: Plan) -> None:  # noqa: B027 - most change nothing
+        """Change attributes of the second model that are neither modules nor tensors."""
+
+    def model_for(self, patcher: Any, techniques: tuple[core.Technique, ...]) -> Any:
+        """Return a clone on a BaseModel with the weights that ``techniques`` ask for."""
+        return swap_weights(patcher, techniques)
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Nothing to do for a call: the work is in the weights."""
 
 
 class Origin:
@@ -56,7 +88,7 @@ class Origin:
         return model, self._shared
 
 
-def settle(patcher: Any) -> None:
+def unload(patcher: Any) -> None:
     """Take a BaseModel off its device and all patches off it, so that its weights are those of the file.
 
     ComfyUI loads it again when a sampler asks for it. Does nothing if it is not loaded.
@@ -69,25 +101,25 @@ def settle(patcher: Any) -> None:
         patcher.detach()  # a clone that was loaded and then dropped leaves its weights behind
 
 
-def rebase(patcher: Any, stack: Stack) -> Any:
-    """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``stack`` asks for.
+def swap_weights(patcher: Any, techniques: Iterable[core.Technique]) -> Any:
+    """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
 
     Args:
         patcher: a MODEL, with or without techniques that change weights.
-        stack: what will be attached to it.
+        techniques: what will be attached to it.
 
     Raises:
         UnsupportedModel: if something on the MODEL is tied to the network it is on now.
     """
-    wanted = tuple(item for item in stack.techniques if isinstance(item, WeightTechnique))
+    wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique))
     origin = patcher.get_attachment(ORIGIN)
     if wanted == (origin[1] if origin else ()):
         return patcher
-    home = patcher if origin is None else _back_home(patcher, origin[0])
+    home = patcher if origin is None else _on_original(patcher, origin[0])
     if not wanted:
         return home
     found = origin[0] if origin else Origin(home)
-    settle(home)
+    unload(home)
     clone = _moved(home, build_second_model(home, wanted), ({}, {}, {}, set()))
     clone.clone_base_uuid = uuid.uuid4()
     # multi-GPU clones and clone(disable_dynamic=True) ask for an independent copy of this model
@@ -99,7 +131,7 @@ def rebase(patcher: Any, stack: Stack) -> Any:
 def original(patcher: Any) -> Any:
     """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
     origin = patcher.get_attachment(ORIGIN)
-    return patcher if origin is None else _back_home(patcher, origin[0])
+    return patcher if origin is None else _on_original(patcher, origin[0])
 
 
 def origin_file(patcher: Any) -> Path | None:
@@ -110,7 +142,7 @@ def origin_file(patcher: Any) -> Path | None:
     return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
 
 
-def _back_home(patcher: Any, origin: Origin) -> Any:
+def _on_original(patcher: Any, origin: Origin) -> Any:
     model, shared = origin.model_override()
     clone = _moved(patcher, model, shared)
     clone.clone_base_uuid = origin.clone_base_uuid
@@ -129,7 +161,7 @@ def _load_again(
     home = patchers.CoreModelPatcher(model, load_device=load_device, offload_device=offload_device)
     home.clone_base_uuid = origin.clone_base_uuid
     home.backup, home.backup_buffers, home.object_patches_backup, home.pinned = shared
-    settle(home)
+    unload(home)
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
     return patcher_class(build_second_model(home, techniques), load_device=load_device, offload_device=offload_device)
 
@@ -159,8 +191,6 @@ def _moved(patcher: Any, model: Any, shared: tuple[Any, ...]) -> Any:
 
 def _carried(patcher: Any, path: str, value: Any, model: Any) -> Any:
     """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
-    import torch
-
     if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
         raise UnsupportedModel(
             f"Another node has put its own module in the place of {path}, which holds weights of the full-precision "

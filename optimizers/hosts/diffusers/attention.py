@@ -11,6 +11,7 @@ import torch
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel, require_choice
+from ....core.order import ATTENTION, TOKEN_MERGING
 from ...attention import AttentionCall, AttentionFunction, choose, get, names, require
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
@@ -67,8 +68,7 @@ class AttentionBackend(Technique):
         UnsupportedModel: on attaching, if the component has no attention that could be reached.
     """
 
-    kind = "attention"
-    order = 50  # outside of token reduction: see AttentionIntercept, the innermost mode is asked first
+    kind = ATTENTION
     title = "Set Attention Processor"
     roles = (DENOISER, CONTROLNET, VAE)
 
@@ -99,7 +99,7 @@ class AttentionBackend(Technique):
             self.name, self._why = choose(device, dtype, sizes)
         functions = {size: require(self.name, device, dtype, size) for size in sizes}
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
-        reduced = host.find("token_merging") is not None
+        reduced = host.find(TOKEN_MERGING) is not None
         for name, layer in layers:
             whose = None if reduced and self.name != "sdpa" else _use_theirs(layer, self.name, patches)
             if whose is None:

@@ -9,6 +9,7 @@ import torch
 
 from ....core.activity import Activity, Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
+from ....core.order import COMPILATION
 from ...compilation import CompiledFunction, CompileSettings, inductor_options
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
@@ -47,8 +48,7 @@ class ComponentCompilation(Technique):
         UnsupportedModel: on attaching, where the component cannot be compiled as asked.
     """
 
-    kind = "compile"
-    order = 90
+    kind = COMPILATION
     title = "Compile"
     roles = (DENOISER, CONTROLNET, VAE)
 

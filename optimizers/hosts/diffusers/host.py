@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 import weakref
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar
 
+from ....core import technique as core
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
+from ....core.order import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, TOKEN_MERGING
 from .components import Component
 from .patches import Patches, current
 
@@ -26,28 +28,23 @@ MARK = "_paceline_host"
 """Attribute of the entry that we put on a part, by which a copy of an optimised part is recognised."""
 
 
-class Technique(ABC):
-    """One optimisation of one component.
+ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION)
+"""The canonical order, but for attention, which comes after token merging here: both are reached through torch function
+modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
+
+
+class Technique(core.Technique):
+    """One optimization of one component. Techniques are put on in canonical order, and undone backwards.
 
     Attributes:
-        kind: a component has at most one technique of a kind; a second one replaces the first.
-        order: place in the canonical order, in which techniques are put on and undone backwards.
-        title: the name in reports.
         roles: which parts of a pipeline it is for, if the user does not say.
     """
 
-    kind: ClassVar[str]
-    order: ClassVar[int]
-    title: ClassVar[str]
     roles: ClassVar[tuple[str, ...]]
 
     def __init__(self) -> None:
         self.activity = Activity()
         self.total = Activity()
-
-    @abstractmethod
-    def describe(self) -> str:
-        """Return the settings and what they reach, in one line."""
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
@@ -63,10 +60,6 @@ class Technique(ABC):
     def around(self) -> AbstractContextManager[None]:
         """Return what has to be on while the component runs, outside of compiled code."""
         return nullcontext()
-
-    @abstractmethod
-    def summarize(self, activity: Activity) -> Summary:
-        """Return in words what ``activity`` says."""
 
     def begin(self) -> None:
         """Start counting one call anew: compiled code must find the same, empty counts in every call."""
@@ -101,7 +94,7 @@ class Host:
         self.optional = optional
         self.left_out: dict[str, tuple[Technique, str]] = {}
         self._pipeline = weakref.ref(pipeline) if pipeline is not component.part else None
-        self.techniques = tuple(sorted(techniques, key=lambda item: item.order))
+        self.techniques = core.in_order(techniques, ORDER)
         self.inner: Callable[..., Any] = current(component.part, component.entry)
         self.running = False
         self._attached = False
@@ -114,7 +107,7 @@ class Host:
 
     def find(self, kind: str) -> Technique | None:
         """Return the technique of ``kind``, or None."""
-        return next((technique for technique in self.techniques if technique.kind == kind), None)
+        return core.find(self.techniques, kind)
 
     def attach(self) -> None:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""

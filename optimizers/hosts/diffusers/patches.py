@@ -1,29 +1,21 @@
-"""Put callables in the place of methods of single objects, and take them out again in the opposite order.
-
-An instance's own attribute shadows the method of its class: no class, no other instance and no parameter changes.
-"""
+"""Shadows on the modules of a pipeline, which accelerate may have wrapped to move their weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from ....core.shadow import Shadows
+
 _OFFLOADED = "_old_forward"
 """Where accelerate keeps a module's forward while its own, which moves weights, stands in its place."""
 
 
-class Patches:
-    """What was changed on the objects of one component, last change last."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def on_undo(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when everything is undone."""
-        self._undo.append(action)
+class Patches(Shadows):
+    """What was put on the objects of one component."""
 
     def shadow(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
-        """Let ``owner.name`` be ``function``.
+        """Let the method ``owner.name`` be ``function``.
 
         Where accelerate has put a ``forward`` of its own on a module, ours goes inside of it: it is given tensors that
         are on the right device, and stays where it is when offloading is switched off.
@@ -31,12 +23,7 @@ class Patches:
         slot = _OFFLOADED if name == "forward" and _OFFLOADED in owner.__dict__ else name
         previous = owner.__dict__.get(slot)
         owner.__dict__[slot] = function
-        self._undo.append(lambda: _take_out(owner, name, function, previous))
-
-    def undo(self) -> None:
-        """Take everything back."""
-        while self._undo:
-            self._undo.pop()()
+        self.on_undo(lambda: _take_out(owner, name, function, previous))
 
 
 def current(owner: Any, name: str) -> Callable[..., Any]:

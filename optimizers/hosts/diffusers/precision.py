@@ -14,6 +14,7 @@ import torch
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
+from ....core.order import PRECISION
 from ...precision import arithmetic, missing
 from ...precision.settings import dtype_name, processor_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
@@ -32,8 +33,7 @@ class ComponentPrecision(Technique):
     Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
     """
 
-    kind = "precision"
-    order = 10
+    kind = PRECISION
     title = "Model Precision"
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
 

@@ -17,6 +17,7 @@ import torch
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
+from ....core.order import QKV_FUSION
 from ...qkv_fusion import SEPARATE, FusedProjections, join_rows, refuse_rows
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
@@ -70,8 +71,7 @@ class ProjectionFusion(Technique):
         UnsupportedModel: on attaching, if nothing can be fused.
     """
 
-    kind = "qkv_fusion"
-    order = 20
+    kind = QKV_FUSION
     title = "Fuse QKV"
     roles = (DENOISER, CONTROLNET, VAE)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel, require_choice
+from ....core.order import INT8
 from ...quantization.kernels import Kernel, available, weight_only_linear
 from ...quantization.layers import Chooser, Decisions, Tokens
 from ...quantization.settings import QuantizationSettings
@@ -53,8 +54,7 @@ class Int8Layers(Technique):
         BackendUnavailable: on attaching, if torchao is asked for and not there.
     """
 
-    kind = "int8"
-    order = 30  # after the projections were fused: the larger product is the one to quantise
+    kind = INT8
     title = "Quantize int8"
     roles = (DENOISER,)
 

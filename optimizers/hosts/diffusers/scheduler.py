@@ -21,7 +21,6 @@ class HostSchedule(Technique):
     """Timesteps on the CPU, for one scheduler."""
 
     kind = "schedule"
-    order = 10
     title = "Schedule on the CPU"
     roles = (SCHEDULER,)
 

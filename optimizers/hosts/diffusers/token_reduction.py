@@ -7,6 +7,7 @@ from typing import Any
 
 from ....core.activity import Activity, Summary
 from ....core.errors import require_choice
+from ....core.order import TOKEN_MERGING
 from ...token_merging import TokenMergingSettings
 from .components import DENOISER
 from .host import Host, Technique
@@ -46,8 +47,7 @@ class TokenReduction(Technique):
         ratio_factor: factor of the ratio in this call.
     """
 
-    kind = "token_merging"
-    order = 40
+    kind = TOKEN_MERGING
     title = "Apply ToMe"
     roles = (DENOISER,)
     places = "self-attention blocks"

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ....core.activity import Summary
 from ....core.errors import InvalidSetting, require_integer
+from ....optimizers.hosts.comfyui.model import require_model, stack_of
 from ....optimizers.hosts.comfyui.report import report_text
-from ....optimizers.hosts.comfyui.stack import stack_of
-from ....optimizers.hosts.comfyui.unet import require_model
 from ....optimizers.hosts.comfyui.vae import stack_of_vae
 from ...measurement import Distance, Evidence, Lpips, Speedup, Verdict, compare_pictures, judge, measure_speedup
 from .lpips_weights import load_lpips

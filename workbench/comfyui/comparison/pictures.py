@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
-from ....optimizers.hosts.comfyui.unet import describe_model
+from ....optimizers.hosts.comfyui.model import describe_model
 from ...measurement import to_8_bit
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ....optimizers.hosts.comfyui.compat import host_version
-from ....optimizers.hosts.comfyui.unet import describe_model
+from ....optimizers.hosts.comfyui.model import describe_model
 from ..comparison import load_lpips
 from .cells import Bench
 

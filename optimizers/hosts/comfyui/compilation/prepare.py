@@ -7,7 +7,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
-from ..unet import describe_model, require_model
+from ..model import describe_model, require_model
 
 COMPILE_KEY = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""

@@ -12,10 +12,11 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from .....core.order import COMPILATION
 from ....compilation import CUDA_GRAPH, CompiledFunction, cudagraph_trees_refusal
 from ....compilation.settings import CUDAGRAPH_TREE_MODES
+from ..model import describe_model
 from ..stack import ModelCall, Technique
-from ..unet import describe_model
 from .network import CompiledNetwork, NetworkSettings, compiled_network, repeated_blocks
 from .network_options import reads_places
 from .prepare import foreign_compile, is_replaced, uses_dynamic_vram
@@ -32,7 +33,7 @@ _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks canno
 _NETWORK, _GRAPH = "network", "graph"
 
 
-class CompileUNet(Technique):
+class CompileUNet(Technique[ModelCall]):
     """torch.compile on the network of a MODEL.
 
     Args:
@@ -46,8 +47,7 @@ class CompileUNet(Technique):
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
-    kind = "compile_unet"
-    order = 90
+    kind = COMPILATION
     title = "Compile UNet"
 
     def __init__(

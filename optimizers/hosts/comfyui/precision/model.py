@@ -10,20 +10,22 @@ from torch import Tensor
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import channels_last
+from .....core.order import PRECISION
 from ....precision import PrecisionSettings, arithmetic
 from ....precision.settings import dtype_name
 from ..attention import inference_dtype
+from ..model import describe_model, require_model
 from ..stack import KEY, ModelCall, Technique
-from ..unet import describe_model, is_unet, require_model
-from ..weight_clone import Plan, WeightTechnique
-from ..weight_swap import original
+from ..unet import is_unet
+from ..weight_clone import Plan
+from ..weight_swap import WeightTechnique, original
 from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight, storage_dtype
 
 _NETWORK = "diffusion_model."
 
 
-class ModelPrecision(Technique):
+class ModelPrecision(Technique[ModelCall]):
     """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights.
 
     Args:
@@ -34,8 +36,7 @@ class ModelPrecision(Technique):
         node_id: the node to report to.
     """
 
-    kind = "precision"
-    order = 3
+    kind = PRECISION
     title = "Model Precision"
 
     def __init__(

@@ -9,10 +9,11 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.memory_format import channels_last
+from .....core.order import PRECISION
 from ....precision import PrecisionSettings, arithmetic
 from ....precision.settings import dtype_name
 from ..method_proxy import NetworkCall, NetworkTechnique
-from ..vae import at_home, attach_to_vae, describe_vae, moved_to, require_vae
+from ..vae import at_home, describe_vae, moved_to, require_vae
 from ..weight_clone import second_module
 from .choice import choose_dtype, needs_other_weights
 from .weights import convert_weight
@@ -28,8 +29,7 @@ class VAEPrecision(NetworkTechnique):
         node_id: the node to report to.
     """
 
-    kind = "precision"
-    order = 3
+    kind = PRECISION
     title = "VAE Precision"
 
     def __init__(
@@ -64,7 +64,7 @@ def _with_channels_last(inner: Callable[..., Any], x: Any, *args: Any, **kwargs:
 
 
 def with_precision(vae: Any, settings: PrecisionSettings, node_id: str | None = None) -> tuple[Any, VAEPrecision]:
-    """Return a copy of a VAE that computes as ``settings`` say, and its technique.
+    """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
 
     Args:
         vae: a VAE; with techniques or without.
@@ -85,7 +85,7 @@ def with_precision(vae: Any, settings: PrecisionSettings, node_id: str | None = 
     technique = VAEPrecision(settings, before, dtype, node_id)
     if other_weights:
         home = moved_to(home, _second_patcher(home.patcher, before, dtype, settings.channels_last), vae_dtype=dtype)
-    return attach_to_vae(home, technique), technique
+    return home, technique
 
 
 def _second_patcher(patcher: Any, before: torch.dtype, dtype: torch.dtype, order: bool) -> Any:

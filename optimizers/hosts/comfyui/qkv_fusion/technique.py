@@ -9,13 +9,14 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from .....core.order import QKV_FUSION
 from ....families import names
+from ..model import describe_model, require_model
 from ..stack import ModelCall, Technique
-from ..unet import describe_model, require_model
 from .network import ALL, KEYS_AND_VALUES, NetworkFusion, fusion_of
 
 
-class FuseQKV(Technique):
+class FuseQKV(Technique[ModelCall]):
     """Compute query, key and value of each attention layer in one matrix multiplication, on one MODEL.
 
     Args:
@@ -26,8 +27,7 @@ class FuseQKV(Technique):
         UnsupportedModel: if no attention layer of this model has projections that can be computed together.
     """
 
-    kind = "qkv_fusion"
-    order = 5
+    kind = QKV_FUSION
     title = "Fuse QKV"
 
     def __init__(self, patcher: Any, node_id: str | None = None) -> None:

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from .....core.activity import Activity, Summary
-from ..stack import Stack
 from ..unet import is_unet
-from ..weight_clone import Plan, WeightTechnique, build_second_model
-from ..weight_swap import rebase
+from ..weight_clone import Plan, build_second_model
+from ..weight_swap import WeightTechnique, swap_weights
 
 KEPT_TOKENS = 128
 """Tokens of each layer that are kept for measuring its error."""
@@ -36,7 +35,6 @@ class _Private(WeightTechnique):
     """A second model for watching."""
 
     kind = "calibration"
-    order = 0
     title = "Calibration"
 
     def __init__(self, meta: bool) -> None:
@@ -124,7 +122,7 @@ def observe_run(patcher: Any, conditioning: Any, latent: Tensor) -> Observations
     import comfy.sample
 
     seen = Observations(source="one sampling step with the connected conditioning")
-    clone = rebase(patcher, Stack((_Private(meta=False),)))
+    clone = swap_weights(patcher, (_Private(meta=False),))
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
     with torch.inference_mode():

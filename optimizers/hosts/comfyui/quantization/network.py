@@ -13,7 +13,7 @@ from ....families import find_family
 from ....families.family import Family
 from ....families.protected import PROTECTED
 from ....quantization.layers import Layer
-from ..unet import describe_model
+from ..model import describe_model
 from .linear import is_int8
 
 PREFIX = "diffusion_model."
@@ -28,7 +28,7 @@ def linear_layers(patcher: Any, tokens: Mapping[str, int]) -> dict[str, tuple[La
     """Return the linear layers of a MODEL's network with their modules, by name.
 
     Args:
-        patcher: a MODEL whose weights are those of the file (see ``rebase.original``).
+        patcher: a MODEL whose weights are those of the file (see ``weight_swap.original``).
         tokens: how many rows each layer is given, where that is known.
 
     Raises:

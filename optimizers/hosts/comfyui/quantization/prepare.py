@@ -16,9 +16,9 @@ from ....quantization.rounding import Int8Weight
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Shape, Timer, fastest
 from ..attention import inference_dtype
+from ..model import describe_model, require_model
 from ..paths import user_folder
-from ..unet import describe_model, require_model
-from ..weight_swap import original, settle
+from ..weight_swap import original, unload
 from .calibration import Observations, observe_run, observe_shapes, typical_latent
 from .network import has_int8_layers, linear_layers
 from .technique import Int8Quantization
@@ -50,14 +50,14 @@ def quantize(
     """
     require_model(patcher)
     home = original(patcher)
-    settle(home)
+    unload(home)
     weight_only = settings.mode == "weight_only"
     device, dtype = torch.device(home.load_device), inference_dtype(home)
     if has_int8_layers(home):
         return Int8Quantization(settings, Decisions(()), *_kernel(Shape(4096, 1280, 1280), device, dtype), node_id)
 
     seen = _observe(home, conditioning, latent)
-    settle(home)
+    unload(home)
     layers = linear_layers(home, seen.tokens)
     kernel: Kernel | None = None
     notes: tuple[str, ...] = ()

@@ -11,8 +11,7 @@ import torch
 from .....core.errors import UnsupportedModel
 from .....core.files import require_space, sha256, write_atomically
 from ..compat import host_version
-from ..stack import stack_of
-from ..unet import describe_model, require_model
+from ..model import describe_model, require_model, stack_of
 from ..weight_swap import origin_file
 from .linear import is_int8
 from .technique import Int8Quantization

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from .....core.activity import Activity, Summary
+from .....core.order import INT8
 from ....quantization.kernels import Kernel
 from ....quantization.layers import Decisions
 from ....quantization.settings import QuantizationSettings
 from ..stack import ModelCall
-from ..weight_clone import Plan, WeightTechnique
+from ..weight_clone import Plan
+from ..weight_swap import WeightTechnique
 from .linear import existing_weight, is_int8, quantized_linear
 from .network import PREFIX
 from .text import decision_lines, one_line
@@ -28,8 +30,7 @@ class Int8Quantization(WeightTechnique):
         node_id: the node to report to.
     """
 
-    kind = "quantization"
-    order = 4
+    kind = INT8
     title = "Quantize int8"
 
     def __init__(

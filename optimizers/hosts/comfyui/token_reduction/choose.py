@@ -7,13 +7,16 @@ from typing import Any
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family, not_reduced
 from ....token_merging import TokenMergingSettings
-from ..stack import Technique
-from ..unet import describe_model, is_unet, require_model
+from ..model import describe_model, require_model
+from ..stack import ModelCall, Technique
+from ..unet import is_unet
 from .joint import JointTokenReduction
 from .unet import UNetTokenReduction
 
 
-def token_reduction_for(patcher: Any, settings: TokenMergingSettings, node_id: str | None = None) -> Technique:
+def token_reduction_for(
+    patcher: Any, settings: TokenMergingSettings, node_id: str | None = None
+) -> Technique[ModelCall]:
     """Return Apply ToMe for a MODEL.
 
     Raises:

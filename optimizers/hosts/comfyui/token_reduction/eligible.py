@@ -7,7 +7,8 @@ from typing import Any
 
 from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
-from ..unet import AttentionBlock, describe_model
+from ..model import describe_model
+from ..unet import AttentionBlock
 
 
 def eligible_blocks(

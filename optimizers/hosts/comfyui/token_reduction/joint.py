@@ -19,12 +19,13 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import UnsupportedModel
+from .....core.order import TOKEN_MERGING
 from ....families.family import TokenLayout
 from ....token_merging import TokenMergingSettings, choose_method
 from ..attention_chain import add_layer
+from ..model import describe_model
 from ..schedule import in_window, ramp_factor
 from ..stack import ModelCall, Technique
-from ..unet import describe_model
 from .layout import SAME_SIZE, ExpectedCalls, Layout, expected_calls
 from .summary import summarize
 
@@ -45,7 +46,7 @@ class CallState:
     kept: dict[tuple[int, torch.device], torch.Tensor] = field(default_factory=dict)
 
 
-class JointTokenReduction(Technique):
+class JointTokenReduction(Technique[ModelCall]):
     """Apply ToMe on one diffusion transformer.
 
     Args:
@@ -59,8 +60,7 @@ class JointTokenReduction(Technique):
         UnsupportedModel: if ``settings`` ask for what cannot be done in these models.
     """
 
-    kind = "token_merging"
-    order = 20
+    kind = TOKEN_MERGING
     title = "Apply ToMe"
 
     def __init__(

@@ -10,6 +10,7 @@ import torch
 
 from .....core.activity import Activity, Summary
 from .....core.errors import InvalidSetting
+from .....core.order import TOKEN_MERGING
 from ....token_merging import Reduction, TokenMergingSettings, choose_method, plan_reduction
 from ..schedule import in_window, ramp_factor, step_index
 from ..stack import ModelCall, Technique
@@ -42,7 +43,7 @@ class CallState:
     visits: dict[BlockKey, int] = field(default_factory=dict)
 
 
-class UNetTokenReduction(Technique):
+class UNetTokenReduction(Technique[ModelCall]):
     """Apply ToMe on one UNet MODEL.
 
     Args:
@@ -54,8 +55,7 @@ class UNetTokenReduction(Technique):
         UnsupportedModel: if the model has no block that ``settings`` would reach.
     """
 
-    kind = "token_merging"
-    order = 20
+    kind = TOKEN_MERGING
     title = "Apply ToMe"
 
     def __init__(self, patcher: Any, settings: TokenMergingSettings, node_id: str | None = None) -> None:

@@ -1,0 +1,37 @@
+"""One message for several techniques that one node has attached, maybe to several objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....core.activity import Summary
+from .reporting import announce
+from .stack import Technique
+
+
+def report_together(techniques: Sequence[Technique[Any]]) -> None:
+    """Let ``techniques`` of one node share its message after each run."""
+    if len(techniques) < 2:
+        return
+
+    def report() -> None:
+        announce(techniques[0].node_id, _summary_of_all(techniques))
+
+    for technique in techniques:
+        technique.report = report
+
+
+def _summary_of_all(techniques: Sequence[Technique[Any]]) -> Summary:
+    """Return what several techniques did in their last runs."""
+    summaries = [(technique.title, technique.last_summary()) for technique in techniques]
+    working = [title for title, summary in summaries if summary.state in ("active", "partly")]
+    headline = f"{len(working)} of {len(techniques)} active{': ' if working else ''}{', '.join(working)}"
+    details = []
+    for title, summary in summaries:
+        details += [f"{title}: {summary.text}", *(f"  {line}" for line in summary.details)]
+    # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
+    states = {summary.state for _, summary in summaries}
+    states = states - {"waiting"} or states
+    counts = {"active": len(working), "techniques": len(techniques)}
+    return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))

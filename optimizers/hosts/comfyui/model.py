@@ -1,0 +1,113 @@
+"""A MODEL as the target of techniques: which MODELs can have them, and how a clone carries them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ....core.errors import UnsupportedModel
+from .stack import ACTIVE_STACK, KEY, Stack, Technique
+
+_GUIDER = "paceline_guider"
+
+
+class ModelTarget:
+    """A MODEL that techniques are attached to. Clones carry them; the MODEL itself is never changed.
+
+    Raises:
+        UnsupportedModel: if it comes from a loader that hands out something else than ComfyUI's own patchers.
+    """
+
+    def __init__(self, patcher: Any) -> None:
+        require_model(patcher)
+        self.patcher = patcher
+
+    @property
+    def techniques(self) -> tuple[Technique[Any], ...]:
+        """What is attached to the MODEL."""
+        return stack_of(self.patcher).techniques
+
+    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+        """Return a clone of the MODEL with these techniques and nothing else of ours."""
+        from comfy.patcher_extension import CallbacksMP, WrappersMP
+
+        patcher = self.patcher
+        for technique in (*self.techniques, *techniques):
+            patcher = technique.model_for(patcher, techniques)
+        clone, stack = patcher.clone(), Stack(techniques)
+        wrappers = {
+            WrappersMP.OUTER_SAMPLE: outer_sample,
+            WrappersMP.CALC_COND_BATCH: calc_cond_batch,
+            WrappersMP.APPLY_MODEL: stack.apply_model,
+        }
+        callbacks = {CallbacksMP.ON_PRE_RUN: stack.begin, CallbacksMP.ON_CLEANUP: stack.finish}
+        clone.remove_attachments(KEY)
+        for event in wrappers:
+            clone.remove_wrappers_with_key(event, KEY)
+        for event in callbacks:
+            clone.remove_callbacks_with_key(event, KEY)
+        if techniques:
+            clone.set_attachments(KEY, stack)
+            for event, wrapper in wrappers.items():
+                clone.add_wrapper_with_key(event, KEY, wrapper)
+            for event, callback in callbacks.items():
+                clone.add_callback_with_key(event, KEY, callback)
+        return clone
+
+
+def stack_of(patcher: Any) -> Stack:
+    """Return what this pack has attached to a MODEL; an empty stack if nothing."""
+    return cast(Stack, patcher.get_attachment(KEY)) or Stack()
+
+
+def describe_model(patcher: Any) -> str:
+    """Return the class a person would name the model by, e.g. ``SDXL (UNetModel)``."""
+    model = getattr(patcher, "model", None)
+    network = getattr(model, "diffusion_model", None)
+    if model is None or network is None:
+        return type(patcher).__name__
+    return f"{type(model).__name__} ({type(network).__name__})"
+
+
+def require_model(patcher: Any) -> None:
+    """Check that ``patcher`` is a MODEL with a diffusion network inside.
+
+    Raises:
+        UnsupportedModel: if it comes from a loader that hands out something else.
+    """
+    needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
+    missing = [name for name in needed if not hasattr(patcher, name)]
+    if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
+        raise UnsupportedModel(
+            f"This MODEL is a {describe_model(patcher)}, not one of ComfyUI's own model patchers"
+            + (f" (it has no {', '.join(missing)})." if missing else "."),
+            "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
+        )
+
+
+# ComfyUI's Dual Model CFG Guider runs the negative pass on a second model, but with the options of the first: all
+# patches of the first model apply to both passes, and those of the second to none. For our techniques the two wrappers
+# below tell the pass apart, and give it what was attached to the model it runs on.
+
+
+def outer_sample(executor: Any, *args: Any, **kwargs: Any) -> Any:
+    """Remember a guider that has a second model for the length of its run (ComfyUI's OUTER_SAMPLE wrapper)."""
+    guider = executor.class_obj
+    if getattr(guider, "uncond_model_patcher", None) is None:
+        return executor(*args, **kwargs)
+    options = guider.model_options
+    transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
+    guider.model_options = {**options, "transformer_options": transformer_options}
+    try:
+        return executor(*args, **kwargs)
+    finally:
+        guider.model_options = options
+
+
+def calc_cond_batch(executor: Any, model: Any, conds: Any, x: Any, timestep: Any, model_options: Any) -> Any:
+    """Choose the second model's stack for the second model's conditioning (ComfyUI's CALC_COND_BATCH wrapper)."""
+    options = model_options.get("transformer_options", {})
+    guider = options.get(_GUIDER)
+    if guider is not None and conds[0] is not None and conds[0] is getattr(guider, "_uncond_conds", None):
+        second = stack_of(guider.uncond_model_patcher)
+        model_options = {**model_options, "transformer_options": {**options, ACTIVE_STACK: second}}
+    return executor(model, conds, x, timestep, model_options)
