@@ -98,7 +98,7 @@ def test_every_cell_is_measured_and_saved_in_all_its_forms(sweeping, folders):
 
 def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
     from paceline.nodes.sweeps import bench_for
-    from paceline.optimizers.hosts.comfyui import comparison
+    from paceline.workbench.comfyui import comparison
 
     image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
     latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}

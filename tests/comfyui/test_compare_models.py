@@ -53,7 +53,7 @@ class Emoji:
         self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
-        from paceline.optimizers.hosts.comfyui import comparison
+        from paceline.workbench.comfyui import comparison
 
         latent = options.pop("latent", self.latent)
         # Without a clock of the test's own, one that is a second later each time it is asked.
