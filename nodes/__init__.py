@@ -7,6 +7,9 @@ from importlib import import_module
 
 from comfy_api.latest import ComfyExtension, io
 
+from ..core.errors import HostTooOld
+from ..optimizers.hosts.comfyui.compat import require_host
+
 NODES = (
     ("optimize_preset", "PacelineOptimizePreset"),
     ("apply_tome", "PacelineApplyToMe"),
@@ -37,8 +40,16 @@ class PacelineExtension(ComfyExtension):
             logging.exception("Paceline: the settings page cannot show the cache")
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        """Return the node classes; one that cannot be imported is reported and costs only itself."""
-        classes = []
+        """Return the node classes; one that cannot be imported is reported and costs only itself.
+
+        A ComfyUI that is too old gets none of them, and is told so in one sentence.
+        """
+        try:
+            require_host()
+        except HostTooOld as error:
+            logging.error("Paceline: %s", error)
+            return []
+        classes: list[type[io.ComfyNode]] = []
         for module, name in NODES:
             try:
                 classes.append(getattr(import_module(f".{module}", __package__), name))

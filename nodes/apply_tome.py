@@ -158,7 +158,7 @@ class PacelineApplyToMe(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
         settings["max_downsample"] = int(max_downsample) if max_downsample.isdecimal() else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))

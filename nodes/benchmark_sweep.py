@@ -105,7 +105,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         )
 
     @classmethod
-    def run(
+    def execute(
         cls,
         model: Any,
         positive: Any,

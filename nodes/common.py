@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.technique import Target, attach, find
-from ..optimizers.hosts.comfyui.compat import require_host
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.stack import Technique
 
-_reports_to: ContextVar[str | None] = ContextVar("paceline_reports_to", default=None)
-
 
 class PacelineNode(io.ComfyNode):
-    """A node of this pack: checks ComfyUI before it runs, and reports to its place in the graph."""
+    """A node of this pack. It reports to its place in the graph, or to ``reports_to`` where another node runs it."""
+
+    reports_to: ClassVar[str | None] = None
 
     @classmethod
     def schema(cls, **description: Any) -> io.Schema:
@@ -31,24 +27,9 @@ class PacelineNode(io.ComfyNode):
         return io.Schema(**common | description)
 
     @classmethod
-    def execute(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
-        """Run the node.
-
-        Raises:
-            HostTooOld: if this ComfyUI lacks an interface that the pack needs.
-        """
-        require_host()
-        return cls.run(*args, **inputs)
-
-    @classmethod
-    def run(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
-        """Do the work, given the inputs of the schema."""
-        raise NotImplementedError
-
-    @classmethod
     def node_id(cls) -> str | None:
         """Return the id to report to; None when the node is called from Python, outside of a workflow."""
-        return _reports_to.get() or getattr(cls.hidden, "unique_id", None)
+        return cls.reports_to or getattr(cls.hidden, "unique_id", None)
 
     @classmethod
     def attach(cls, target: Target[Technique[Any]], technique: Technique[Any]) -> Any:
@@ -60,13 +41,3 @@ class PacelineNode(io.ComfyNode):
             details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
         announce(technique.node_id, Summary("waiting", headline, details=tuple(details)))
         return result
-
-
-@contextmanager
-def reporting_to(node: str | None) -> Iterator[None]:
-    """Let nodes that another node runs report to that one: only it is in the graph."""
-    token = _reports_to.set(node)
-    try:
-        yield
-    finally:
-        _reports_to.reset(token)

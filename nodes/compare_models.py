@@ -78,7 +78,7 @@ class PacelineCompareModels(PacelineNode):
         )
 
     @classmethod
-    def run(
+    def execute(
         cls,
         model_baseline: Any,
         positive: Any,

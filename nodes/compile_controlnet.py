@@ -35,7 +35,7 @@ class PacelineCompileControlNet(PacelineNode):
         )
 
     @classmethod
-    def run(cls, control_net: Any, channels_last: bool = False, **settings: Any) -> io.NodeOutput:
+    def execute(cls, control_net: Any, channels_last: bool = False, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``control_net`` that runs compiled."""
         chosen = CompileSettings(**settings)
         control_net, notes = compilable(control_net)

@@ -103,7 +103,7 @@ class PacelineCompileUNet(PacelineNode):
         )
 
     @classmethod
-    def run(
+    def execute(
         cls, model: Any, scope: str = "whole_model", channels_last: bool = False, **settings: Any
     ) -> io.NodeOutput:
         """Return a clone of ``model`` that runs compiled while it samples."""

@@ -46,7 +46,7 @@ class PacelineCompileVAE(PacelineNode):
         )
 
     @classmethod
-    def run(
+    def execute(
         cls, vae: Any, compile_decoder: bool, compile_encoder: bool, channels_last: bool = False, **settings: Any
     ) -> io.NodeOutput:
         """Return a copy of ``vae`` that runs compiled."""

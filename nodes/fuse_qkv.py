@@ -38,6 +38,6 @@ class PacelineFuseQKV(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any) -> io.NodeOutput:
+    def execute(cls, model: Any) -> io.NodeOutput:
         """Return a clone of ``model`` whose projections are fused while it samples."""
         return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model, cls.node_id())))

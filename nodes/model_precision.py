@@ -65,7 +65,7 @@ class PacelineModelPrecision(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: Any, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that computes as chosen."""
         technique = model_precision(model, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

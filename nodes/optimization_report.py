@@ -49,7 +49,7 @@ class PacelineOptimizationReport(PacelineNode):
         return float("nan")
 
     @classmethod
-    def run(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
+    def execute(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
         if model is None and vae is None and control_net is None:
             raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")

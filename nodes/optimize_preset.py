@@ -47,7 +47,7 @@ class PacelineOptimizePreset(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
+    def execute(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
         """Return the model and the VAE with the preset's techniques, and what was applied."""
         require_model(model)
         recipe = _recipe(preset, model)

@@ -87,7 +87,7 @@ class PacelineQuantizeInt8(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         size = None if latent is None else latent["samples"]
         technique = quantize(model, QuantizationSettings(**settings), cls.node_id(), conditioning, size)

@@ -14,7 +14,6 @@ from ..optimizers.hosts.comfyui.joint_report import report_together
 from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
 from ..workbench.presets import Recipe, Step
-from .common import reporting_to
 
 _NO_STEPS = ("PacelineOptimizePreset", "PacelineRemoveOptimizations")
 
@@ -108,8 +107,9 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
         values |= {name: value for name, value in applied.objects.items() if name in inputs}
         try:
-            with reporting_to(node):
-                result = cls.execute(**values | dict(step.inputs))
+            # It reports to the node that applies the recipe: only that one is in the graph.
+            reporting = type(cls.__name__, (cls,), {"reports_to": node})
+            result = reporting.execute(**values | dict(step.inputs))
         except (UnsupportedModel, BackendUnavailable) as error:
             applied.left_out.append(f"{schema.display_name}: {error}")
             continue

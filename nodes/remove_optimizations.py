@@ -40,7 +40,7 @@ class PacelineRemoveOptimizations(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
+    def execute(cls, model: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
         """Return copies of what is connected, without our techniques."""
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):

@@ -42,7 +42,7 @@ class PacelineSaveInt8Model(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
+    def execute(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
         """Write the file and show its name."""
         import folder_paths
 

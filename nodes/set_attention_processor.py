@@ -41,6 +41,6 @@ class PacelineSetAttentionProcessor(PacelineNode):
         )
 
     @classmethod
-    def run(cls, model: Any, backend: str) -> io.NodeOutput:
+    def execute(cls, model: Any, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
         return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))

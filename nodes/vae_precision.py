@@ -32,7 +32,7 @@ class PacelineVAEPrecision(PacelineNode):
         )
 
     @classmethod
-    def run(cls, vae: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, vae: Any, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that computes as chosen."""
         result, technique = with_precision(vae, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(VAETarget(result), technique))

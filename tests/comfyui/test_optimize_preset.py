@@ -95,14 +95,13 @@ def test_a_preset_that_is_gone_is_named(studio):
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.nodes.common import reporting_to
     from paceline.optimizers.hosts.comfyui import joint_report, stack
 
     told = []
     for module in (stack, joint_report):
         monkeypatch.setattr(module, "announce", lambda node, summary: told.append((node, summary)))
-    with reporting_to("7"):
-        model = apply(studio, "balanced").result[0]
+    monkeypatch.setattr(studio.nodes["PacelineOptimizePreset"], "reports_to", "7")
+    model = apply(studio, "balanced").result[0]
     studio.sample(model)
     assert [node for node, _ in told] == ["7"]
     summary = told[0][1]

@@ -41,3 +41,18 @@ def test_a_run_that_is_interrupted_does_not_spoil_the_count_of_the_next(studio):
 
 def test_the_report_before_any_sampling_says_so(studio):
     assert "not sampled yet" in studio.report(studio.tome(studio.model))
+
+
+def test_a_comfyui_that_is_too_old_gets_no_node_and_one_sentence(comfy, monkeypatch, caplog):
+    import asyncio
+
+    import comfy.ops
+    from paceline.nodes import NODES, PacelineExtension
+
+    assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES)
+    monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
+    with caplog.at_level("ERROR"):
+        assert asyncio.run(PacelineExtension().get_node_list()) == []
+    (message,) = caplog.messages
+    assert "has no comfy.ops.scaled_dot_product_attention" in message
+    assert "needs ComfyUI 0.27 or newer" in message
