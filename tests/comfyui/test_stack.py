@@ -5,14 +5,6 @@ from __future__ import annotations
 import pytest
 
 
-def test_a_comfyui_that_is_too_old_is_named_with_the_version_that_is_needed(studio, monkeypatch):
-    import comfy.quant_ops
-
-    monkeypatch.delattr(comfy.quant_ops, "TensorWiseINT8Layout")
-    with pytest.raises(Exception, match=r"This ComfyUI \(0\.\d+\.\d+\) has no .*needs ComfyUI 0.27 or newer: update"):
-        studio.tome(studio.model)
-
-
 def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monkeypatch, caplog):
     import asyncio
 
