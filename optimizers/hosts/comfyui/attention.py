@@ -13,19 +13,11 @@ from ....core.order import ATTENTION
 from ...attention import AttentionCall, choose, get, require
 from ...families import find_family
 from .attention_chain import add_layer
-from .model import describe_model, require_model
+from .model import describe_model, inference_dtype, require_model
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks, is_unet
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
-
-
-def inference_dtype(patcher: Any) -> torch.dtype:
-    """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
-    model = patcher.model
-    manual: torch.dtype | None = getattr(model, "manual_cast_dtype", None)
-    stored: torch.dtype = model.get_dtype()
-    return stored if manual is None else manual
 
 
 class AttentionProcessor(Technique[ModelCall]):

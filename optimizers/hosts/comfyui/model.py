@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
+
 from ....core.errors import UnsupportedModel
 from .stack import ACTIVE_STACK, KEY, Stack, Technique
 
@@ -66,6 +68,14 @@ def describe_model(patcher: Any) -> str:
     if model is None or network is None:
         return type(patcher).__name__
     return f"{type(model).__name__} ({type(network).__name__})"
+
+
+def inference_dtype(patcher: Any) -> torch.dtype:
+    """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
+    model = patcher.model
+    manual: torch.dtype | None = getattr(model, "manual_cast_dtype", None)
+    stored: torch.dtype = model.get_dtype()
+    return stored if manual is None else manual
 
 
 def require_model(patcher: Any) -> None:

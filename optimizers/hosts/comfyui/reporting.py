@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....core.activity import Summary
-from ...compilation import Progress
+
+if TYPE_CHECKING:
+    from ...compilation import Progress
 
 EVENT = "paceline.activity"
 """Websocket event with ``{"node", "state", "text", "details"}``; web/js/events.js makes a badge of it.

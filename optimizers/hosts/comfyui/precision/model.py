@@ -13,8 +13,7 @@ from .....core.memory_format import channels_last
 from .....core.order import PRECISION
 from ....precision import PrecisionSettings, arithmetic
 from ....precision.settings import dtype_name
-from ..attention import inference_dtype
-from ..model import describe_model, require_model
+from ..model import describe_model, inference_dtype, require_model
 from ..stack import KEY, ModelCall, Technique
 from ..unet import is_unet
 from ..weight_clone import Plan

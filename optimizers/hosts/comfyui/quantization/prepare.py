@@ -15,8 +15,7 @@ from ....quantization.layers import FEWEST_TOKENS, Chooser, Decisions, Layer, Ti
 from ....quantization.rounding import Int8Weight
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Shape, Timer, fastest
-from ..attention import inference_dtype
-from ..model import describe_model, require_model
+from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
 from ..weight_swap import original, unload
 from .calibration import Observations, observe_run, observe_shapes, typical_latent
