@@ -87,7 +87,8 @@ class Summary:
     """What one technique did, as data: the browser, the report and the log each show it in their own way.
 
     Attributes:
-        state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run).
+        state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run);
+            ``working`` (a run goes on).
         headline: the result in a few words, for a badge; one clause, without ``;``.
         counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
@@ -105,3 +106,13 @@ class Summary:
             return self.headline
         count = self.counts["fallbacks"]
         return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What stands below the headline where there is room: the numbers by name, then the details."""
+        numbers = ", ".join(f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items())
+        return (numbers, *self.details) if numbers else self.details
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.3g}"

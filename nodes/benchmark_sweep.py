@@ -134,15 +134,10 @@ class PacelineBenchmarkSweep(PacelineNode):
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
         workflow = {"prompt": prompt, **(cls.hidden.extra_pnginfo or {})} if prompt else {}
         found = sweeping.run_sweep(
-            bench, space, plan, source, lambda text: announce(node, Summary("waiting", text)), workflow
+            bench, space, plan, source, lambda text: announce(node, Summary("working", text)), workflow
         )
         state = "active" if found.preset else "partly" if found.results else "inactive"
         announce(node, Summary(state, found.text.splitlines()[0], details=tuple(found.text.splitlines()[1:])))
         image = torch.from_numpy(np.array(found.picture)).float()[None] / 255.0
-        shown = {"files": found.files, "preset": found.preset.stem if found.preset else None}
-        payload = {
-            "images": [found.files["plot"]],
-            "text": [f"{found.text}\n\n{found.table}"],
-            "paceline_sweep": [shown],
-        }
+        payload = {"images": [found.files["plot"]], "text": [f"{found.text}\n\n{found.table}"]}
         return io.NodeOutput(image, found.table, found.text, ui=payload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,7 @@ class PacelineCompareModels(PacelineNode):
             comparison.Variant("optimised", model_optimized or model_baseline, vae_optimized or vae),
             comparison.SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
-            say=lambda text: announce(node, Summary("waiting", text)),
+            say=lambda text: announce(node, Summary("working", text)),
         )
         lines = comparison.summary_lines(found)
         sheet = comparison_sheet(found.pictures["baseline"], found.pictures["optimized"], found.verdict.text, lines)
@@ -113,7 +114,22 @@ class PacelineCompareModels(PacelineNode):
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow)
         announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, details=tuple(lines)))
         summary = "\n".join([found.verdict.text, *lines])
-        shown = {key: value for key, value in numbers.items() if key not in ("runs", "reports")} | {"files": files}
+        shown = shown_comparison(numbers, files)
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
         image = torch.from_numpy(np.array(sheet)).float()[None] / 255.0
         return io.NodeOutput(image, summary, ui=payload)
+
+
+def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the page shows of a comparison: ``Comparison`` in web/js/payloads.d.ts.
+
+    Args:
+        numbers: all that was found, as it is saved.
+        files: where the pictures are, as ComfyUI names them.
+    """
+    return {
+        **{key: numbers[key] for key in ("verdict", "state", "speedup_of", "seconds")},
+        "difference": numbers["difference"]["rmse"],
+        "noise_floor": {name: distance["rmse"] for name, distance in numbers["noise_floor"].items()},
+        "pictures": {side: files[side] for side in ("baseline", "optimized")},
+    }

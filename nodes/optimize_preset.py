@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from comfy_api.latest import io
@@ -12,7 +13,7 @@ from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
 from ..optimizers.hosts.comfyui.reporting import announce
 from ..workbench.comfyui.machine import machine_for
-from ..workbench.presets import BUILT_IN, Recipe, built_in_recipe, load_recipe
+from ..workbench.presets import BUILT_IN, Recipe, Step, built_in_recipe, load_recipe
 from .common import PacelineNode
 from .recipes import Applied, apply_recipe
 
@@ -59,10 +60,8 @@ class PacelineOptimizePreset(PacelineNode):
             )
         text = _report(recipe, applied)
         announce(cls.node_id(), Summary("waiting", text.splitlines()[0], details=tuple(text.splitlines()[1:])))
-        steps = [{"node": step.node, "inputs": dict(step.inputs)} for step in applied.steps]
-        return io.NodeOutput(
-            applied.objects["model"], applied.objects.get("vae"), text, ui={"text": [text], "paceline_steps": steps}
-        )
+        payload = {"text": [text], "paceline_steps": shown_steps(applied.steps)}
+        return io.NodeOutput(applied.objects["model"], applied.objects.get("vae"), text, ui=payload)
 
 
 def _recipe(preset: str, model: Any) -> Recipe:
@@ -77,3 +76,8 @@ def _report(recipe: Recipe, applied: Applied) -> str:
     lines += [f"applied {step.describe()}" for step in applied.steps]
     lines += [f"left out {reason}" for reason in applied.left_out]
     return "\n".join(lines)
+
+
+def shown_steps(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Return what the page makes single nodes of: ``Step`` in web/js/payloads.d.ts."""
+    return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]

@@ -5,25 +5,20 @@
 
 import { app } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
-import { Badges } from "./js/badges.js";
-import { comparisonParts } from "./js/comparisons.js";
+import { createBadges } from "./js/badges.js";
 import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
-import { reportParts } from "./js/report_text.js";
-import { Results } from "./js/results.js";
+import { createComparisons, createReports } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { ActivityStore } from "./js/store.js";
 import { rememberWidgetNames } from "./js/versions.js";
 import { loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
-const badges = new Badges(store);
-const results = [
-  new Results(store, { key: "comparison", minHeight: 400, minWidth: 340, parts: comparisonParts }),
-  new Results(store, { key: "report", minHeight: 90, minWidth: 340, parts: reportParts }),
-];
+const badges = createBadges(store);
+const shown = [badges, createComparisons(store), createReports(store)];
 
 const style = document.createElement("link");
 style.rel = "stylesheet";
@@ -38,8 +33,7 @@ app.registerExtension({
   async setup() {
     await loadWords();
     listen(store);
-    badges.start();
-    for (const kind of results) kind.start();
+    for (const kind of shown) kind.start();
   },
   getNodeMenuItems(node) {
     return [...expandMenuItems(node, store), ...convertMenuItems(node)];
@@ -51,7 +45,6 @@ app.registerExtension({
     applyDefaultPreset(node);
   },
   afterConfigureGraph() {
-    badges.refresh();
-    for (const kind of results) kind.refresh();
+    for (const kind of shown) kind.refresh();
   },
 });

@@ -58,12 +58,14 @@ class Progress:
         phase: as in ``CompileState``.
         seconds: since this compilation began.
         graph: number of the graph that is being compiled, from 1.
+        expected_seconds: how long all of it took the last time; None if it is not known.
     """
 
     name: str
     phase: str
     seconds: float
     graph: int
+    expected_seconds: float | None = None
 
     @property
     def text(self) -> str:

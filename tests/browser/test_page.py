@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import urllib.request
 import uuid
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser.page import CANVAS, ESCAPE, VUE, Page
 
+if TYPE_CHECKING:
+    from comfy_host.server import ComfyServer
+
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 
-def test_the_settings_page_shows_our_settings(page: Page, axe):
+def test_the_settings_page_shows_our_settings(page: Page, server: ComfyServer, axe):
     page.script("await app.extensionManager.command.execute('Comfy.ShowSettingsDialog')")
     search = page.wait(lambda: page.element("[role=dialog] input"), "settings")
     search.send_keys("Paceline")
@@ -21,17 +25,23 @@ def test_the_settings_page_shows_our_settings(page: Page, axe):
     page.wait(lambda: page.element(".paceline-cache output").text != "…", "size of the cache")
     page.screenshot("settings")
     assert page.element(".paceline-cache output").text == "empty"
+    assert page.element(".paceline-cache code").text == str(compiled(server))
     assert not page.element(".paceline-cache button").is_enabled()
     assert axe(".paceline-cache") == []
     page.press(ESCAPE)
     page.wait(lambda: page.element(".paceline-cache") is None, "end of the settings")
 
 
-def test_the_cache_route_describes_and_clears(page: Page):
+def compiled(server: ComfyServer) -> Path:
+    """Where the server keeps compiled code."""
+    return server.base_directory / "user" / "__paceline" / "compiled"
+
+
+def test_the_cache_route_describes_and_clears(page: Page, server: ComfyServer):
     for method in ("GET", "DELETE"):
         request = urllib.request.Request(f"{page.base_url}/api/paceline/cache", method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
-            assert json.load(answer) == {"bytes": 0, "entries": 0}
+            assert json.load(answer) == {"bytes": 0, "path": str(compiled(server))}
 
 
 def test_the_report_lists_our_nodes_and_obeys_the_keyboard(page: Page, tome_workflow: dict[str, Any], axe):

@@ -301,7 +301,7 @@ def test_progress_goes_to_the_node(small, compiled, monkeypatch):
     events = [payload for event, payload in sent if event == "paceline.compile"]
     assert events[0]["node"] == "7"
     assert events[0]["graph"] == 1
-    assert any(event["text"].startswith("compiling 00:0") for event in events)
+    assert any(event["headline"].startswith("compiling 00:0") for event in events)
 
 
 def test_a_model_with_dynamic_vram_and_no_way_back_is_refused(small, compiled, monkeypatch):

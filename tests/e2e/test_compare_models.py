@@ -53,7 +53,7 @@ def test_a_comparison_of_a_trained_model(client, server):
     assert result.images["compare"][0].text["prompt"], "dropping the picture on the canvas opens the workflow"
     values = [event["value"] for event in result.of_type("progress") if event["node"] == "compare"]
     assert values == sorted(values) and values[-1] == 8 * 2 * 3
-    told = [event["text"] for event in result.of_type("paceline.activity") if event["node"] == "compare"]
+    told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "compare"]
     assert "round 2 of 2: optimised" in told
     assert told[-1] == saved["verdict"]
 

@@ -111,7 +111,7 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
     tome, report = nodes_of(workflow, "PacelineApplyToMe")[0], nodes_of(workflow, "PacelineOptimizationReport")[0]
     told = [event for event in result.of_type("paceline.activity") if event["node"] == tome]
     assert [event["state"] for event in told] == ["waiting", "active"]
-    assert told[-1]["text"] == expected
+    assert told[-1]["headline"] == expected
     assert expected in result.texts[report][0]
     assert "sdpa in 28 attention calls; 0 fallbacks" in result.texts[report][0]
     line = next(line for line in reversed(server.log.splitlines()) if "Paceline: " in line)

@@ -47,7 +47,7 @@ def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, 
     }
     result = client.run(workflow(name, {"8": quantize, "9": save}, ["8", 0]))
     expected = pixels(result)
-    told = [event["text"] for event in result.of_type("paceline.activity") if event["node"] == "8"]
+    told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "8"]
     assert "70 of 80 linear layers in int8" in told[0] and "active in 70 linear layers" in told[-1]
     full = pixels(client.run(workflow(name, {}, ["1", 0])))
     assert not np.array_equal(expected, full)

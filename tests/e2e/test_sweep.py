@@ -45,8 +45,7 @@ def test_a_sweep_is_cancelled_goes_on_and_shows_what_it_found(client, server):
         timer.cancel()
     assert stopped.value.node_id == "sweep"
     result = client.run(prompt("whole"))
-    shown = result.outputs["sweep"]["paceline_sweep"][0]
-    content = json.loads((server.output_dir / "e2e" / shown["files"]["json"]["filename"]).read_text())
+    content = json.loads((server.output_dir / "e2e" / "whole_00001_.json").read_text())
     assert [entry["state"] for entry in content["results"]] == ["measured"] * 6
     assert content["measured_now"] == 6
     assert np.array_equal(
@@ -55,7 +54,7 @@ def test_a_sweep_is_cancelled_goes_on_and_shows_what_it_found(client, server):
     assert result.images["sweep"][0].text["prompt"], "dropping the plot on the canvas opens the workflow"
     values = [event["value"] for event in result.of_type("progress") if event["node"] == "sweep"]
     assert values == sorted(values) and values[-1] == 6000
-    told = [event["text"] for event in result.of_type("paceline.activity") if event["node"] == "sweep"]
+    told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "sweep"]
     assert any(text.startswith("cell 3 of 6: preset balanced, size 256, batch 1: round 2 of 2") for text in told)
     assert told[-1].startswith("6 of 6 cells: 6 measured.")
     # The same study again, under other ids: nothing is measured.
@@ -95,4 +94,4 @@ def test_a_preset_runs_in_a_workflow(client, server):
     assert result.outputs["preset"]["paceline_steps"] == steps
     told = [event for event in result.of_type("paceline.activity") if event["node"] == "preset"]
     assert told[-1]["state"] == "active"
-    assert told[-1]["text"] == "2 of 2 active: Set Attention Processor, Apply ToMe"
+    assert told[-1]["headline"] == "2 of 2 active: Set Attention Processor, Apply ToMe"

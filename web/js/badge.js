@@ -1,13 +1,18 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer.
 
-import { shortText } from "./short.js";
+import { activityLines, badgeText } from "./activity.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 import { stateWords, words } from "./words.js";
 
-/** @typedef {import("./store.js").Activity} Activity */
+/** @typedef {import("./activity.js").Activity} Activity */
+/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 
 /** Shape as well as colour tells the state. */
 const SIGNS = { active: "●", partly: "◐", inactive: "○", waiting: "…", working: "↻", failed: "▲", ran: "●", unknown: "–" };
+
+/** Values of `node.mode`. */
+const MUTED = 2;
+const BYPASSED = 4;
 
 /**
  * @param {string} state
@@ -18,8 +23,10 @@ export function signOf(state) {
 }
 
 export class Badge {
+  element = document.createElement("div");
   /** @type {Activity | undefined} */
   #activity;
+  #mode = "";
   #sign = document.createElement("span");
   #text = document.createElement("span");
   #button = document.createElement("button");
@@ -27,7 +34,6 @@ export class Badge {
 
   /** @param {() => void} onOpen called on a click or with the keyboard */
   constructor(onOpen) {
-    this.element = document.createElement("div");
     this.element.className = "paceline-badge-row";
     this.#button.type = "button";
     this.#button.className = "paceline-badge";
@@ -50,21 +56,41 @@ export class Badge {
 
   /**
    * @param {Activity} activity
-   * @param {string} [prefix] said before the state, e.g. that the node is bypassed now
+   * @param {LGraphNode} node
    */
-  show(activity, prefix = "") {
+  show(activity, node) {
+    const mode = modeWords(node);
+    if (activity === this.#activity && mode === this.#mode) return;
     this.#activity = activity;
-    this.#button.dataset.state = activity.state;
-    this.#sign.textContent = signOf(activity.state);
-    this.#text.textContent = (prefix && `${prefix} · `) + shortText(activity);
-    const state = [prefix, stateWords(activity.state)].filter(Boolean).join(", ");
-    this.#button.ariaLabel = `Paceline, ${state}: ${activity.text}. ${words("showReport")}`;
-    this.#progress.hidden = activity.progress === undefined;
-    if (activity.progress !== undefined) this.#progress.value = activity.progress;
-    this.#progress.ariaLabel = activity.text;
+    this.#mode = mode;
+    const { state, headline, progress } = activity;
+    this.#button.dataset.state = state;
+    this.#sign.textContent = signOf(state);
+    this.#text.textContent = (mode && `${mode} · `) + badgeText(activity);
+    const spoken = [mode, stateWords(state)].filter(Boolean).join(", ");
+    this.#button.ariaLabel = `Paceline, ${spoken}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
+    this.#progress.hidden = progress === undefined;
+    // Without a value the bar says only that something goes on.
+    if (progress == null) this.#progress.removeAttribute("value");
+    else this.#progress.value = progress;
+    this.#progress.ariaLabel = headline;
+    if (this.#button.hasAttribute("aria-describedby")) this.#showDetails();
+  }
+
+  removed() {
+    if (this.#button.hasAttribute("aria-describedby")) hideTooltip();
   }
 
   #showDetails() {
     if (this.#activity) showTooltip(this.#button, this.#activity);
   }
+}
+
+/**
+ * @param {LGraphNode} node
+ * @returns {string} that the node is switched off now, whatever it did in its last run
+ */
+function modeWords(node) {
+  if (node.mode === BYPASSED) return words("bypassed");
+  return node.mode === MUTED ? words("muted") : "";
 }

@@ -4,6 +4,8 @@ import { api, app } from "./comfy.js";
 import { createButton } from "./dialog.js";
 import { words } from "./words.js";
 
+/** @typedef {import("./payloads").Cache} Cache */
+
 /** Served by optimizers/hosts/comfyui/routes.py. */
 const ROUTE = "/paceline/cache";
 
@@ -20,12 +22,14 @@ export function sizeText(bytes) {
 
 /**
  * @param {string} method
- * @returns {Promise<{bytes: number, path: string}>}
+ * @returns {Promise<Cache>}
  */
 async function ask(method) {
   const response = await api.fetchApi(ROUTE, { method });
-  if (!response.ok) throw new Error(`${method} ${ROUTE}: ${response.status}`);
-  return response.json();
+  if (response.ok) return response.json();
+  /** @type {Partial<import("./payloads").CacheError>} */
+  const { error } = await response.json().catch(() => ({}));
+  throw new Error(error ?? `${method} ${ROUTE}: ${response.status}`);
 }
 
 /** @returns {HTMLElement} the setting's control */
@@ -34,22 +38,23 @@ export function renderCache() {
   row.className = "paceline-cache";
   const size = document.createElement("output");
   size.ariaLive = "polite";
+  const folder = document.createElement("code");
   const clear = createButton(words("cacheClear"), async () => {
     clear.disabled = true;
     try {
       show(await ask("DELETE"));
       app.extensionManager.toast.add({ severity: "success", summary: words("cacheCleared"), life: 3000 });
     } catch (error) {
-      app.extensionManager.toast.add({ severity: "error", summary: words("cacheFailed"), detail: String(error) });
+      app.extensionManager.toast.add({ severity: "error", summary: words("cacheFailed"), detail: String(/** @type {Error} */ (error).message) });
       clear.disabled = false;
     }
   });
   clear.disabled = true;
 
-  /** @param {{bytes: number, path: string}} cache */
+  /** @param {Cache} cache */
   function show({ bytes, path }) {
     size.textContent = sizeText(bytes);
-    size.title = path;
+    folder.textContent = path;
     clear.disabled = bytes <= 0;
   }
 
@@ -57,6 +62,6 @@ export function renderCache() {
   ask("GET").then(show, () => {
     size.textContent = words("cacheUnknown");
   });
-  row.append(size, clear);
+  row.append(size, clear, folder);
   return row;
 }

@@ -1,22 +1,27 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
+import { compileActivity, failure } from "./activity.js";
 import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
 
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
+/** @typedef {import("./payloads").ActivityPayload} ActivityPayload */
+/** @typedef {import("./payloads").CompilePayload} CompilePayload */
+/** @typedef {import("./payloads").NodeOutput} NodeOutput */
 
-/** The websocket event of optimizers/hosts/comfyui/reporting.py. */
+/** The websocket events of optimizers/hosts/comfyui/reporting.py. */
 const ACTIVITY = "paceline.activity";
-/** Sent about once a second while something is compiled. */
 const COMPILE = "paceline.compile";
 
-/** One run of a workflow: which workflow it is, and which nodes took part. */
+/** One run of a workflow: which workflow it is, which nodes took part, and whether it has ended. */
 class Run {
   /** @type {Set<string>} */
   participants = new Set();
+  over = false;
 
   /** @param {string} promptId */
   constructor(promptId) {
+    this.promptId = promptId;
     /** Resolves to the id of the workflow; the messages themselves do not name it. */
     this.workflow = workflowOf(promptId);
   }
@@ -38,24 +43,6 @@ async function workflowOf(promptId) {
 }
 
 /**
- * @param {unknown} detail a message's payload
- * @returns {{node: string, activity: import("./store.js").Activity} | null} null if it is not what we send
- */
-export function parseActivity(detail) {
-  const { node, state, text, details, progress } = /** @type {Record<string, any>} */ (detail ?? {});
-  if (node == null || typeof state !== "string" || typeof text !== "string") return null;
-  return {
-    node: String(node),
-    activity: {
-      state,
-      text,
-      details: Array.isArray(details) ? details.map(String) : [],
-      ...(typeof progress === "number" && { progress: Math.min(Math.max(progress, 0), 1) }),
-    },
-  };
-}
-
-/**
  * Start to listen. Messages are handled in the order in which they arrive.
  * @param {ActivityStore} store
  */
@@ -64,58 +51,78 @@ export function listen(store) {
   let run = null;
   let queue = Promise.resolve();
 
-  /** @param {(workflow: string) => void} action what to do once the workflow of the current run is known */
-  const later = (action) => {
-    const workflow = run?.workflow;
-    if (workflow) queue = queue.then(async () => action(await workflow));
-  };
   /**
+   * @template Detail
    * @param {string} type
-   * @param {(detail: any) => void} handler
+   * @param {(detail: Detail) => void} handler
    */
   const on = (type, handler) => {
-    // The cast: our own event is not among those the frontend's types list.
+    // The cast: our own events are not among those that the frontend's types list.
     /** @type {EventTarget} */ (api).addEventListener(type, (event) => handler(/** @type {CustomEvent} */ (event).detail));
+  };
+  /**
+   * Do something about the run that a message is about, once its workflow is known. Messages about any other run than
+   * the one that goes on are late, or not for this page.
+   * @param {string} promptId
+   * @param {(workflow: string, run: Run) => void} action
+   */
+  const later = (promptId, action) => {
+    run ??= new Run(promptId); // the page was loaded during the run
+    const current = run;
+    if (current.promptId !== promptId || current.over) return;
+    queue = queue.then(async () => action(await current.workflow, current));
+  };
+  /**
+   * @param {string} promptId
+   * @param {string} node execution id
+   * @param {Omit<import("./store.js").Entry, "node">} news
+   */
+  const update = (promptId, node, news) => {
+    later(promptId, (workflow, current) => {
+      current.participants.add(node);
+      store.update(workflow, node, news);
+    });
+  };
+  /**
+   * @param {string} promptId
+   * @param {(workflow: string, run: Run) => void} action
+   */
+  const end = (promptId, action) => {
+    later(promptId, action);
+    if (run?.promptId === promptId) run.over = true;
   };
 
   on("execution_start", ({ prompt_id }) => {
     run = new Run(prompt_id);
   });
-  on("execution_cached", ({ nodes }) => {
-    for (const node of nodes ?? []) run?.participants.add(String(node));
+  on("execution_cached", ({ prompt_id, nodes }) => {
+    later(prompt_id, (_, { participants }) => nodes.forEach((/** @type {string} */ node) => participants.add(node)));
   });
   on("executing", (node) => {
-    if (node != null) run?.participants.add(String(node));
+    if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
-  on(ACTIVITY, (detail) => {
-    const news = parseActivity(detail);
-    if (!news) return;
-    run?.participants.add(news.node);
-    later((workflow) => store.update(workflow, news.node, { activity: news.activity }));
+  on(ACTIVITY, (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
+    update(prompt_id, node, { activity });
   });
-  on(COMPILE, (detail) => {
-    const news = parseActivity({ state: "working", ...detail });
-    if (news) later((workflow) => store.update(workflow, news.node, { activity: news.activity }));
+  on(COMPILE, (/** @type {CompilePayload} */ payload) => {
+    update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
   });
-  on("executed", ({ node, output }) => {
-    const comparison = output?.paceline_comparison?.[0];
-    if (comparison) later((workflow) => store.update(workflow, String(node), { comparison }));
-    const report = output?.paceline_report?.[0];
-    if (report) later((workflow) => store.update(workflow, String(node), { report }));
-    const steps = output?.paceline_steps;
-    if (steps) later((workflow) => store.update(workflow, String(node), { steps }));
+  on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {
+    const { paceline_comparison, paceline_report, paceline_steps } = message.output ?? {};
+    if (!paceline_comparison && !paceline_report && !paceline_steps) return;
+    const news = { comparison: paceline_comparison?.[0], report: paceline_report?.[0], steps: paceline_steps };
+    update(message.prompt_id, message.node, news);
   });
-  on("execution_success", () => {
-    const participants = run?.participants ?? new Set();
-    later((workflow) => store.finish(workflow, participants));
+  on("execution_success", ({ prompt_id }) => {
+    end(prompt_id, (workflow, { participants }) => store.finish(workflow, participants));
   });
-  on("execution_error", ({ node_id, node_type, exception_message }) => {
-    later((workflow) => {
+  on("execution_error", ({ prompt_id, node_id, node_type, exception_message }) => {
+    end(prompt_id, (workflow) => {
       store.stop(workflow);
-      if (!isOurType(node_type)) return;
-      const [text, ...details] = String(exception_message).trim().split("\n");
-      store.update(workflow, String(node_id), { activity: { state: "failed", text, details } });
+      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message) });
     });
   });
-  on("execution_interrupted", () => later((workflow) => store.stop(workflow)));
+  on("execution_interrupted", ({ prompt_id }) => {
+    end(prompt_id, (workflow) => store.stop(workflow));
+  });
 }

@@ -5,7 +5,7 @@ import { executionIdOf, openWorkflow } from "./graph.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-/** @typedef {{node: string, inputs: Record<string, unknown>}} Step one node that was applied */
+/** @typedef {import("./payloads").Step} Step */
 
 const TYPE = "PacelineOptimizePreset";
 const GAP = 40;
@@ -23,7 +23,7 @@ export function expandMenuItems(node, store) {
   if (node.type !== TYPE) return [];
   const executionId = executionIdOf(node);
   const entry = store.entries(openWorkflow()).find((candidate) => candidate.node === executionId);
-  const steps = /** @type {Step[]} */ (entry?.steps ?? []);
+  const steps = entry?.steps ?? [];
   const content = steps.length ? words("expand") : words("expandAfterRun");
   return [{ content, disabled: steps.length === 0, callback: () => expand(node, steps) }];
 }

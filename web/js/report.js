@@ -1,5 +1,6 @@
 // The command "Paceline: report": what every Paceline node of the open workflow did in its last run.
 
+import { activityLines } from "./activity.js";
 import { signOf } from "./badge.js";
 import { openDialog } from "./dialog.js";
 import { openWorkflow, ourNodes } from "./graph.js";
@@ -20,7 +21,7 @@ export function reportRows(store) {
       title: `${node.getTitle()} (#${executionId})`,
       // Optimization Report, for one, runs and has nothing to say about itself.
       state: activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown"),
-      lines: activity ? [activity.text, ...activity.details] : [],
+      lines: activity ? activityLines(activity) : [],
     };
   });
 }

@@ -1,73 +1,67 @@
 // What a run leaves behind for a node to show in itself: a comparison, a report.
 
-import { addElement, hasElement, removeElement } from "./comfy.js";
-import { findNode, openWorkflow } from "./graph.js";
+import { comparisonParts } from "./comparisons.js";
+import { reportParts } from "./report_text.js";
+import { Shown } from "./shown.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
+/** @typedef {import("./store.js").ActivityStore} ActivityStore */
+
+const MIN_WIDTH = 340;
+
+/** @template Value */
+class Result {
+  element = document.createElement("div");
+  /** @type {Value | undefined} */
+  #result;
+
+  /**
+   * @param {string} className of the element
+   * @param {(result: Value) => HTMLElement[]} parts what is shown
+   */
+  constructor(className, parts) {
+    this.element.className = className;
+    this.parts = parts;
+  }
+
+  /** @param {Value} result */
+  show(result) {
+    if (this.#result === result) return; // a slider stays where the user has put it
+    this.#result = result;
+    this.element.replaceChildren(...this.parts(result));
+  }
+
+  /** @param {LGraphNode} node */
+  added(node) {
+    const [width, height] = node.computeSize();
+    node.setSize([Math.max(node.size[0], width, MIN_WIDTH), Math.max(node.size[1], height)]);
+  }
+}
 
 /**
- * @typedef {object} Kind
- * @property {"comparison" | "report"} key of the store's entries
- * @property {number} minHeight in pixels
- * @property {number} minWidth in pixels
- * @property {(result: any) => HTMLElement[]} parts what is shown
+ * @template Value
+ * @param {ActivityStore} store
+ * @param {string} name of the widget and the class
+ * @param {number} minHeight in pixels
+ * @param {(entry: import("./store.js").Entry) => Value | undefined} pick
+ * @param {(result: Value) => HTMLElement[]} parts what is shown
+ * @returns {Shown<Value>}
  */
+function createResults(store, name, minHeight, pick, parts) {
+  return new Shown(store, {
+    widget: `$$${name}`,
+    size: { margin: 8, getMinHeight: () => minHeight },
+    pick,
+    create: () => new Result(name, parts),
+  });
+}
 
-export class Results {
-  /** @type {Map<LGraphNode, {element: HTMLElement, result: unknown}>} */
-  #shown = new Map();
-  #started = false;
-  #widget;
+/** @param {ActivityStore} store */
+export function createComparisons(store) {
+  return createResults(store, "paceline-comparison", 400, (entry) => entry.comparison, comparisonParts);
+}
 
-  /**
-   * @param {import("./store.js").ActivityStore} store
-   * @param {Kind} kind
-   */
-  constructor(store, kind) {
-    this.store = store;
-    this.kind = kind;
-    this.#widget = `$$paceline-${kind.key}`;
-  }
-
-  /** Begin, once the frontend has a graph. */
-  start() {
-    this.#started = true;
-    this.store.addEventListener("change", () => this.refresh());
-    this.refresh();
-  }
-
-  /** Show the results of the open workflow's nodes, and no others. */
-  refresh() {
-    if (!this.#started) return;
-    /** @type {Map<LGraphNode, unknown>} */
-    const wanted = new Map();
-    for (const entry of this.store.entries(openWorkflow())) {
-      const node = findNode(entry.node);
-      const result = entry[this.kind.key];
-      if (node && result) wanted.set(node, result);
-    }
-    for (const node of this.#shown.keys()) {
-      if (wanted.has(node)) continue;
-      this.#shown.delete(node);
-      removeElement(node, this.#widget);
-    }
-    for (const [node, result] of wanted) this.#show(node, result);
-  }
-
-  /**
-   * @param {LGraphNode} node
-   * @param {unknown} result
-   */
-  #show(node, result) {
-    const shown = hasElement(node, this.#widget) ? this.#shown.get(node) : undefined;
-    if (shown?.result === result) return; // a slider stays where the user has put it
-    const element = shown?.element ?? document.createElement("div");
-    element.className = `paceline-${this.kind.key}`;
-    element.replaceChildren(...this.kind.parts(result));
-    this.#shown.set(node, { element, result });
-    if (shown) return;
-    addElement(node, this.#widget, element, { margin: 8, getMinHeight: () => this.kind.minHeight });
-    const [width, height] = node.computeSize();
-    node.setSize([Math.max(node.size[0], width, this.kind.minWidth), Math.max(node.size[1], height)]);
-  }
+/** @param {ActivityStore} store */
+export function createReports(store) {
+  return createResults(store, "paceline-report", 90, (entry) => entry.report, reportParts);
 }

@@ -4,20 +4,12 @@
 // to a workflow's id and to an execution id: the ids of the subgraph nodes on the way and of the node, joined by ":".
 
 /**
- * @typedef {object} Activity
- * @property {string} state `active`, `partly`, `inactive`, `waiting`, `working` or `failed`
- * @property {string} text one line
- * @property {string[]} details further lines
- * @property {number} [progress] share that is done, 0 to 1, while the state is `working`
- */
-
-/**
  * @typedef {object} Entry
  * @property {string} node execution id
- * @property {Activity} [activity] the last one
- * @property {unknown} [comparison] what Compare Models last handed over
- * @property {unknown} [report] what Optimization Report last said
- * @property {unknown} [steps] what Optimize (Preset) last applied
+ * @property {import("./activity.js").Activity} [activity] the last one
+ * @property {import("./payloads").Comparison} [comparison] what Compare Models last handed over
+ * @property {string} [report] what Optimization Report last said
+ * @property {import("./payloads").Step[]} [steps] what Optimize (Preset) last applied
  */
 
 /** Tells its listeners ("change" events) about every change. */

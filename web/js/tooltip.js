@@ -1,12 +1,13 @@
 // The details of a badge while the pointer is over it or it has the focus.
 
+import { activityLines } from "./activity.js";
 import { stateWords } from "./words.js";
 
 const ID = "paceline-tooltip";
 
 /**
  * @param {HTMLElement} owner the element that is described
- * @param {import("./store.js").Activity} activity
+ * @param {import("./activity.js").Activity} activity
  */
 export function showTooltip(owner, activity) {
   hideTooltip();
@@ -14,7 +15,7 @@ export function showTooltip(owner, activity) {
   tooltip.id = ID;
   tooltip.role = "tooltip";
   tooltip.className = "paceline-tooltip";
-  for (const line of [`Paceline: ${stateWords(activity.state)}`, activity.text, ...activity.details]) {
+  for (const line of [`${activity.title}: ${stateWords(activity.state)}`, ...activityLines(activity)]) {
     tooltip.append(Object.assign(document.createElement("div"), { textContent: line }));
   }
   document.body.append(tooltip);

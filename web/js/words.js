@@ -22,6 +22,8 @@ const ENGLISH = {
   copied: "Copied",
   close: "Close",
   showReport: "Press Enter for the report.",
+  fallback: "fallback",
+  fallbacks: "fallbacks",
   cacheUnknown: "The server does not say.",
   cacheEmpty: "empty",
   cacheClear: "Clear",

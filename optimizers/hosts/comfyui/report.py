@@ -44,8 +44,8 @@ def _device_name(device: Any) -> str:
 
 def _technique_lines(technique: Technique[Any]) -> list[str]:
     summary = technique.last_summary()
-    lines = ["", technique.title, f"  settings: {technique.describe()}", f"  last run: {summary.text}"]
-    lines.extend(f"    {detail}" for detail in summary.details)
+    lines = ["", technique.title, f"  settings: {technique.describe()}", f"  last run: {summary.headline}"]
+    lines.extend(f"    {detail}" for detail in summary.lines)
     run = technique.runs.latest
     if run is not None and run.seconds is not None:
         calls = "network calls" if isinstance(technique, NetworkTechnique) else "model calls"

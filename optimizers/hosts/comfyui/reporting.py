@@ -1,4 +1,7 @@
-"""Tell the user what happened: one log line for each sampling run, and a message to the node."""
+"""Tell the user what happened: one log line for each sampling run, and a message to the page that started it.
+
+ComfyUI's own progress text is not used: it would repeat the badge in the node, and stay there after the run.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from ....core.activity import Summary
 if TYPE_CHECKING:
     from ...compilation import Progress
 
-EVENT = "paceline.activity"
-"""Websocket event with ``{"node", "state", "text", "details"}``; web/js/events.js makes a badge of it.
-
-ComfyUI's own progress text is not used: it would repeat the badge in the node, and stay there after the run.
-"""
+ACTIVITY_EVENT = "paceline.activity"
+"""Websocket event, sent by :func:`announce` when a node knows more about what it does."""
 
 COMPILE_EVENT = "paceline.compile"
-"""Websocket event with ``{"node", "phase", "text", "seconds", "graph"}``, sent while something is compiled."""
+"""Websocket event, sent by :func:`show_progress` about once a second while something is compiled."""
+
+Payload = dict[str, Any]
+"""What the page receives. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
 
 
 def running_server() -> Any | None:
@@ -33,25 +36,35 @@ def log_run(lines: Iterable[str]) -> None:
     logging.info("Paceline: %s", " | ".join(lines))
 
 
-def announce(node_id: str | None, summary: Summary) -> None:
-    """Show ``summary`` at the node and send it as an event; does nothing without a server or a node."""
-    server = running_server()
-    if server is None or node_id is None:
-        return
-    payload = {"node": node_id, "state": summary.state, "text": summary.text, "details": list(summary.details)}
-    server.send_sync(EVENT, payload, server.client_id)
+def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> None:
+    """Show ``summary`` at a node. ``title``: whose summary it is. Does nothing without a page to show it."""
+    payload = {
+        "state": summary.state,
+        "title": title,
+        "headline": summary.headline,
+        "counts": dict(summary.counts),
+        "details": list(summary.details),
+    }
+    _send(ACTIVITY_EVENT, node_id, payload)
 
 
 def show_progress(node_id: str | None, progress: Progress) -> None:
-    """Show at the node how far a compilation is; does nothing without a server or a node."""
-    server = running_server()
-    if server is None or node_id is None:
-        return
+    """Show at a node how far a compilation is. Does nothing without a page to show it."""
     payload = {
-        "node": node_id,
         "phase": progress.phase,
-        "text": progress.text,
+        "headline": progress.text,
         "seconds": progress.seconds,
         "graph": progress.graph,
+        "expected_seconds": progress.expected_seconds,
     }
-    server.send_sync(COMPILE_EVENT, payload, server.client_id)
+    _send(COMPILE_EVENT, node_id, payload)
+
+
+def _send(event: str, node_id: str | None, payload: Payload) -> None:
+    server = running_server()
+    # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
+    if server is None or node_id is None or server.client_id is None:
+        return
+    # ComfyUI runs one prompt at a time, and names it where it starts it.
+    prompt_id = getattr(server, "last_prompt_id", None)
+    server.send_sync(event, {"node": node_id, "prompt_id": prompt_id, **payload}, server.client_id)

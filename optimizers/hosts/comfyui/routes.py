@@ -7,7 +7,7 @@ from typing import Any
 
 from ...compilation import ArtifactStore
 from .compilation.surroundings import artifact_store
-from .reporting import running_server
+from .reporting import Payload, running_server
 
 PATH = "/paceline/cache"
 
@@ -21,23 +21,29 @@ def register_routes() -> None:
     from aiohttp import web
 
     async def size(_: Any) -> Any:
-        return web.json_response(await asyncio.to_thread(_describe))
+        return web.json_response(await asyncio.to_thread(cache_payload))
 
     async def clear(_: Any) -> Any:
         if server.prompt_queue.currently_running:
-            return web.json_response({"error": "A workflow is running. Clear the cache when it is done."}, status=409)
+            return web.json_response(busy_payload(), status=409)
         await asyncio.to_thread(_clear)
-        return web.json_response(await asyncio.to_thread(_describe))
+        return web.json_response(await asyncio.to_thread(cache_payload))
 
     server.routes.get(PATH)(size)
     server.routes.delete(PATH)(clear)
 
 
-def _describe() -> dict[str, int]:
-    """Return the bytes and the number of compiled models that are kept."""
+def cache_payload() -> Payload:
+    """Return how many bytes of compiled code are kept, and in which folder (None: nowhere)."""
     store = artifact_store()
-    entries = [] if store is None else store.entries()
-    return {"bytes": sum(entry.size for entry in entries), "entries": len(entries)}
+    if store is None:
+        return {"bytes": 0, "path": None}
+    return {"bytes": sum(entry.size for entry in store.entries()), "path": str(store.root)}
+
+
+def busy_payload() -> Payload:
+    """Return why the cache cannot be cleared now."""
+    return {"error": "A workflow is running. Clear the cache when it is done."}
 
 
 def _clear() -> None:

@@ -92,8 +92,8 @@ class Report:
         rows = []
         for line in self.lines:
             rows.append(f"{line.component}: {line.title}: {line.description}")
-            rows.append(f"    {line.summary.state}: {line.summary.text}")
-            rows.extend(f"    {detail}" for detail in line.summary.details)
+            rows.append(f"    {line.summary.state}: {line.summary.headline}")
+            rows.extend(f"    {detail}" for detail in line.summary.lines)
         return "\n".join(rows)
 
     def __enter__(self) -> Report:

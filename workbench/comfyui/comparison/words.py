@@ -65,7 +65,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
         "pictures": "rough previews of the latent" if found.from_preview else "decoded by the VAE",
         "activity": {
-            title: {"state": summary.state, "text": summary.text, "details": list(summary.details)}
+            title: {"state": summary.state, "text": summary.text, "details": list(summary.lines)}
             for title, summary in found.activity.items()
         },
         "notes": list(found.notes),

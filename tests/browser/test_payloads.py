@@ -1,0 +1,148 @@
+"""What Python sends to the page and what ``web/js`` reads have the same keys: the interfaces in payloads.d.ts.
+
+The type check fails where ``web/js`` reads a key that is in no interface. Here the interfaces are held against what is
+sent, and every key must be read somewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from comfy_host.paths import ROOT
+from needs import missing
+from update_locales import english
+
+FOLDER = Path(__file__).parent
+SCRIPTS = ROOT / "web" / "js"
+
+
+def node(*command: str) -> subprocess.CompletedProcess[str]:
+    if not (FOLDER / "node_modules" / "typescript").is_dir():
+        missing("TypeScript is not installed: run `npm ci` in tests/browser")
+    return subprocess.run(["node", *command], cwd=FOLDER, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def interfaces() -> dict[str, dict[str, bool]]:
+    """The keys of every interface, and whether ``web/js`` reads them."""
+    answer = node("payload_keys.mjs")
+    assert answer.returncode == 0, answer.stderr
+    return json.loads(answer.stdout)
+
+
+class Server:
+    """Takes what would go to the page."""
+
+    def __init__(self, client_id: str | None = "a page") -> None:
+        self.client_id = client_id
+        self.last_prompt_id = "a prompt"
+        self.sent: list[tuple[str, dict[str, Any], str | None]] = []
+
+    def send_sync(self, event: str, payload: dict[str, Any], client: str | None) -> None:
+        json.dumps(payload, allow_nan=False)
+        self.sent.append((event, payload, client))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+    server = Server()
+    monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=server)))
+    return server
+
+
+def sent_keys(server: Server) -> dict[str, set[str]]:
+    """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
+    from paceline.core.activity import Summary
+    from paceline.nodes.compare_models import shown_comparison
+    from paceline.nodes.optimize_preset import shown_steps
+    from paceline.optimizers.compilation import Progress
+    from paceline.optimizers.hosts.comfyui import reporting, routes
+    from paceline.workbench.presets import Step
+
+    reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
+    reporting.show_progress("7", Progress("the model", "tracing", 1.0, 1))
+    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, reporting.COMPILE_EVENT]
+    distance = {"rmse": 0.1, "psnr": 20.0}
+    numbers = {"verdict": "", "state": "", "speedup_of": "", "seconds": {}, "runs": [], "difference": distance}
+    comparison = shown_comparison(
+        numbers | {"noise_floor": {"fp32": distance}}, {"baseline": [], "optimized": [], "json": {}}
+    )
+    (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
+    return {
+        "ActivityPayload": set(server.sent[0][1]),
+        "CompilePayload": set(server.sent[1][1]),
+        "NodeOutput": outputs_of_nodes(),
+        "Comparison": set(comparison),
+        "Step": set(step),
+        "Cache": set(routes.cache_payload()),
+        "CacheError": set(routes.busy_payload()),
+    }
+
+
+def outputs_of_nodes() -> set[str]:
+    """Return the names under which nodes hand something of ours to the page, as their sources spell them."""
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "nodes").glob("*.py")]
+    dicts = [found for tree in trees for found in ast.walk(tree) if isinstance(found, ast.Dict)]
+    keys = {key.value for found in dicts for key in found.keys if isinstance(key, ast.Constant)}
+    return {key for key in keys if str(key).startswith("paceline_")}
+
+
+@pytest.mark.usefixtures("comfy")
+def test_what_is_sent_has_the_keys_of_the_interfaces(interfaces, server):
+    assert {name: set(keys) for name, keys in interfaces.items()} == sent_keys(server)
+
+
+def test_every_key_is_read(interfaces):
+    unread = [f"{name}.{key}" for name, keys in interfaces.items() for key, read in keys.items() if not read]
+    assert unread == []
+
+
+def test_the_scripts_read_no_other_keys():
+    answer = node("node_modules/typescript/bin/tsc", "--project", "tsconfig.json")
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.usefixtures("comfy")
+def test_events_and_routes_have_the_same_names():
+    from paceline.optimizers.hosts.comfyui import reporting, routes
+
+    assert ours("events.js") == {reporting.ACTIVITY_EVENT, reporting.COMPILE_EVENT}
+    assert ours("cache.js") == {routes.PATH}
+
+
+def ours(script: str) -> set[str]:
+    """Return the names of our events and routes in a script."""
+    source = (SCRIPTS / script).read_text(encoding="utf-8")
+    return set(re.findall(r'"((?:paceline\.|/paceline/)\w+)"', source))
+
+
+@pytest.mark.usefixtures("comfy")
+def test_the_default_preset_in_the_settings_is_a_preset_of_a_node():
+    from paceline.nodes.apply_tome import PacelineApplyToMe
+    from paceline.nodes.optimize_preset import PacelineOptimizePreset
+
+    inputs = [entry for node in (PacelineApplyToMe, PacelineOptimizePreset) for entry in node.define_schema().inputs]
+    presets = {option for entry in inputs if entry.id == "preset" for option in entry.options}
+    offered = set(english()["settings"]["Paceline_DefaultPreset"]["options"])
+    assert offered - presets == {"node default"}
+
+
+def test_a_prompt_without_a_page_tells_no_page(server):
+    from paceline.core.activity import Summary
+    from paceline.optimizers.hosts.comfyui import reporting
+
+    reporting.announce("7", Summary("active", "well"))
+    assert [(payload["node"], payload["prompt_id"], client) for _, payload, client in server.sent] == [
+        ("7", "a prompt", "a page")
+    ]
+    server.client_id = None  # as after a prompt that a script has sent; ComfyUI would tell every page
+    reporting.announce("7", Summary("active", "well"))
+    assert len(server.sent) == 1

@@ -1,0 +1,78 @@
+// What the server sends. A test holds these keys against those that Python sends and against those that we read.
+
+/** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/reporting.py. */
+export interface ActivityPayload {
+  /** Execution id. */
+  node: string;
+  prompt_id: string;
+  /** `active`, `partly`, `inactive`, `waiting` or `working`; the page adds `failed`. */
+  state: string;
+  /** Whose activity it is. */
+  title: string;
+  /** The result in a few words. */
+  headline: string;
+  /** The numbers behind it, by name. */
+  counts: Record<string, number>;
+  details: string[];
+}
+
+/** Websocket event `paceline.compile`, from `show_progress` in optimizers/hosts/comfyui/reporting.py. */
+export interface CompilePayload {
+  /** Execution id. */
+  node: string;
+  prompt_id: string;
+  phase: string;
+  headline: string;
+  /** Since the compilation began. */
+  seconds: number;
+  /** Which graph is being compiled, from 1. */
+  graph: number;
+  /** How long all of it took the last time; null if that is not known. */
+  expected_seconds: number | null;
+}
+
+/** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
+export interface NodeOutput {
+  paceline_comparison?: Comparison[];
+  paceline_report?: string[];
+  paceline_steps?: Step[];
+}
+
+/** From `shown_comparison` in nodes/compare_models.py. */
+export interface Comparison {
+  /** One line. */
+  verdict: string;
+  /** Of the verdict. */
+  state: string;
+  /** What the seconds are of. */
+  speedup_of: string;
+  /** Of `baseline` and `optimized`. */
+  seconds: Record<string, number>;
+  /** Between the two (RMSE). */
+  difference: number;
+  /** Other differences (RMSE) to hold it to, by name. */
+  noise_floor: Record<string, number>;
+  /** Pictures of `baseline` and `optimized`. */
+  pictures: Record<string, SavedImage[]>;
+}
+
+/** As ComfyUI's route `/view` takes it. */
+export type SavedImage = Record<"filename" | "subfolder" | "type", string>;
+
+/** A node that Optimize (Preset) has applied, and what it has set. */
+export interface Step {
+  node: string;
+  inputs: Record<string, unknown>;
+}
+
+/** Answer of the route `/paceline/cache`, from `cache_payload` in optimizers/hosts/comfyui/routes.py. */
+export interface Cache {
+  bytes: number;
+  /** Folder on the server; null if nothing is kept. */
+  path: string | null;
+}
+
+/** The same route's answer where the cache cannot be cleared. */
+export interface CacheError {
+  error: string;
+}

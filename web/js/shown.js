@@ -1,0 +1,86 @@
+// What we show in the nodes of the open workflow: added, renewed and taken away as the store says.
+//
+// It is a DOM widget, because that is what both renderers of the frontend show (the list `node.badges` is copied by the
+// Vue renderer when the node is made, and has no details on hover in either). It is never saved.
+
+import { addElement, app, hasElement, removeElement } from "./comfy.js";
+import { findNode, openWorkflow } from "./graph.js";
+
+/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
+
+/**
+ * What one node shows.
+ * @template Value
+ * @typedef {object} View
+ * @property {HTMLElement} element
+ * @property {(value: Value, node: LGraphNode) => void} show called at every change; should do nothing without a new value
+ * @property {(node: LGraphNode) => void} [added] called when it stands in the node
+ * @property {() => void} [removed] called when it does not stand there any more
+ */
+
+/**
+ * @template Value
+ * @typedef {object} Kind
+ * @property {string} widget name of the widget
+ * @property {Parameters<typeof addElement>[3]} size of the widget
+ * @property {(entry: import("./store.js").Entry) => Value | undefined} pick what of an entry is shown, if anything
+ * @property {() => View<Value>} create
+ */
+
+/** @template Value */
+export class Shown {
+  /** @type {Map<LGraphNode, View<Value>>} */
+  #views = new Map();
+  #started = false;
+
+  /**
+   * @param {import("./store.js").ActivityStore} store
+   * @param {Kind<Value>} kind
+   */
+  constructor(store, kind) {
+    this.store = store;
+    this.kind = kind;
+  }
+
+  /** Begin, once the frontend has a graph and the settings have their values. */
+  start() {
+    this.#started = true;
+    this.store.addEventListener("change", () => this.refresh());
+    this.refresh();
+  }
+
+  /** Show what the store knows about the open workflow, and nothing else. */
+  refresh() {
+    if (!this.#started) return;
+    /** @type {Map<LGraphNode, Value>} */
+    const wanted = new Map();
+    for (const entry of this.store.entries(openWorkflow())) {
+      const value = this.kind.pick(entry);
+      // A node inside of a subgraph that is used twice has two execution ids: it shows what it did last.
+      const node = value && findNode(entry.node);
+      if (value && node) wanted.set(node, value);
+    }
+    for (const [node, view] of this.#views) {
+      if (wanted.has(node)) continue;
+      this.#views.delete(node);
+      removeElement(node, this.kind.widget);
+      view.removed?.();
+    }
+    for (const [node, value] of wanted) this.#viewOf(node).show(value, node);
+    app.canvas?.setDirty(true, true);
+  }
+
+  /**
+   * @param {LGraphNode} node
+   * @returns {View<Value>}
+   */
+  #viewOf(node) {
+    const existing = this.#views.get(node);
+    if (existing && hasElement(node, this.kind.widget)) return existing;
+    const view = existing ?? this.kind.create();
+    this.#views.set(node, view);
+    addElement(node, this.kind.widget, view.element, this.kind.size);
+    view.added?.(node);
+    return view;
+  }
+}
