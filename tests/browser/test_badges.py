@@ -224,7 +224,7 @@ def test_a_prompt_of_nobody_changes_no_badge(page: Page):
         str(TOME),
         str(SAMPLER),
     )
-    done = "const h = await (await app.api.fetchApi('/history/' + args[0])).json(); return h[args[0]]?.status?.status_str"
+    done = "return (await (await app.api.fetchApi('/history/' + args[0])).json())[args[0]]?.status?.status_str"
     assert page.wait(lambda: page.script(done, prompt), "end of the prompt", 120) == "success"
     page.settle()
     assert page.badges() == before
