@@ -68,6 +68,12 @@ def fingerprint(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def device_name(device: torch.device | str) -> str:
+    """Return what a device is called: a GPU by its product's name, others by their type."""
+    device = torch.device(device)
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until a device has done all that it was given; does nothing for devices that work at once."""
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)

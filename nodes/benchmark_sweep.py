@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import torch
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..workbench.comfyui import comparison, sweeping
+from ..optimizers.hosts.comfyui.sampling import SamplingJob
+from ..workbench.comfyui import sweeping
+from ..workbench.comfyui.comparison import ComparisonSettings
+from .built_in_presets import BUILT_IN
 from .common import PacelineNode
-from .sampling_inputs import sampling_inputs
+from .measuring import image_output, sampling_inputs, workflow_of
 from .sweeps import bench_for, read_space, require_shared_storage
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
@@ -107,13 +109,13 @@ class PacelineBenchmarkSweep(PacelineNode):
     @classmethod
     def execute(
         cls,
-        model: Any,
-        positive: Any,
-        negative: Any,
-        latent_image: dict[str, Any],
+        model: ModelPatcher,
+        positive: Conditioning,
+        negative: Conditioning,
+        latent_image: Latent,
         grid: str,
         study: str,
-        vae: Any = None,
+        vae: VAE | None = None,
         search: str = "grid",
         trials: int = 20,
         largest_difference: float = 0.25,
@@ -128,16 +130,14 @@ class PacelineBenchmarkSweep(PacelineNode):
         space = read_space(grid)
         require_shared_storage(storage)
         mode = {"grid": "grid", "optuna": "search"}.get(search, search)
-        plan = sweeping.SweepPlan(study.strip(), storage, mode, trials, largest_difference, filename_prefix)
-        job = comparison.SamplingJob(positive, negative, latent_image, **sampler)
-        bench = bench_for(model, vae, job, comparison.ComparisonSettings(runs, warmup_runs))
+        plan = sweeping.SweepPlan(study.strip(), BUILT_IN, storage, mode, trials, largest_difference, filename_prefix)
+        job = SamplingJob(positive, negative, latent_image, **sampler)
+        bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
-        workflow = {"prompt": prompt, **(cls.hidden.extra_pnginfo or {})} if prompt else {}
         found = sweeping.run_sweep(
-            bench, space, plan, source, lambda text: announce(node, Summary("working", text)), workflow
+            bench, space, plan, source, lambda text: announce(node, Summary("working", text)), workflow_of(cls)
         )
         state = "active" if found.preset else "partly" if found.results else "inactive"
         announce(node, Summary(state, found.text.splitlines()[0], details=tuple(found.text.splitlines()[1:])))
-        image = torch.from_numpy(np.array(found.picture)).float()[None] / 255.0
         payload = {"images": [found.files["plot"]], "text": [f"{found.text}\n\n{found.table}"]}
-        return io.NodeOutput(image, found.table, found.text, ui=payload)
+        return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import torch
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
+from ..optimizers.hosts.comfyui.output_files import OutputFiles
+from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import announce
+from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import comparison
 from ..workbench.measurement import comparison_sheet
 from .common import PacelineNode
-from .sampling_inputs import sampling_inputs
+from .measuring import image_output, sampling_inputs, workflow_of
 
 _BADGES = {"faster": "active", "slower": "partly", "no_gain": "partly", "no_effect": "inactive", "unknown": "active"}
 
@@ -81,43 +82,40 @@ class PacelineCompareModels(PacelineNode):
     @classmethod
     def execute(
         cls,
-        model_baseline: Any,
-        positive: Any,
-        negative: Any,
-        latent_image: dict[str, Any],
+        model_baseline: ModelPatcher,
+        positive: Conditioning,
+        negative: Conditioning,
+        latent_image: Latent,
         filename_prefix: str,
         runs: int = 3,
         warmup_runs: int = 1,
         fp32_reference: bool = False,
-        model_optimized: Any = None,
-        vae: Any = None,
-        vae_optimized: Any = None,
+        model_optimized: ModelPatcher | None = None,
+        vae: VAE | None = None,
+        vae_optimized: VAE | None = None,
         **sampler: Any,
     ) -> io.NodeOutput:
         """Run the comparison, save it, and show it at the node."""
         if model_optimized is None and vae_optimized is None:
             raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
-        comparison.find_place(filename_prefix)  # a bad one should not be found after all the work
+        OutputFiles(filename_prefix)  # a bad one should not be found after all the work
         node = cls.node_id()
         found = comparison.compare(
-            comparison.Variant("baseline", model_baseline, vae),
-            comparison.Variant("optimised", model_optimized or model_baseline, vae_optimized or vae),
-            comparison.SamplingJob(positive, negative, latent_image, **sampler),
+            comparison.Side("baseline", model_baseline, vae),
+            comparison.Side("optimised", model_optimized or model_baseline, vae_optimized or vae),
+            SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
             say=lambda text: announce(node, Summary("working", text)),
         )
         lines = comparison.summary_lines(found)
-        sheet = comparison_sheet(found.pictures["baseline"], found.pictures["optimized"], found.verdict.text, lines)
-        numbers = {**comparison.record(found), "surroundings": comparison.surroundings(model_baseline)}
-        hidden = cls.hidden
-        workflow = {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
-        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow)
+        sheet = comparison_sheet(found.pictures.baseline, found.pictures.optimized, found.verdict.text, lines)
+        numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
+        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls))
         announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, details=tuple(lines)))
         summary = "\n".join([found.verdict.text, *lines])
         shown = shown_comparison(numbers, files)
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
-        image = torch.from_numpy(np.array(sheet)).float()[None] / 255.0
-        return io.NodeOutput(image, summary, ui=payload)
+        return io.NodeOutput(image_output(sheet), summary, ui=payload)
 
 
 def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:

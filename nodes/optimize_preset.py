@@ -12,10 +12,10 @@ from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..workbench.comfyui.machine import machine_for
-from ..workbench.presets import BUILT_IN, Recipe, Step, built_in_recipe, load_recipe
+from ..workbench.recipe import Recipe, Step, load_recipe
+from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import PacelineNode
-from .recipes import Applied, apply_recipe
+from .recipes import Applied, apply_recipe, describe_step
 
 
 class PacelineOptimizePreset(PacelineNode):
@@ -73,7 +73,7 @@ def _recipe(preset: str, model: Any) -> Recipe:
 
 def _report(recipe: Recipe, applied: Applied) -> str:
     lines = [f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied. {recipe.description}".strip()]
-    lines += [f"applied {step.describe()}" for step in applied.steps]
+    lines += [f"applied {describe_step(step)}" for step in applied.steps]
     lines += [f"left out {reason}" for reason in applied.left_out]
     return "\n".join(lines)
 

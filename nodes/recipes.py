@@ -13,7 +13,10 @@ from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ..optimizers.hosts.comfyui.joint_report import report_together
 from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
-from ..workbench.presets import Recipe, Step
+from ..workbench.recipe import Recipe, Step
+
+_PREFIX = "Paceline"
+"""Every node's id begins with it; a person may leave it out."""
 
 _NO_STEPS = ("PacelineOptimizePreset", "PacelineRemoveOptimizations")
 
@@ -31,6 +34,17 @@ class Applied:
     objects: dict[str, Any]
     steps: list[Step] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+
+
+def full_id(node: str) -> str:
+    """Return a node's id, given with its prefix or without."""
+    return _PREFIX + node.removeprefix(_PREFIX)
+
+
+def describe_step(step: Step) -> str:
+    """Return e.g. ``ApplyToMe(preset=balanced)``."""
+    values = ", ".join(f"{name}={value}" for name, value in step.inputs.items())
+    return f"{step.node.removeprefix(_PREFIX)}({values})"
 
 
 def check_steps(steps: Iterable[Step], where: str) -> None:
@@ -131,6 +145,6 @@ def node_class(node: str) -> Any:
 
     modules = {name: module for module, name in NODES}
     if node not in modules:
-        known = ", ".join(sorted(name.removeprefix("Paceline") for name in modules))
-        raise InvalidSetting(f"There is no node {node.removeprefix('Paceline')}.", f"The nodes are: {known}.")
+        known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in modules))
+        raise InvalidSetting(f"There is no node {node.removeprefix(_PREFIX)}.", f"The nodes are: {known}.")
     return getattr(import_module(f".{modules[node]}", __package__), node)

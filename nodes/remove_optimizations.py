@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from comfy_api.latest import io
@@ -9,7 +10,7 @@ from comfy_execution.graph_utils import ExecutionBlocker
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..core.technique import detach_all
+from ..core.technique import Target, Technique, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.reporting import announce
@@ -45,8 +46,13 @@ class PacelineRemoveOptimizations(PacelineNode):
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):
             raise InvalidSetting("There is nothing to remove from.", "Connect a model, a vae or a control_net.")
-        targets = {"model": ModelTarget, "vae": VAETarget, "control_net": ControlNetTarget}
-        outputs, removed = [], []
+        targets: dict[str, Callable[[Any], Target[Technique]]] = {
+            "model": ModelTarget,
+            "vae": VAETarget,
+            "control_net": ControlNetTarget,
+        }
+        outputs: list[object] = []
+        removed: list[str] = []
         for name, value in given.items():
             if value is None:
                 outputs.append(ExecutionBlocker(f"Remove Optimizations: connect its input {name} to use this output."))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
-from ..workbench.comfyui import comparison, sweeping
-from ..workbench.presets import Recipe, Step
-from ..workbench.sweep import Range, Space, parse_space, steps_of
-from .recipes import apply_recipe, check_steps
+from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ..optimizers.hosts.comfyui.sampling import SamplingJob
+from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.sweeping import Applied, Bench
+from ..workbench.recipe import Recipe, Step, Value
+from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
+from .built_in_presets import BUILT_IN
+from .recipes import apply_recipe, check_steps, full_id
+
+__all__ = ["BUILT_IN", "bench_for", "read_space", "require_shared_storage"]
 
 
 def read_space(text: str) -> Space:
@@ -18,26 +22,32 @@ def read_space(text: str) -> Space:
     Raises:
         InvalidSetting: naming the line, or what is not a node, an input or a value of it.
     """
-    space = parse_space(text)
+    space = parse_space(text, "ApplyToMe.ratio: 0.25, 0.5")
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:
             check_steps(steps_of({name: value}), "The grid")
     return space
 
 
-def bench_for(
-    model: Any, vae: Any, job: comparison.SamplingJob, settings: comparison.ComparisonSettings
-) -> sweeping.Bench:
+def steps_of(cell: Cell) -> tuple[Step, ...]:
+    """Return the nodes that a cell applies, in the order in which the space names them."""
+    inputs: dict[str, dict[str, Value]] = {}
+    for node, values in nodes_of(cell).items():
+        inputs.setdefault(full_id(node), {}).update(values)
+    return tuple(Step(node, values) for node, values in inputs.items())
+
+
+def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:
     """Return what measures cells, with our nodes to apply them."""
     require_model(model)
 
-    def apply(steps: tuple[Step, ...]) -> sweeping.Applied:
+    def apply(steps: tuple[Step, ...]) -> Applied:
         # Cells report nowhere by themselves: their activity is in the comparison.
         applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae})
         objects = applied.objects
-        return sweeping.Applied(objects["model"], objects.get("vae"), tuple(applied.left_out))
+        return Applied(objects["model"], objects.get("vae"), tuple(applied.left_out))
 
-    return sweeping.Bench(model, vae, job, settings, apply)
+    return Bench(model, vae, job, settings, steps_of, apply)
 
 
 def require_shared_storage(storage: str) -> None:

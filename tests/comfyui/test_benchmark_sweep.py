@@ -96,14 +96,23 @@ def test_every_cell_is_measured_and_saved_in_all_its_forms(sweeping, folders):
     assert result.ui["images"] == [{"filename": "sweep_00001_.png", "subfolder": "paceline", "type": "output"}]
 
 
+def test_cells_name_nodes_with_their_prefix_or_without(comfy):
+    from paceline.nodes.sweeps import steps_of
+    from paceline.workbench.recipe import Step
+
+    cell = {"ApplyToMe.ratio": 0.5, "PacelineApplyToMe.sx": 2, "CompileUNet": "on", "FuseQKV": "off", "size": 512}
+    assert steps_of(cell) == (Step("PacelineApplyToMe", {"ratio": 0.5, "sx": 2}), Step("PacelineCompileUNet", {}))
+
+
 def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
     from paceline.nodes.sweeps import bench_for
-    from paceline.workbench.comfyui import comparison
+    from paceline.optimizers.hosts.comfyui.sampling import SamplingJob
+    from paceline.workbench.comfyui.comparison import ComparisonSettings
 
     image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
     latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}
-    job = comparison.SamplingJob([], [], latent, 0, 2, 2.0, "euler", "normal")
-    bench = bench_for(sweeping.model, None, job, comparison.ComparisonSettings())
+    job = SamplingJob([], [], latent, 0, 2, 2.0, "euler", "normal")
+    bench = bench_for(sweeping.model, None, job, ComparisonSettings())
     assert bench.latent({"ApplyToMe.ratio": 0.5}) is latent
     resized = bench.latent({"size": "256x128", "batch": 3})
     assert resized["samples"].shape == (3, 4, 16, 32)

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from needs import missing
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement.lpips import Lpips
 from PIL import Image
@@ -53,6 +52,7 @@ class Emoji:
         self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
+        from paceline.optimizers.hosts.comfyui.sampling import SamplingJob
         from paceline.workbench.comfyui import comparison
 
         latent = options.pop("latent", self.latent)
@@ -60,9 +60,9 @@ class Emoji:
         seed, clock = options.pop("seed", 42), options.pop("clock", None) or count().__next__
         say = options.pop("say", str)
         steps = options.pop("steps", 8)
-        job = comparison.SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
+        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
         sides = [
-            comparison.Variant(title, *side) if isinstance(side, tuple) else comparison.Variant(title, side)
+            comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
             for title, side in (("baseline", baseline), ("optimised", optimized))
         ]
         settings = comparison.ComparisonSettings(**options)
@@ -89,8 +89,8 @@ def output_folder(tmp_path):
 def with_lpips(monkeypatch):
     try:
         monkeypatch.syspath_prepend(str(lpips_weights.folder()))
-    except lpips_weights.LpipsMissing as error:
-        missing(str(error))
+    except lpips_weights.LpipsMissing as missing:
+        pytest.skip(str(missing))
 
 
 def with_noise_in_one_block(model: Any) -> Any:
@@ -203,7 +203,7 @@ def test_it_samples_as_the_sampler_node_does(emoji, core_node):
     found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, warmup_runs=0, steps=4)
     rgb = (sampled[:, :3] - sampled[:, 3:] + 2) / 2  # composited on white, as the demo's decoder does
     expected = rgb.mul(255).clamp(0, 255).byte().movedim(1, -1)
-    assert (found.pictures["baseline"].int() - expected.int()).abs().max() <= 1
+    assert (found.pictures.baseline.int() - expected.int()).abs().max() <= 1
 
 
 def test_fp32_is_the_third_noise_floor(emoji):
@@ -229,7 +229,8 @@ def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
     with pytest.raises(management.InterruptProcessingException):
         emoji.compare(emoji.model, tome, say=cancel, steps=2)
     after = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
-    assert all(torch.equal(after.pictures[name], picture) for name, picture in before.pictures.items())
+    for name in ("baseline", "optimized", "other_seed"):
+        assert torch.equal(getattr(after.pictures, name), getattr(before.pictures, name))
 
 
 @pytest.fixture(scope="module")

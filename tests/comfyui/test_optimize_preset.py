@@ -8,7 +8,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.workbench.presets import Recipe, Step, save_recipe
+from paceline.workbench.recipe import Recipe, Step, save_recipe
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +78,7 @@ def test_what_cannot_help_is_left_out_with_the_reason(studio):
     ("step", "words"),
     [
         (Step("PacelineNothing"), "There is no node Nothing"),
+        (Step("KSampler"), "There is no node KSampler"),
         (Step("PacelineOptimizePreset", {"preset": "fast"}), "cannot be a step"),
         (Step("PacelineApplyToMe", {"ratio": 2.0}), "sets ratio of Apply ToMe to 2.0"),
         (Step("PacelineApplyToMe", {"ratios": 0.5}), "sets ratios of Apply ToMe"),
@@ -92,6 +93,23 @@ def test_a_preset_that_makes_no_sense_is_refused_whole(studio, step, words):
 def test_a_preset_that_is_gone_is_named(studio):
     with pytest.raises(InvalidSetting, match="preset is 'gone'. It must be one of: lossless, balanced, fast"):
         apply(studio, "gone")
+
+
+def test_built_in_recipes_suit_the_machine(comfy):
+    from paceline.nodes.built_in_presets import BUILT_IN, Machine, built_in_recipe
+
+    def nodes(name, **machine):
+        return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
+
+    for name in BUILT_IN:
+        assert not any("Compile" in node for node in nodes(name, device="cpu", can_compile=True))
+        assert "PacelineCompileUNet" in nodes(name, device="cuda", can_compile=True)
+        assert "PacelineCompileUNet" not in nodes(name, device="cuda", can_compile=False)
+    assert "PacelineApplyToMe" not in nodes("lossless", device="cuda", can_compile=True)
+    assert "PacelineQuantizeInt8" in nodes("fast", device="cuda", fast_int8=True)
+    assert "PacelineQuantizeInt8" not in nodes("balanced", device="cuda", fast_int8=True)
+    with pytest.raises(InvalidSetting, match="one of: lossless, balanced, fast"):
+        built_in_recipe("faster", Machine("cpu"))
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):

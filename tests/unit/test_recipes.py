@@ -6,16 +6,7 @@ import json
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.presets import (
-    BUILT_IN,
-    FORMAT,
-    Machine,
-    Recipe,
-    Step,
-    built_in_recipe,
-    load_recipe,
-    save_recipe,
-)
+from paceline.workbench.recipe import FORMAT, Recipe, Step, load_recipe, save_recipe
 
 RECIPE = Recipe(
     "mine",
@@ -37,7 +28,7 @@ def test_a_saved_recipe_comes_back(tmp_path):
     [
         (lambda d: d.pop("paceline_recipe"), "no number paceline_recipe"),
         (lambda d: d.update(paceline_recipe=FORMAT + 1), "Update Paceline"),
-        (lambda d: d.update(steps=[{"node": "KSampler"}]), "'KSampler'"),
+        (lambda d: d.update(steps=[{"node": 3}]), "the node 3"),
         (lambda d: d.update(steps=[{"inputs": {}}]), "cannot be read"),
         (lambda d: d.update(steps=[{"node": "PacelineApplyToMe", "inputs": {"ratio": [1]}}]), "a ratio that is"),
         (lambda d: d.update(steps="PacelineApplyToMe"), "cannot be read"),
@@ -63,18 +54,3 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     broken.write_bytes(b" " * (2 << 20))
     with pytest.raises(InvalidSetting, match="larger than a recipe"):
         load_recipe(broken)
-
-
-def test_built_in_recipes_suit_the_machine():
-    def nodes(name, **machine):
-        return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
-
-    for name in BUILT_IN:
-        assert not any("Compile" in node for node in nodes(name, device="cpu", can_compile=True))
-        assert "PacelineCompileUNet" in nodes(name, device="cuda", can_compile=True)
-        assert "PacelineCompileUNet" not in nodes(name, device="cuda", can_compile=False)
-    assert "PacelineApplyToMe" not in nodes("lossless", device="cuda", can_compile=True)
-    assert "PacelineQuantizeInt8" in nodes("fast", device="cuda", fast_int8=True)
-    assert "PacelineQuantizeInt8" not in nodes("balanced", device="cuda", fast_int8=True)
-    with pytest.raises(InvalidSetting, match="one of: lossless, balanced, fast"):
-        built_in_recipe("faster", Machine("cpu"))

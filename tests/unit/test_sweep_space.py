@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.presets import Step
 from paceline.workbench.sweep import Range, parse_space
-from paceline.workbench.sweep.space import cell_key, picture_of, steps_of
+from paceline.workbench.sweep.space import cell_key, nodes_of, picture_of
 
+EXAMPLE = "ApplyToMe.ratio: 0.25, 0.5"
 TEXT = """
 # what a person writes
 ApplyToMe: off, on
@@ -19,7 +19,7 @@ batch: 1, 2
 
 
 def test_a_grid_has_every_cell_once():
-    cells = parse_space(TEXT).cells()
+    cells = parse_space(TEXT, EXAMPLE).cells()
     # off: 2 sizes x 2 batches, whatever the ratio; on: 2 ratios x 2 sizes x 2 batches
     assert len(cells) == 4 + 8
     assert len({cell_key(cell) for cell in cells}) == len(cells)
@@ -30,16 +30,16 @@ def test_a_grid_has_every_cell_once():
 
 def test_cells_become_nodes_and_pictures():
     off, on = ({"ApplyToMe": switch, "ApplyToMe.ratio": 0.5, "size": "768x1024"} for switch in ("off", "on"))
-    assert steps_of(on) == (Step("PacelineApplyToMe", {"ratio": 0.5}),)
-    assert steps_of({"ApplyToMe": off["ApplyToMe"]}) == ()
-    assert steps_of({"PacelineCompileUNet": "on", "batch": 2}) == (Step("PacelineCompileUNet", {}),)
+    assert nodes_of(on) == {"ApplyToMe": {"ratio": 0.5}}
+    assert nodes_of({"ApplyToMe": off["ApplyToMe"]}) == {}
+    assert nodes_of({"CompileUNet": "on", "batch": 2}) == {"CompileUNet": {}}
     assert picture_of(on) == (768, 1024, None)
     assert picture_of({"size": 512, "batch": 3}) == (512, 512, 3)
     assert picture_of({}) == (None, None, None)
 
 
 def test_ranges_are_for_a_search():
-    space = parse_space("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.refresh_every: 1 .. 5")
+    space = parse_space("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.refresh_every: 1 .. 5", EXAMPLE)
     assert space.values == {"ApplyToMe.ratio": Range(0.2, 0.8), "ApplyToMe.refresh_every": Range(1, 5)}
     assert [values.whole for values in space.values.values()] == [False, True]
     with pytest.raises(InvalidSetting, match=r"ApplyToMe\.ratio, ApplyToMe\.refresh_every is a range"):
@@ -49,7 +49,7 @@ def test_ranges_are_for_a_search():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no settings to try"),
+        ("", r"no settings to try\. Write e\.g\. ApplyToMe\.ratio: 0\.25, 0\.5"),
         ("# nothing", "no settings to try"),
         ("ApplyToMe.ratio 0.5", "Line 1"),
         ("size: 512\nApplyToMe.ratio:", "Line 2"),
@@ -67,4 +67,4 @@ def test_ranges_are_for_a_search():
 )  # fmt: skip
 def test_mistakes_are_named_with_their_line(text, words):
     with pytest.raises(InvalidSetting, match=words):
-        parse_space(text).cells()
+        parse_space(text, EXAMPLE).cells()

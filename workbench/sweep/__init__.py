@@ -2,7 +2,7 @@
 
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
-from .space import ABSENT, Cell, Range, Space, parse_space, picture_of, steps_of
+from .space import ABSENT, Cell, Range, Space, nodes_of, parse_space, picture_of
 from .storage import sqlite_storage, without_password
 from .study import MODES, Outcome, Sweep, SweepSettings
 
@@ -17,12 +17,12 @@ __all__ = [
     "Sweep",
     "SweepSettings",
     "best",
+    "nodes_of",
     "pareto_front",
     "pareto_picture",
     "parse_space",
     "picture_of",
     "sqlite_storage",
-    "steps_of",
     "to_csv",
     "to_markdown",
     "without_password",

@@ -2,14 +2,15 @@
 
 One line for each setting::
 
-    ApplyToMe.method: merge, kv_downsample
-    ApplyToMe.ratio: 0.25, 0.5, 0.75
-    CompileUNet: off, on
+    Node.input: 0.25, 0.5, 0.75
+    Node.other_input: text, other text
+    OtherNode: off, on
     size: 512, 768x1024
     batch: 1, 2
 
-``Node.input`` is an input of a node of this pack; a node alone is switched ``on`` or ``off``; ``size`` (in pixels, one
-side or width x height) and ``batch`` belong to the picture. ``0.2 .. 0.8`` is a range, for a search.
+A node alone is switched ``on`` or ``off``; ``size`` (in pixels, one side or width x height) and ``batch`` belong to the
+picture. ``0.2 .. 0.8`` is a range, for a search. Which nodes and inputs there are is not known here: whoever reads a
+space checks the names in it.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ...core.errors import InvalidSetting
-from ..presets import Step
+from ..recipe import Value
 
-Cell = dict[str, Any]
+Cell = dict[str, Value]
 """One point of the space: a value for each name."""
 
 ABSENT, PRESENT = "off", "on"
@@ -51,7 +51,7 @@ class Range:
 class Space:
     """Names, each with the values it can take."""
 
-    values: Mapping[str, tuple[Any, ...] | Range]
+    values: Mapping[str, tuple[Value, ...] | Range]
 
     @property
     def ranges(self) -> tuple[str, ...]:
@@ -82,13 +82,17 @@ class Space:
         return list(found.values())
 
 
-def parse_space(text: str) -> Space:
+def parse_space(text: str, example: str) -> Space:
     """Read a space from text, one ``name: values`` to the line; ``#`` starts a comment.
+
+    Args:
+        text: the lines.
+        example: a line that is right, for errors.
 
     Raises:
         InvalidSetting: naming the line that cannot be read.
     """
-    values: dict[str, tuple[Any, ...] | Range] = {}
+    values: dict[str, tuple[Value, ...] | Range] = {}
     for number, line in enumerate(text.splitlines(), 1):
         content = line.split("#", 1)[0].strip()
         if not content:
@@ -97,13 +101,13 @@ def parse_space(text: str) -> Space:
         if not colon or not listed or not _NAME.fullmatch(name):
             raise InvalidSetting(
                 f"Line {number} of the settings to try is {line.strip()!r}.",
-                "Write name: value, value, e.g. ApplyToMe.ratio: 0.25, 0.5",
+                f"Write name: value, value, e.g. {example}",
             )
         if name in values:
             raise InvalidSetting(f"{name} is there twice (again in line {number}).", "Put all its values on one line.")
         values[name] = _read_values(name, listed, number)
     if not values:
-        raise InvalidSetting("There are no settings to try.", "Write e.g. ApplyToMe.preset: quality, balanced, fast")
+        raise InvalidSetting("There are no settings to try.", f"Write e.g. {example}")
     return Space(values)
 
 
@@ -118,34 +122,34 @@ def without_absent(cell: Cell) -> Cell:
     return {name: value for name, value in cell.items() if name.split(".")[0] not in absent or name in absent}
 
 
-def steps_of(cell: Cell) -> tuple[Step, ...]:
-    """Return the nodes that a cell applies, in the order in which the space names them."""
-    inputs: dict[str, dict[str, Any]] = {}
+def nodes_of(cell: Cell) -> dict[str, dict[str, Value]]:
+    """Return the inputs of each node that is not switched off in a cell, in the order in which the space names them."""
+    nodes: dict[str, dict[str, Value]] = {}
     for name, value in cell.items():
         node, _, setting = name.partition(".")
         if node in PICTURE or (not setting and value == ABSENT):
             continue
-        chosen = inputs.setdefault(f"Paceline{node.removeprefix('Paceline')}", {})
+        inputs = nodes.setdefault(node, {})
         if setting:
-            chosen[setting] = value
-    return tuple(Step(node, chosen) for node, chosen in inputs.items())
+            inputs[setting] = value
+    return nodes
 
 
 def picture_of(cell: Cell) -> tuple[int | None, int | None, int | None]:
     """Return width and height in pixels and the batch that a cell asks for; None where it does not say."""
     size, batch = cell.get("size"), cell.get("batch")
+    pictures = None if batch is None else int(batch)
     if size is None:
-        return None, None, batch
+        return None, None, pictures
     width, _, height = str(size).partition("x")
-    return int(width), int(height or width), batch
+    return int(width), int(height or width), pictures
 
 
-def _read_values(name: str, listed: str, line: int) -> tuple[Any, ...] | Range:
+def _read_values(name: str, listed: str, line: int) -> tuple[Value, ...] | Range:
     bounds = _RANGE.fullmatch(listed)
     if bounds:
-        low, high = (_read_value(bound) for bound in bounds.groups())
-        numbers = all(isinstance(bound, (int, float)) and not isinstance(bound, bool) for bound in (low, high))
-        if not numbers or not low < high or name in PICTURE:
+        low, high = (_read_number(bound) for bound in bounds.groups())
+        if low is None or high is None or not low < high or name in PICTURE:
             raise InvalidSetting(
                 f"Line {line}: {listed} is not a range for {name}.", "A range has two numbers, the smaller one first."
             )
@@ -162,7 +166,7 @@ def _split(listed: str) -> Iterator[str]:
             yield part
 
 
-def _read_value(text: str) -> Any:
+def _read_value(text: str) -> Value:
     """Return a number or yes/no as such, and anything else as text."""
     try:
         value = json.loads(text)
@@ -171,7 +175,12 @@ def _read_value(text: str) -> Any:
     return value if isinstance(value, (int, float, bool, str)) else text
 
 
-def _check(name: str, value: Any, line: int) -> Any:
+def _read_number(text: str) -> int | float | None:
+    value = _read_value(text)
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _check(name: str, value: Value, line: int) -> Value:
     allowed = None
     if name == "size" and not re.fullmatch(r"[1-9]\d{1,4}(x[1-9]\d{1,4})?", str(value)):
         allowed = "pixels, e.g. 512 or 768x1024"

@@ -226,7 +226,7 @@ class Sweep:
         # Switches first: settings of a node that is off are not asked for, so that the sampler does not learn noise.
         for name in sorted(self._space.values, key=lambda name: "." in name):
             values = self._space.values[name]
-            if "." in name and without_absent({**cell, name: None}).keys() == cell.keys():
+            if "." in name and without_absent({**cell, name: ""}).keys() == cell.keys():
                 continue
             if isinstance(values, Range) and values.whole:
                 cell[name] = trial.suggest_int(name, int(values.low), int(values.high))

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ....core.calls import Function
 from ....core.errors import BackendUnavailable, InvalidSetting
+from .protocols import VAE, ModelPatcher
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:
@@ -58,6 +60,26 @@ def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
         folder_paths.set_output_directory(os.path.abspath(args.output_directory))
     if args.user_directory:
         folder_paths.set_user_directory(os.path.abspath(args.user_directory))
+
+
+def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
+    """Load a checkpoint.
+
+    Returns:
+        MODEL; a function from a text to its CONDITIONING; VAE, or None where the file has none.
+
+    Raises:
+        InvalidSetting: if there is no text encoder in the file.
+    """
+    import comfy.sd
+    import folder_paths
+
+    embeddings = folder_paths.get_folder_paths("embeddings")
+    model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
+    if clip is None:
+        raise InvalidSetting(f"{path} has no text encoder inside.", "Name a checkpoint that has all of its parts.")
+    has_vae = vae is not None and vae.first_stage_model is not None
+    return model, lambda text: clip.encode_from_tokens_scheduled(clip.tokenize(text)), vae if has_vae else None
 
 
 def model_file(kind: str, name: str) -> str:

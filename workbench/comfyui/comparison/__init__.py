@@ -1,24 +1,20 @@
 """Compare two MODELs, or two VAEs, in ComfyUI: time, memory and pictures, with the noise floor beside them."""
 
-from .compare import Comparison, ComparisonSettings, compare
-from .lpips_weights import load_lpips
-from .rounds import Variant
-from .sampling import SamplingJob, sampler_names, scheduler_names
-from .saving import find_place, save
-from .words import record, summary_lines, surroundings
+from .compare import Progress, compare, node_progress
+from .findings import Comparison
+from .report import environment, record, summary_lines
+from .rounds import ComparisonSettings, Side
+from .saving import save
 
 __all__ = [
     "Comparison",
     "ComparisonSettings",
-    "SamplingJob",
-    "Variant",
+    "Progress",
+    "Side",
     "compare",
-    "find_place",
-    "load_lpips",
+    "environment",
+    "node_progress",
     "record",
-    "sampler_names",
     "save",
-    "scheduler_names",
     "summary_lines",
-    "surroundings",
 ]

@@ -1,63 +1,71 @@
-"""Latents become pictures: through a VAE, or roughly without one."""
+"""Outputs of runs become pictures that can be compared: uint8 ``[pictures, height, width, 3]``, as they are saved."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from ....core.errors import UnsupportedModel
-from ....optimizers.hosts.comfyui.model import describe_model
+from ....optimizers.hosts.comfyui.latents import decode, preview
 from ...measurement import to_8_bit
+from .rounds import Output, Side, SideRuns
 
 
-def decode(vae: Any, latent: Tensor) -> Tensor:
-    """Decode as the VAE Decode node does.
+@dataclass(frozen=True)
+class Pictures:
+    """All pictures of a comparison, in bytes.
 
-    Returns:
-        Images ``[pictures, height, width, channels]`` in [0, 1]; the frames of a video follow each other.
+    Attributes:
+        baseline: from the job's seed; likewise ``optimized``.
+        other_seed: the baseline from another seed.
+        repeats: the baseline from the same seed again, where that gave another output; at least ``baseline`` itself.
+        fp32: the baseline in fp32, if it was drawn.
+        broken: what is wrong, if the baseline's or the optimised ones are no pictures at all, else empty.
     """
-    images: Tensor = vae.decode(latent)
-    return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
+
+    baseline: Tensor
+    optimized: Tensor
+    other_seed: Tensor
+    repeats: tuple[Tensor, ...]
+    fp32: Tensor | None
+    broken: str
 
 
-def preview(model: Any, latent: Tensor) -> Tensor:
-    """Return the rough colours that ComfyUI's live preview shows, one pixel for each place of the latent.
-
-    Args:
-        model: the MODEL that the latent is of.
-        latent: ``[batch, channels, (frames,) height, width]``.
+def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, fp32: Output | None) -> Pictures:
+    """Return the pictures of all outputs; those that were not decoded by a run are decoded now.
 
     Raises:
-        UnsupportedModel: if ComfyUI knows no colours for latents of this kind.
+        UnsupportedModel: if there is neither a VAE nor a preview for the model's latents.
     """
-    kind = model.get_model_object("latent_format")
-    if not getattr(kind, "latent_rgb_factors", None):
-        raise UnsupportedModel(
-            f"ComfyUI has no preview colours for the latents of {describe_model(model)}, so there is no picture to "
-            "compare.",
-            "Connect a VAE to the node.",
-        )
-    latent = kind.process_in(latent.float())
-    reshape = getattr(kind, "latent_rgb_factors_reshape", None)
-    latent = latent if reshape is None else reshape(latent)
-    factors = torch.tensor(kind.latent_rgb_factors)  # [channels, 3]
-    pixels = latent.movedim(1, -1) @ factors
-    if getattr(kind, "latent_rgb_factors_bias", None) is not None:
-        pixels = pixels + torch.tensor(kind.latent_rgb_factors_bias)
-    pixels = (pixels + 1) / 2
-    return pixels.flatten(0, -4) if pixels.ndim > 4 else pixels
+    before, after = _images(baseline.side, baseline.first), _images(optimized.side, optimized.first)
+    plain = _bytes(before)
+    repeats = tuple(_bytes(_images(baseline.side, output)) for output in baseline.others)
+    return Pictures(
+        baseline=plain,
+        optimized=_bytes(after),
+        other_seed=_bytes(_images(baseline.side, other_seed)),
+        # A run that equals the first one was not kept: its distance is that of the first to itself.
+        repeats=repeats or (plain,),
+        fp32=None if fp32 is None else _bytes(_images(baseline.side, fp32)),
+        broken=_trouble(before, "baseline's") or _trouble(after, "optimised"),
+    )
 
 
-def as_bytes(images: Tensor) -> Tensor:
-    """Return pictures as they are saved: uint8 ``[pictures, height, width, 3]``."""
+def _images(side: Side, output: Output) -> Tensor:
+    """Return float images ``[pictures, height, width, channels]``."""
+    if output.images is not None:
+        return output.images
+    if side.vae is None:
+        return preview(side.model, output.latent)
+    return decode(side.vae, output.latent).cpu()
+
+
+def _bytes(images: Tensor) -> Tensor:
     images = images[..., :3]
     return to_8_bit(images if images.shape[-1] == 3 else images[..., :1].expand(*images.shape[:-1], 3))
 
 
-def trouble(images: Tensor, whose: str) -> str:
-    """Return what is wrong if these are no pictures at all, else an empty text."""
+def _trouble(images: Tensor, whose: str) -> str:
     if not images.isfinite().all():
         return f"The {whose} image has values that are not numbers (NaN or infinite)"
     if images.float().amax() == images.float().amin():

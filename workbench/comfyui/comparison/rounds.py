@@ -1,22 +1,44 @@
-"""The runs of a comparison: who runs when, what each run took, and which results are kept."""
+"""The runs of a comparison: which side runs when, what each run took, and which outputs are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
+from ....core.errors import require_integer
+from ....optimizers.hosts.comfyui.latents import decode
+from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.sampling import Clock, SamplingJob, sample
 from ...measurement import PeakMemory, interleaved
-from .pictures import decode
-from .sampling import Clock, SamplingJob, sample
+
+_MOST_RUNS = 20
 
 
 @dataclass(frozen=True)
-class Variant:
+class ComparisonSettings:
+    """How a comparison is made.
+
+    Attributes:
+        runs: timed runs of each side. From two on there is a confidence interval.
+        warmup_runs: runs of each side before, which are not timed: loading, compiling, first allocations.
+        fp32_reference: also draw the baseline in fp32 once, to see what rounding alone does.
+    """
+
+    runs: int = 3
+    warmup_runs: int = 1
+    fp32_reference: bool = False
+
+    def __post_init__(self) -> None:
+        require_integer("runs", self.runs, 1, _MOST_RUNS)
+        require_integer("warmup_runs", self.warmup_runs, 0, _MOST_RUNS)
+
+
+@dataclass(frozen=True)
+class Side:
     """One side of the comparison.
 
     Attributes:
@@ -26,19 +48,19 @@ class Variant:
     """
 
     title: str
-    model: Any
-    vae: Any = None
+    model: ModelPatcher
+    vae: VAE | None = None
 
 
 @dataclass(frozen=True)
-class Result:
+class Output:
     """What one run gave: the latent, and the decoded images ``[pictures, height, width, channels]`` if it decoded."""
 
     latent: Tensor
     images: Tensor | None = None
 
-    def equals(self, other: Result) -> bool:
-        """Say whether two results are equal bit for bit."""
+    def equals(self, other: Output) -> bool:
+        """Say whether two outputs are equal bit for bit."""
         if self.images is not None and other.images is not None and not torch.equal(self.images, other.images):
             return False
         return torch.equal(self.latent, other.latent)
@@ -63,21 +85,19 @@ class Run:
 
 
 @dataclass
-class Side:
-    """What a variant gave over all rounds: its runs, the first result, and later ones that differ from it."""
+class SideRuns:
+    """All timed runs of one side, its first output, and later outputs that differ from that."""
 
-    variant: Variant
-    runs: list[Run] = field(default_factory=list)
-    first: Result | None = None
-    others: list[Result] = field(default_factory=list)
+    side: Side
+    runs: list[Run]
+    first: Output
+    others: list[Output] = field(default_factory=list)
 
-    def add(self, run: Run, result: Result) -> None:
-        """Add one timed run; a result that repeats the first one is not kept."""
+    def add(self, run: Run, output: Output) -> None:
+        """Add one timed run; an output that repeats the first one is not kept."""
         self.runs.append(run)
-        if self.first is None:
-            self.first = result
-        elif not result.equals(self.first):
-            self.others.append(result)
+        if not output.equals(self.first):
+            self.others.append(output)
 
 
 class Rounds:
@@ -106,49 +126,58 @@ class Rounds:
         self._clock, self._on_step, self._say = clock, on_step, say
         self._shared: dict[int, Tensor] = {}
 
-    def warm_up(self, variants: list[Variant], runs: int) -> Result:
-        """Run each variant before anything is timed, and return what the baseline draws from another seed.
+    def warm_up(self, sides: tuple[Side, Side], runs: int) -> Output:
+        """Run each side before anything is timed, and return what the baseline, the first side, draws from other seeds.
 
-        The warm-up is made with that other seed, so this part of the noise floor costs nothing extra.
+        The warm-up is made with another seed, so this part of the noise floor costs nothing extra.
         """
-        other: Result | None = None
+        other: Output | None = None
         for number in range(max(1, runs)):
-            for variant in variants if runs else variants[:1]:
-                self._say(f"warm-up {number + 1} of {runs}: {variant.title}" if runs else "another seed")
-                _, result = self.run(variant, self._job.seed + 1 + number)
-                other = other or result
+            for side in sides if runs else sides[:1]:
+                self._say(f"warm-up {number + 1} of {runs}: {side.title}" if runs else "another seed")
+                _, output = self._run(side, self._job.seed + 1 + number)
+                other = other or output
         assert other is not None, "the baseline has run"
         return other
 
-    def measure(self, variants: list[Variant], rounds: int) -> list[Side]:
-        """Run every variant once in each round."""
-        sides = {variant.title: Side(variant) for variant in variants}
+    def measure(self, sides: tuple[Side, Side], rounds: int) -> tuple[SideRuns, SideRuns]:
+        """Run every side once in each round, and return what came of it, in the order of ``sides``."""
+        found: dict[str, SideRuns] = {}
         for number in range(rounds):
-            for variant in interleaved(variants, number):
-                self._say(f"round {number + 1} of {rounds}: {variant.title}")
-                sides[variant.title].add(*self.run(variant, self._job.seed))
-        return list(sides.values())
+            for side in interleaved(sides, number):
+                self._say(f"round {number + 1} of {rounds}: {side.title}")
+                run, output = self._run(side, self._job.seed)
+                if side.title in found:
+                    found[side.title].add(run, output)
+                else:
+                    found[side.title] = SideRuns(side, [run], output)
+        baseline, optimized = (found[side.title] for side in sides)
+        return baseline, optimized
 
-    def run(self, variant: Variant, seed: int) -> tuple[Run, Result]:
-        """Run a variant once."""
-        device = torch.device(variant.model.load_device)
-        latent = None if self._compares_sampling else self._shared_latent(variant, seed)
+    def draw(self, model: ModelPatcher) -> Output:
+        """Sample once with another model, without timing it."""
+        return Output(sample(model, self._job, self._job.seed, self._clock, self._on_step).latent)
+
+    def _run(self, side: Side, seed: int) -> tuple[Run, Output]:
+        device = torch.device(side.model.load_device)
+        latent = None if self._compares_sampling else self._shared_latent(side, seed)
         sampling = step = decoding = None
         images = None
         with PeakMemory(device) as memory:
             if latent is None:
-                sampled = sample(variant.model, self._job, seed, self._clock, self._on_step)
+                sampled = sample(side.model, self._job, seed, self._clock, self._on_step)
                 latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step
             if self._compares_decoding:
+                assert side.vae is not None, "both sides have a VAE where decoding is compared"
                 synchronize(device)
                 started = self._clock()
-                images = decode(variant.vae, latent)
+                images = decode(side.vae, latent)
                 synchronize(device)
                 decoding, images = self._clock() - started, images.cpu()
                 self._on_step()
-        return Run(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Result(latent, images)
+        return Run(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Output(latent, images)
 
-    def _shared_latent(self, variant: Variant, seed: int) -> Tensor:
+    def _shared_latent(self, side: Side, seed: int) -> Tensor:
         if seed not in self._shared:
-            self._shared[seed] = sample(variant.model, self._job, seed, self._clock, self._on_step).latent
+            self._shared[seed] = sample(side.model, self._job, seed, self._clock, self._on_step).latent
         return self._shared[seed]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError
-from ...presets import Step
-from ...sweep import Cell, Result, picture_of, steps_of
-from ..comparison import Comparison, ComparisonSettings, SamplingJob, Variant, compare, record
-from ..comparison.compare import Progress, node_progress
+from ....optimizers.hosts.comfyui.latents import pixels_per_place, with_batch, with_places
+from ....optimizers.hosts.comfyui.long_running import unload_models
+from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
+from ....optimizers.hosts.comfyui.sampling import SamplingJob
+from ...recipe import Step
+from ...sweep import Cell, Result, picture_of
+from ..comparison import Comparison, ComparisonSettings, Progress, Side, compare, node_progress, record
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,9 @@ class Applied:
         left_out: a sentence for each one that cannot help here.
     """
 
-    model: Any
-    vae: Any = None
+    model: ModelPatcher
+    vae: VAE | None = None
     left_out: tuple[str, ...] = ()
-
-
-Apply = Callable[[tuple[Step, ...]], Applied]
-"""Runs the nodes of a cell on the plain model and VAE."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,16 @@ class Bench:
         vae: VAE likewise, or None to compare rough previews.
         job: what is sampled; a cell can ask for another size and batch.
         settings: how each cell is compared.
-        apply: runs a cell's nodes.
+        steps_of: returns the nodes that a cell applies. Nodes are known to the nodes only, so they hand this in.
+        apply: runs such nodes on the plain model and VAE.
     """
 
-    model: Any
-    vae: Any
+    model: ModelPatcher
+    vae: VAE | None
     job: SamplingJob
     settings: ComparisonSettings
-    apply: Apply
+    steps_of: Callable[[Cell], tuple[Step, ...]]
+    apply: Callable[[tuple[Step, ...]], Applied]
 
     def check(self, cell: Cell) -> None:
         """Check that a cell's picture can be made, before anything is run.
@@ -60,34 +59,23 @@ class Bench:
         """
         self.latent(cell)
 
-    def latent(self, cell: Cell) -> dict[str, Any]:
+    def latent(self, cell: Cell) -> Latent:
         """Return the LATENT that a cell samples: the connected one, in the size and batch that the cell asks for.
 
         Raises:
             InvalidSetting: if the size is not a whole number of the latent's places.
         """
-        import comfy.utils
-
         width, height, batch = picture_of(cell)
-        if width is None and batch is None:
-            return self.job.latent_image
-        latent = dict(self.job.latent_image)
-        samples = latent["samples"]
+        latent = self.job.latent_image
         if width is not None and height is not None:
-            ratio = self.model.get_model_object("latent_format").spacial_downscale_ratio
-            if width % ratio or height % ratio:
+            pixels = pixels_per_place(self.model)
+            if width % pixels or height % pixels:
                 raise InvalidSetting(
-                    f"size is {cell['size']}, and one place of this model's latent is {ratio} pixels.",
-                    f"Use multiples of {ratio}.",
+                    f"size is {cell['size']}, and one place of this model's latent is {pixels} pixels.",
+                    f"Use multiples of {pixels}.",
                 )
-            # Empty latents of other models' size (and channels) are put right by ComfyUI as they are sampled.
-            latent.pop("downscale_ratio_spacial", None)
-            method = "bilinear" if samples.count_nonzero() else "nearest-exact"
-            samples = comfy.utils.common_upscale(samples, width // ratio, height // ratio, method, "disabled")
-        if batch is not None:
-            samples = comfy.utils.repeat_to_batch_size(samples, batch)
-            latent.pop("batch_index", None)  # numbers the pictures of another batch
-        return {**latent, "samples": samples}
+            latent = with_places(latent, width // pixels, height // pixels)
+        return latent if batch is None else with_batch(latent, batch)
 
     def measure(
         self,
@@ -110,14 +98,14 @@ class Bench:
 
         try:
             try:
-                applied = self.apply(steps_of(cell))
+                applied = self.apply(self.steps_of(cell))
             except PacelineError as error:
                 return Result(cell, "not possible", text=str(error))
             if applied.left_out:
                 return Result(cell, "not possible", text="; ".join(applied.left_out))
             found = compare(
-                Variant("baseline", self.model, self.vae),
-                Variant("optimised", applied.model, applied.vae),
+                Side("baseline", self.model, self.vae),
+                Side("optimised", applied.model, applied.vae),
                 replace(self.job, latent_image=self.latent(cell)),
                 self.settings,
                 follow,
@@ -129,7 +117,7 @@ class Bench:
                 raise
             text = f"during {doing[0]}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
         # Outside of the handler: the traceback holds on to the tensors.
-        _free_memory()
+        unload_models()
         return Result(cell, "out of memory", text=text)
 
 
@@ -162,11 +150,3 @@ def result_of(cell: Cell, found: Comparison) -> Result:
         text=verdict.text,
         numbers={name: float(value) for name, value in further.items() if value is not None},
     )
-
-
-def _free_memory() -> None:
-    import comfy.model_management
-
-    gc.collect()
-    comfy.model_management.unload_all_models()
-    comfy.model_management.soft_empty_cache()

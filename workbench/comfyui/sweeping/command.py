@@ -14,16 +14,33 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 from ....core.errors import InvalidSetting, PacelineError
-from ....optimizers.hosts.comfyui.standalone import find_comfyui, model_file, start_comfyui
-from ...sweep import MODES
-from ..comparison import ComparisonSettings, SamplingJob
+from ....optimizers.hosts.comfyui.latents import empty_latent
+from ....optimizers.hosts.comfyui.output_files import path_of
+from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.sampling import SamplingJob
+from ....optimizers.hosts.comfyui.standalone import find_comfyui, load_checkpoint, model_file, start_comfyui
+from ...sweep import MODES, Space
+from ..comparison import ComparisonSettings
+from .cells import Bench
 from .run import Finished, SweepPlan, run_sweep
 
 
-def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Any]) -> int:
+class Nodes(Protocol):
+    """What the nodes hand in: the module ``nodes.sweeps``."""
+
+    BUILT_IN: tuple[str, ...]
+
+    def read_space(self, text: str) -> Space:
+        """Return the settings to try, all of them checked."""
+
+    def bench_for(self, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:
+        """Return what measures cells."""
+
+
+def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> int:
     """Run a sweep and return the exit status.
 
     Args:
@@ -49,33 +66,32 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Any]) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, nodes: Any) -> Finished:
-    import comfy.sd
-    import folder_paths
-    import torch
-
+def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
     space = nodes.read_space(_grid(options))
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
-        options.study, options.storage, options.search, options.trials, options.largest_difference, options.prefix
+        options.study,
+        nodes.BUILT_IN,
+        options.storage,
+        options.search,
+        options.trials,
+        options.largest_difference,
+        options.prefix,
     )
     _say(f"loading {path}")
-    embeddings = folder_paths.get_folder_paths("embeddings")
-    model, clip, vae, *_ = comfy.sd.load_checkpoint_guess_config(path, embedding_directory=embeddings)
-    if clip is None:
-        raise InvalidSetting(
-            f"{path} has no text encoder inside.", "Put Benchmark Sweep into a workflow that loads one, and run that."
-        )
-    positive, negative = (
-        clip.encode_from_tokens_scheduled(clip.tokenize(text)) for text in (options.positive, options.negative)
+    model, encode, vae = load_checkpoint(path)
+    job = SamplingJob(
+        encode(options.positive),
+        encode(options.negative),
+        empty_latent(model, 512),
+        options.seed,
+        options.steps,
+        options.cfg,
+        options.sampler,
+        options.scheduler,
     )
-    kind = model.get_model_object("latent_format")
-    side = 512 // kind.spacial_downscale_ratio
-    latent = {"samples": torch.zeros(1, kind.latent_channels, side, side)}
-    sampler = (options.seed, options.steps, options.cfg, options.sampler, options.scheduler)
-    job = SamplingJob(positive, negative, latent, *sampler)
     settings = ComparisonSettings(options.runs, options.warmup_runs)
-    usable = None if vae is None or vae.first_stage_model is None or options.no_vae else vae
+    usable = None if options.no_vae else vae
     source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
     return run_sweep(
         nodes.bench_for(model, usable, job, settings), space, plan, f"{source}, VAE: {usable is not None}", _say
@@ -102,11 +118,9 @@ def _say(text: str) -> None:
 
 
 def _show(found: Finished) -> None:
-    import folder_paths
-
     print(f"\n{found.text}\n\n{found.table}")
     for entry in found.files.values():
-        print(Path(folder_paths.get_output_directory(), entry["subfolder"], entry["filename"]))
+        print(path_of(entry))
     if found.preset is not None:
         print(found.preset)
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
-from ..comparison import load_lpips
+from ...measurement import load_lpips
 from .cells import Bench
 
 
@@ -21,14 +22,14 @@ def job_identity(bench: Bench, source: str) -> dict[str, str]:
         bench: what is measured.
         source: where model, VAE, prompts and latent come from; see :func:`upstream`.
     """
-    device, job = torch.device(bench.model.load_device), bench.job
+    job = bench.job
     return {
         "model": describe_model(bench.model),
         "what is connected": source,
         "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
         "seed": str(job.seed),
         "runs": f"{bench.settings.runs} after {bench.settings.warmup_runs}",
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "device": device_name(bench.model.load_device),
         "torch": torch.__version__,
         "ComfyUI": host_version(),
         # Shares of one measure say nothing beside shares of the other.

@@ -8,9 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from ....core.errors import InvalidSetting, require_number
+from ....optimizers.hosts.comfyui.long_running import ProgressBar, stop_if_cancelled
+from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
 from ....optimizers.hosts.comfyui.paths import user_folder
-from ...presets import BUILT_IN, Recipe, save_recipe
+from ...recipe import Recipe, save_recipe
 from ...sweep import (
     Cell,
     Range,
@@ -22,13 +26,11 @@ from ...sweep import (
     pareto_front,
     pareto_picture,
     sqlite_storage,
-    steps_of,
     to_csv,
     to_markdown,
     without_password,
 )
-from ..comparison import find_place, surroundings
-from ..comparison.compare import Progress
+from ..comparison import Progress, environment
 from .cells import Bench
 from .identity import job_identity
 from .saving import save_sweep
@@ -44,6 +46,7 @@ class SweepPlan:
 
     Attributes:
         study: name; the same one goes on where it stopped, and is the name of the preset.
+        taken: names of presets that a study cannot have.
         storage: database URL; empty for a file in the user's folder.
         mode: ``grid`` or ``search``.
         trials: cells of a search.
@@ -52,6 +55,7 @@ class SweepPlan:
     """
 
     study: str
+    taken: tuple[str, ...]
     storage: str = ""
     mode: str = "grid"
     trials: int = 20
@@ -60,10 +64,11 @@ class SweepPlan:
 
     def __post_init__(self) -> None:
         """Check what would otherwise only be found after all the work."""
-        if not _NAME.fullmatch(self.study) or self.study.strip() != self.study or self.study in BUILT_IN:
+        if not _NAME.fullmatch(self.study) or self.study.strip() != self.study or self.study in self.taken:
             raise InvalidSetting(
                 f"study is {self.study!r}, which cannot be the name of a preset.",
-                f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(BUILT_IN)}.",
+                "Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not "
+                f"{', '.join(self.taken)}.",
             )
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
 
@@ -91,8 +96,8 @@ class Finished:
     table: str
     best: Result | None
     preset: Path | None
-    files: dict[str, Any]
-    picture: Any
+    files: dict[str, Entry]
+    picture: Image.Image
     text: str
 
 
@@ -118,7 +123,7 @@ def run_sweep(
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
         BackendUnavailable: without Optuna.
     """
-    find_place(plan.prefix)  # a bad one should not be found after all the work
+    OutputFiles(plan.prefix)  # a bad one should not be found after all the work
     for cell in _corners(space):
         bench.check(cell)
     sweep = Sweep(space, plan.settings(), job_identity(bench, source))
@@ -137,7 +142,7 @@ def run_sweep(
         say(f"{describe_cell(result.cell)}: {result.text or result.state}")
 
     def idle() -> None:
-        bar.stop_if_cancelled()
+        stop_if_cancelled()
         done[0] = len(sweep.results())
         bar.show(done[0])
         say(f"{done[0]} of {total} cells measured; waiting for cells that other processes measure")
@@ -146,13 +151,13 @@ def run_sweep(
     results = sweep.run(measure, finish, idle)
     chosen = best(results, plan.largest_difference)
     preset = _save_preset(chosen, bench, plan) if chosen is not None else None
-    picture = pareto_picture(results, f"{plan.study}: {surroundings(bench.model)['device']}")
+    picture = pareto_picture(results, f"{plan.study}: {environment(bench.model)['device']}")
     content = {
         "study": plan.study,
         "storage": without_password(plan.storage) or "SQLite in the user's folder",
         "plan": {"mode": plan.mode, "trials": plan.trials, "largest_difference": plan.largest_difference},
         "job": job_identity(bench, source),
-        "surroundings": surroundings(bench.model),
+        "surroundings": environment(bench.model),
         "measured_now": started[0],
         "results": [asdict(result) for result in results],
         "best_trades": [results.index(result) for result in pareto_front(results)],
@@ -169,34 +174,26 @@ class _Bar:
     """The node's progress bar: cells, and within a cell its steps."""
 
     def __init__(self, cells: int) -> None:
-        import comfy.utils
-
-        self._total = cells * _PER_CELL
-        self._bar = comfy.utils.ProgressBar(self._total)
+        self._bar = ProgressBar(cells * _PER_CELL)
 
     def show(self, cells: int) -> None:
-        self._bar.update_absolute(min(cells * _PER_CELL, self._total), self._total)
+        self._bar.show(cells * _PER_CELL)
 
     def cell(self, before: int) -> Progress:
         """Return the progress of a comparison that begins when ``before`` cells are done."""
 
         def begin(steps: int) -> Callable[[], None]:
-            at = [0]
+            done = 0
 
             def advance() -> None:
-                self.stop_if_cancelled()
-                at[0] += 1
-                ticks = before * _PER_CELL + round(_PER_CELL * at[0] / max(1, steps))
-                self._bar.update_absolute(min(ticks, self._total), self._total)
+                nonlocal done
+                stop_if_cancelled()
+                done += 1
+                self._bar.show(before * _PER_CELL + round(_PER_CELL * done / max(1, steps)))
 
             return advance
 
         return begin
-
-    def stop_if_cancelled(self) -> None:
-        import comfy.model_management
-
-        comfy.model_management.throw_exception_if_processing_interrupted()
 
 
 def describe_cell(cell: Cell) -> str:
@@ -213,12 +210,12 @@ def _corners(space: Space) -> list[Cell]:
 
 
 def _save_preset(chosen: Result, bench: Bench, plan: SweepPlan) -> Path:
-    around = surroundings(bench.model)
+    around = environment(bench.model)
     measure = job_identity(bench, "")["difference in"]
     picture = ", ".join(f"{name} {chosen.cell[name]}" for name in ("size", "batch") if name in chosen.cell)
     recipe = Recipe(
         plan.study,
-        steps_of(chosen.cell),
+        bench.steps_of(chosen.cell),
         f"Found by Benchmark Sweep: {chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change "
         f"({measure}){' at ' + picture if picture else ''}.",
         {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")},

@@ -11,10 +11,12 @@ from typing import Any
 
 import torch
 
+from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
+from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement import Distance
-from .compare import Comparison, seconds
+from .findings import Comparison, seconds
 from .rounds import Run
 
 _UNITS = {
@@ -88,12 +90,11 @@ def record(found: Comparison) -> dict[str, Any]:
     }
 
 
-def surroundings(model: Any) -> dict[str, Any]:
+def environment(model: ModelPatcher) -> dict[str, Any]:
     """Return the model's class, the hardware and the versions that the numbers belong to."""
-    device = torch.device(model.load_device)
     return {
         "model": describe_model(model),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
+        "device": device_name(model.load_device),
         "torch_threads": torch.get_num_threads(),
         "platform": platform.platform(),
         "python": platform.python_version(),

@@ -1,15 +1,18 @@
-"""What Compare Models and Benchmark Sweep ask alike: how to sample, and how often."""
+"""What Compare Models and Benchmark Sweep have in common: how to sample and how often, and a picture as an output."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import torch
 from comfy_api.latest import io
+from PIL import Image
 
-from ..workbench.comfyui import comparison
+from ..optimizers.hosts.comfyui.sampling import sampler_names, scheduler_names
 
 
-def sampling_inputs(seed: str, runs: str) -> list[Any]:
+def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
     """Return the inputs in their order.
 
     Args:
@@ -27,8 +30,8 @@ def sampling_inputs(seed: str, runs: str) -> list[Any]:
         ),
         io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
         io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
-        io.Combo.Input("sampler_name", options=comparison.sampler_names(), tooltip="As in the KSampler."),
-        io.Combo.Input("scheduler", options=comparison.scheduler_names(), tooltip="As in the KSampler."),
+        io.Combo.Input("sampler_name", options=sampler_names(), tooltip="As in the KSampler."),
+        io.Combo.Input("scheduler", options=scheduler_names(), tooltip="As in the KSampler."),
         io.Float.Input(
             "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
         ),
@@ -42,3 +45,14 @@ def sampling_inputs(seed: str, runs: str) -> list[Any]:
             tooltip="Runs of each side before, not timed: loading and compiling happen here.",
         ),
     ]
+
+
+def workflow_of(node: type[io.ComfyNode]) -> dict[str, Any]:
+    """Return the workflow that a node runs in, to be put into a picture; empty outside of a workflow."""
+    hidden = node.hidden
+    return {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
+
+
+def image_output(picture: Image.Image) -> torch.Tensor:
+    """Return a picture as an IMAGE ``[1, height, width, 3]``."""
+    return torch.from_numpy(np.array(picture)).float()[None] / 255.0

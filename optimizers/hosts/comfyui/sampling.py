@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
+from .protocols import Conditioning, Latent, ModelPatcher
 
 Clock = Callable[[], float]
 
@@ -32,9 +32,9 @@ def scheduler_names() -> list[str]:
 class SamplingJob:
     """What is sampled: the inputs of the KSampler node but the model, and the same names."""
 
-    positive: Any
-    negative: Any
-    latent_image: dict[str, Any]
+    positive: Conditioning
+    negative: Conditioning
+    latent_image: Latent
     seed: int
     steps: int
     cfg: float
@@ -58,7 +58,7 @@ class Sampled:
     seconds_per_step: float | None
 
 
-def sample(model: Any, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
+def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
     """Run a job once.
 
     Args:
@@ -78,14 +78,14 @@ def sample(model: Any, job: SamplingJob, seed: int, clock: Clock, on_step: Calla
     noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
     steps: list[float] = []
 
-    def callback(step: int, denoised: Any, current: Any, total: int) -> None:
+    def callback(step: int, denoised: object, current: object, total: int) -> None:
         synchronize(device)
         steps.append(clock())
         on_step()
 
     synchronize(device)
     started = clock()
-    samples = comfy.sample.sample(
+    samples: Tensor = comfy.sample.sample(
         model,
         noise,
         job.steps,

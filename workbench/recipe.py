@@ -6,15 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from ...core.errors import InvalidSetting
-from ...core.files import write_atomically
+from ..core.errors import InvalidSetting
+from ..core.files import write_atomically
 
 FORMAT = 1
 """Version of the file format; a file of a later version is refused, never half understood."""
 
-_VALUES = (str, int, float, bool)
+Value = str | int | float | bool
+"""What a widget of a node can be set to."""
+
 _LARGEST_FILE = 1 << 20
 
 
@@ -23,17 +24,12 @@ class Step:
     """One node of a recipe.
 
     Attributes:
-        node: the node's id, e.g. ``PacelineApplyToMe``.
+        node: the node's id.
         inputs: the widget values that differ from the node's defaults.
     """
 
     node: str
-    inputs: Mapping[str, Any] = field(default_factory=dict)
-
-    def describe(self) -> str:
-        """Return e.g. ``ApplyToMe(preset=balanced)``."""
-        values = ", ".join(f"{name}={value}" for name, value in self.inputs.items())
-        return f"{self.node.removeprefix('Paceline')}({values})"
+    inputs: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,9 +93,9 @@ class Recipe:
 
 
 def _check(step: Step, source: str, remedy: str) -> None:
-    if not isinstance(step.node, str) or not step.node.startswith("Paceline"):
-        raise InvalidSetting(f"{source} names the node {step.node!r}; a recipe consists of Paceline nodes.", remedy)
-    wrong = [name for name, value in step.inputs.items() if not isinstance(value, _VALUES)]
+    if not isinstance(step.node, str):
+        raise InvalidSetting(f"{source} names the node {step.node!r}, which is no text.", remedy)
+    wrong = [name for name, value in step.inputs.items() if not isinstance(value, (str, int, float, bool))]
     if wrong:
         raise InvalidSetting(
             f"{source} gives {step.node} a {wrong[0]} that is neither text nor number nor yes/no.", remedy

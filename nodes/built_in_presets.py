@@ -1,12 +1,17 @@
-"""The recipes that come with the pack: what an expert would wire for this model on this machine."""
+"""The presets that come with the pack: the nodes an expert would wire for this model on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from ...core.errors import require_choice
-from .recipe import Recipe, Step
+import torch
+
+from ..core.errors import require_choice
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.quantization import int8_gains
+from ..workbench.recipe import Recipe, Step
 
 BUILT_IN = ("lossless", "balanced", "fast")
 
@@ -19,13 +24,17 @@ class Machine:
         device: torch's device type: ``cuda``, ``cpu``, ``mps``, ...
         can_compile: whether torch.compile's default backend can generate code here.
         fast_int8: whether an int8 matrix product is faster than the float one here.
-        unet: whether the model is a UNet; otherwise a transformer.
     """
 
     device: str
     can_compile: bool = False
     fast_int8: bool = False
-    unet: bool = True
+
+
+def machine_for(model: ModelPatcher) -> Machine:
+    """Return what decides which techniques suit a MODEL on the device it runs on."""
+    device = torch.device(model.load_device).type
+    return Machine(device, device == "cuda" and find_spec("triton") is not None, int8_gains(model))
 
 
 def built_in_recipe(name: str, machine: Machine) -> Recipe:

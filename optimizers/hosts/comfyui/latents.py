@@ -1,0 +1,80 @@
+"""Latents of a MODEL: pictures from them, with a VAE or roughly without one, and latents of another size."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ....core.errors import UnsupportedModel
+from .model import describe_model
+from .protocols import VAE, Latent, ModelPatcher
+
+
+def decode(vae: VAE, latent: Tensor) -> Tensor:
+    """Decode as the VAE Decode node does.
+
+    Returns:
+        Images ``[pictures, height, width, channels]`` in [0, 1]; the frames of a video follow each other.
+    """
+    images = vae.decode(latent)
+    return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
+
+
+def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
+    """Return the rough colours that ComfyUI's live preview shows, one pixel for each place of the latent.
+
+    Args:
+        model: the MODEL that the latent is of.
+        latent: ``[batch, channels, (frames,) height, width]``.
+
+    Raises:
+        UnsupportedModel: if ComfyUI knows no colours for latents of this kind.
+    """
+    kind = model.get_model_object("latent_format")
+    if not getattr(kind, "latent_rgb_factors", None):
+        raise UnsupportedModel(
+            f"ComfyUI has no preview colours for the latents of {describe_model(model)}, so there is no picture to "
+            "compare.",
+            "Connect a VAE to the node.",
+        )
+    latent = kind.process_in(latent.float())
+    reshape = getattr(kind, "latent_rgb_factors_reshape", None)
+    latent = latent if reshape is None else reshape(latent)
+    factors = torch.tensor(kind.latent_rgb_factors)  # [channels, 3]
+    pixels = latent.movedim(1, -1) @ factors
+    if getattr(kind, "latent_rgb_factors_bias", None) is not None:
+        pixels = pixels + torch.tensor(kind.latent_rgb_factors_bias)
+    pixels = (pixels + 1) / 2
+    return pixels.flatten(0, -4) if pixels.ndim > 4 else pixels
+
+
+def pixels_per_place(model: ModelPatcher) -> int:
+    """Return the side in pixels of what one place of a MODEL's latent stands for."""
+    return model.get_model_object("latent_format").spacial_downscale_ratio
+
+
+def empty_latent(model: ModelPatcher, side: int) -> Latent:
+    """Return a LATENT of zeros for one square picture of ``side`` pixels."""
+    places = side // pixels_per_place(model)
+    return {"samples": torch.zeros(1, model.get_model_object("latent_format").latent_channels, places, places)}
+
+
+def with_places(latent: Latent, width: int, height: int) -> Latent:
+    """Return a LATENT of another size, in places of the latent."""
+    import comfy.utils
+
+    samples = latent["samples"]
+    method = "bilinear" if samples.count_nonzero() else "nearest-exact"
+    samples = comfy.utils.common_upscale(samples, width, height, method, "disabled")
+    # Empty latents of other models' size (and channels) are put right by ComfyUI as they are sampled.
+    others = {name: value for name, value in latent.items() if name != "downscale_ratio_spacial"}
+    return {**others, "samples": samples}
+
+
+def with_batch(latent: Latent, batch: int) -> Latent:
+    """Return a LATENT of another batch."""
+    import comfy.utils
+
+    # Numbers of pictures belong to the other batch.
+    others = {name: value for name, value in latent.items() if name != "batch_index"}
+    return {**others, "samples": comfy.utils.repeat_to_batch_size(latent["samples"], batch)}

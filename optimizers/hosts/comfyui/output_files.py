@@ -1,0 +1,79 @@
+"""Files in ComfyUI's output folder: those of one result share a prefix and a number, as ComfyUI's own do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from ....core.errors import InvalidSetting
+
+Entry = dict[str, str]
+"""A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""
+
+
+class OutputFiles:
+    """The files of one result; the number is the next free one.
+
+    Args:
+        prefix: start of the file names; may name a sub-folder, and hold ComfyUI's ``%year%`` and the like.
+
+    Raises:
+        InvalidSetting: if the prefix leads out of the output folder.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        import folder_paths
+
+        try:
+            folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(
+                prefix, folder_paths.get_output_directory()
+            )
+        except Exception:  # ComfyUI raises the base class itself
+            raise InvalidSetting(
+                f"filename_prefix is {prefix!r}, which leads out of ComfyUI's output folder.",
+                "Choose a name, or a sub-folder and a name: paceline/compare.",
+            ) from None
+        self._start = Path(folder) / f"{name}_{number:05}_"
+
+    def save_picture(self, ending: str, picture: Image.Image, workflow: dict[str, Any] | None = None) -> Entry:
+        """Write a PNG file.
+
+        Args:
+            ending: of the file's name.
+            picture: what to write.
+            workflow: what to put into it, so that dropping it on the canvas opens the workflow.
+        """
+        from comfy.cli_args import args
+
+        metadata = PngInfo()
+        for key, value in (workflow or {}).items() if not args.disable_metadata else ():
+            metadata.add_text(key, json.dumps(value))
+        picture.save(self._path(ending), pnginfo=metadata, compress_level=4)
+        return self.entry(ending)
+
+    def save_text(self, ending: str, text: str) -> Entry:
+        """Write a text file."""
+        self._path(ending).write_text(text, encoding="utf-8")
+        return self.entry(ending)
+
+    def save_json(self, ending: str, content: dict[str, Any]) -> Entry:
+        """Write a JSON file."""
+        return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+    def _path(self, ending: str) -> Path:
+        return self._start.with_name(self._start.name + ending)
+
+    def entry(self, ending: str) -> Entry:
+        """Return the description of the file with this ending, whether it is written yet or not."""
+        return {"filename": self._path(ending).name, "subfolder": self._subfolder, "type": "output"}
+
+
+def path_of(entry: Entry) -> Path:
+    """Return where a file lies."""
+    import folder_paths
+
+    return Path(folder_paths.get_output_directory(), entry["subfolder"], entry["filename"])

@@ -1,0 +1,137 @@
+"""What a comparison found: times and pictures become evidence, and evidence a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ....core.activity import Summary
+from ....optimizers.hosts.comfyui.model import stack_of
+from ....optimizers.hosts.comfyui.report import report_text
+from ....optimizers.hosts.comfyui.sampling import SamplingJob
+from ....optimizers.hosts.comfyui.vae import stack_of_vae
+from ...measurement import Distance, Evidence, Speedup, Verdict, compare_pictures, judge, load_lpips, measure_speedup
+from .pictures import Pictures
+from .rounds import ComparisonSettings, Run, Side, SideRuns
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        job: what was sampled.
+        settings: how.
+        unit: what the speed-up is of: ``step``, ``sampling`` (a single step), ``decode`` or ``picture`` (both).
+        baseline: timed runs of the baseline; likewise ``optimized``.
+        pictures: what they drew.
+        from_preview: whether the pictures are rough previews, because no VAE was given.
+        latent_change: norm of the latents' difference relative to the baseline's.
+        evidence: times and distances.
+        verdict: what they mean.
+        reports: the Optimization Report of both sides.
+        activity: what each technique of the optimised side did, by its title.
+        notes: what could not be measured, and why.
+    """
+
+    job: SamplingJob
+    settings: ComparisonSettings
+    unit: str
+    baseline: list[Run]
+    optimized: list[Run]
+    pictures: Pictures
+    from_preview: bool
+    latent_change: float
+    evidence: Evidence
+    verdict: Verdict
+    reports: dict[str, str]
+    activity: dict[str, Summary]
+    notes: tuple[str, ...]
+
+
+def evaluate(
+    job: SamplingJob,
+    settings: ComparisonSettings,
+    baseline: SideRuns,
+    optimized: SideRuns,
+    pictures: Pictures,
+    notes: list[str],
+) -> Comparison:
+    """Turn what the runs gave into distances and a verdict.
+
+    Args:
+        job: what was sampled.
+        settings: how.
+        baseline: its runs.
+        optimized: its runs.
+        pictures: what both drew.
+        notes: what is known already about what could not be measured.
+
+    Raises:
+        InvalidSetting: if the pictures differ in size.
+    """
+    lpips, missing = load_lpips()
+
+    def distance(images: Tensor) -> Distance:
+        """Return how far images are from the baseline's."""
+        return compare_pictures(images, pictures.baseline, lpips)
+
+    unit, speedup = _speedup(baseline.runs, optimized.runs)
+    evidence = Evidence(
+        speedup=speedup,
+        difference=distance(pictures.optimized),
+        same_bits=optimized.first.equals(baseline.first),
+        seed=distance(pictures.other_seed),
+        repeat=max(map(distance, pictures.repeats), key=lambda one: one.rmse) if len(baseline.runs) > 1 else None,
+        precision=None if pictures.fp32 is None else distance(pictures.fp32),
+        broken=pictures.broken,
+    )
+    techniques = [*stack_of(optimized.side.model).techniques, *stack_of_vae(optimized.side.vae).techniques]
+    notes = [*notes, f"LPIPS: {missing}"] if missing else notes
+    from_preview = baseline.side.vae is None
+    if from_preview:
+        notes = [*notes, "no VAE: pictures and distances are of rough previews of the latent"]
+    return Comparison(
+        job=job,
+        settings=settings,
+        unit=unit,
+        baseline=baseline.runs,
+        optimized=optimized.runs,
+        pictures=pictures,
+        from_preview=from_preview,
+        latent_change=_latent_change(baseline, optimized),
+        evidence=evidence,
+        verdict=judge(evidence),
+        reports={"baseline": _report(baseline.side), "optimized": _report(optimized.side)},
+        activity={technique.title: technique.last_summary() for technique in techniques},
+        notes=tuple(notes),
+    )
+
+
+def _speedup(baseline: list[Run], optimized: list[Run]) -> tuple[str, Speedup]:
+    """Return what the headline's speed-up is of, and the speed-up."""
+    both = [*baseline, *optimized]
+    if all(run.decode_seconds is None for run in both):
+        unit = "step" if all(run.step_seconds for run in both) else "sampling"
+    else:
+        unit = "decode" if all(run.sampling_seconds is None for run in both) else "picture"
+    return unit, measure_speedup([seconds(run, unit) for run in baseline], [seconds(run, unit) for run in optimized])
+
+
+def seconds(run: Run, unit: str) -> float:
+    """Return what a run took in the unit of the headline."""
+    if unit == "step":
+        return run.step_seconds or 0.0
+    return (run.sampling_seconds or 0.0) + (run.decode_seconds or 0.0)
+
+
+def _latent_change(baseline: SideRuns, optimized: SideRuns) -> float:
+    before, after = baseline.first.latent.double(), optimized.first.latent.double()
+    change = (after - before).norm()
+    return float(change / before.norm()) if before.any() else float(change)
+
+
+def _report(side: Side) -> str:
+    # A VAE without techniques has nothing to report, and may be an object of another pack.
+    return report_text(side.model, side.vae if stack_of_vae(side.vae).techniques else None)
