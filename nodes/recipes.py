@@ -122,7 +122,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         values |= {name: value for name, value in applied.objects.items() if name in inputs}
         try:
             # It reports to the node that applies the recipe: only that one is in the graph.
-            reporting = type(cls.__name__, (cls,), {"reports_to": node})
+            reporting: Any = type(cls.__name__, (cls,), {"reports_to": node})
             result = reporting.execute(**values | dict(step.inputs))
         except (UnsupportedModel, BackendUnavailable) as error:
             applied.left_out.append(f"{schema.display_name}: {error}")

@@ -10,7 +10,7 @@ from comfy_execution.graph_utils import ExecutionBlocker
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..core.technique import Target, Technique, detach_all
+from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.reporting import announce
@@ -46,7 +46,7 @@ class PacelineRemoveOptimizations(PacelineNode):
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):
             raise InvalidSetting("There is nothing to remove from.", "Connect a model, a vae or a control_net.")
-        targets: dict[str, Callable[[Any], Target[Technique]]] = {
+        targets: dict[str, Callable[[Any], Target[Any]]] = {
             "model": ModelTarget,
             "vae": VAETarget,
             "control_net": ControlNetTarget,
