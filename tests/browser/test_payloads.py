@@ -65,7 +65,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.nodes.optimize_preset import shown_steps
     from paceline.optimizers.compilation import Progress
     from paceline.optimizers.hosts.comfyui import reporting, routes
-    from paceline.workbench.presets import Step
+    from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
     reporting.show_progress("7", Progress("the model", "tracing", 1.0, 1))
