@@ -9,13 +9,14 @@ from typing import Any
 
 from ....core.activity import Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
+from ....core.technique import attach, detach_all
 from ...compilation import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, AttentionBackend
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import Host, Technique, host_of
+from .host import ComponentTarget, Technique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ProjectionFusion
 from .quantization import Int8Layers
@@ -131,20 +132,20 @@ def optimize(pipe: Any, *settings: Any, components: Iterable[str] | None = None)
     chosen = choose(parts, components)
     plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for value in plan], chosen)
-    done: list[tuple[Component, Host | None]] = []
+    done: list[tuple[ComponentTarget, bool, tuple[Technique, ...]]] = []
     try:
         for part, plan in plans:
-            if plan:
-                before = host_of(part.part)
-                _replace(part, pipe, plan, optional=components is None and len(parts) > 1 and part.role != DENOISER)
-                done.append((part, before))
-        used = [item.settings for part, _ in done for item in _host(part).techniques]  # type: ignore[attr-defined]
-        _require_use(settings, used, chosen)
+            if not plan:
+                continue
+            optional = components is None and len(parts) > 1 and part.role != DENOISER
+            target, host = ComponentTarget(part, pipe, optional), host_of(part.part)
+            before = target.techniques
+            attach(target, *(_maker(value)[2](value, part) for value in plan))
+            done.append((target, host is not None and host.optional, before))
+        _require_use(settings, [item.settings for target, _, _ in done for item in target.techniques], chosen)
     except BaseException:
-        for part, before in reversed(done):
-            _host(part).detach()
-            if before is not None:
-                _renewed(before).attach()
+        for target, optional, before in reversed(done):
+            ComponentTarget(target.component, pipe, optional).with_techniques(before)
         raise
     return Report(pipe)
 
@@ -155,9 +156,7 @@ def restore(pipe: Any) -> None:
     Weights go back to the device they are on now; in the dtype they had, unless they were converted since.
     """
     for part in components_of(pipe):
-        host = host_of(part.part)
-        if host is not None:
-            host.detach()
+        detach_all(ComponentTarget(part, pipe))
 
 
 def report(pipe: Any) -> Report:
@@ -191,35 +190,3 @@ def _require_use(settings: tuple[Any, ...], used: list[Any], parts: tuple[Compon
                 f"{type(value).__name__} can do nothing for any of: {', '.join(part.name for part in parts)}.",
                 "Leave it out, or name other components.",
             )
-
-
-def _host(part: Component) -> Host:
-    host = host_of(part.part)
-    assert host is not None, "it was put on a moment ago"
-    return host
-
-
-def _replace(part: Component, pipe: Any, settings: list[Any], optional: bool) -> None:
-    """Put the techniques of ``settings`` on a component, with those of other kinds that are on it already."""
-    before = host_of(part.part)
-    techniques = [_maker(value)[2](value, part) for value in settings]
-    kinds = {technique.kind for technique in techniques}
-    if before is not None:
-        techniques += [_made_again(old, part) for old in before.techniques if old.kind not in kinds]
-        before.detach()
-    try:
-        Host(part, pipe, techniques, optional).attach()
-    except BaseException:
-        if before is not None:
-            _renewed(before).attach()
-        raise
-
-
-def _renewed(host: Host) -> Host:
-    techniques = [_made_again(technique, host.component) for technique in host.techniques]
-    return Host(host.component, host.pipeline or host.component.part, techniques, host.optional)
-
-
-def _made_again(technique: Any, part: Component) -> Technique:
-    """Return a new technique with the same settings: one holds what it found on the component, and counts."""
-    return _maker(technique.settings)[2](technique.settings, part)

@@ -73,8 +73,7 @@ class AttentionBackend(Technique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: Attention) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self.name = settings.backend
         self._why = ""
         self._counts: dict[str, int] = {}

@@ -53,8 +53,7 @@ class ComponentCompilation(Technique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: CompileSettings) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self.function: CompiledFunction | None = None
         self._regions = 0
         self._text = ""

@@ -42,9 +42,14 @@ class Technique(core.Technique):
 
     roles: ClassVar[tuple[str, ...]]
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
         self.activity = Activity()
         self.total = Activity()
+
+    def renewed(self) -> Technique:
+        """Return the technique with the same settings, without what it found on a component, and without counts."""
+        return type(self)(self.settings)
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:
@@ -169,6 +174,42 @@ class Host:
 
         setattr(run, MARK, self)
         return run
+
+
+class ComponentTarget:
+    """A component that techniques are attached to, in place.
+
+    Args:
+        component: the part of a pipeline.
+        pipeline: the pipeline, or the part itself where it stands alone.
+        optional: see :class:`Host`.
+    """
+
+    def __init__(self, component: Component, pipeline: Any, optional: bool = False) -> None:
+        self.component, self.pipeline, self.optional = component, pipeline, optional
+
+    @property
+    def techniques(self) -> tuple[Technique, ...]:
+        """What is on the component."""
+        host = host_of(self.component.part)
+        return () if host is None else host.techniques
+
+    def with_techniques(self, techniques: tuple[Technique, ...]) -> Any:
+        """Put exactly these techniques on the component; after an error it has what it had before."""
+        before = host_of(self.component.part)
+        if before is not None:
+            before.detach()
+        if techniques:
+            try:
+                self._host(techniques, self.optional).attach()
+            except BaseException:
+                if before is not None:
+                    self._host(before.techniques, before.optional).attach()
+                raise
+        return self.component.part
+
+    def _host(self, techniques: Iterable[Technique], optional: bool) -> Host:
+        return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
 
 
 def host_of(part: Any) -> Host | None:

@@ -38,8 +38,7 @@ class ComponentPrecision(Technique):
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
 
     def __init__(self, settings: Precision) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self._text = ""
 
     def describe(self) -> str:

@@ -76,8 +76,7 @@ class ProjectionFusion(Technique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: FuseQKV) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self.groups: dict[str, Group] = {}
         self._refused: dict[str, str] = {}
 

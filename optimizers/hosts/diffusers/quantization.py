@@ -59,8 +59,7 @@ class Int8Layers(Technique):
     roles = (DENOISER,)
 
     def __init__(self, settings: QuantizationSettings) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self.decisions = Decisions(())
         self.kernel: Kernel | None = None
         self._products: dict[str, Product] = {}

@@ -25,8 +25,7 @@ class HostSchedule(Technique):
     roles = (SCHEDULER,)
 
     def __init__(self, settings: ScheduleOnCPU) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
 
     def describe(self) -> str:
         """Return what is done."""

@@ -51,10 +51,10 @@ class TokenReduction(Technique):
     title = "Apply ToMe"
     roles = (DENOISER,)
     places = "self-attention blocks"
+    settings: TokenMergingSettings
 
     def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__()
-        self.settings = settings
+        super().__init__(settings)
         self.active = False
         self.ratio_factor = 1.0
         self.total_places = 0
