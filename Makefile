@@ -27,9 +27,10 @@ demo: setup ## run ComfyUI with and without the optimizations and show what they
 test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
 	@$(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
-lint: setup ## check the style and the types
+lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .
 	@$(VENV_PYTHON) -m mypy
+	@$(VENV_PYTHON) tools/check_layers.py
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..optimizers.hosts.comfyui.output_files import OutputFiles
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization import save_int8_model
 from ..optimizers.hosts.comfyui.reporting import announce
 from .common import PacelineNode
@@ -42,16 +43,12 @@ class PacelineSaveInt8Model(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, filename_prefix: str) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
         """Write the file and show its name."""
-        import folder_paths
-
-        folder, name, counter, subfolder, _ = folder_paths.get_save_image_path(
-            filename_prefix, folder_paths.get_output_directory()
-        )
-        path = Path(folder) / f"{name}_{counter:05}_.safetensors"
+        output = OutputFiles(filename_prefix)
+        path, entry = output.path(".safetensors"), output.entry(".safetensors")
         metadata = save_int8_model(model, path)
-        shown = f"{Path(subfolder) / path.name} ({path.stat().st_size / 1e6:.1f} MB)"
+        shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
         note = json.loads(metadata["paceline"]).get("note")
         if note:
             shown += f"; the image will differ a little: {note}"

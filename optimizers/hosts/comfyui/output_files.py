@@ -52,24 +52,25 @@ class OutputFiles:
         metadata = PngInfo()
         for key, value in (workflow or {}).items() if not args.disable_metadata else ():
             metadata.add_text(key, json.dumps(value))
-        picture.save(self._path(ending), pnginfo=metadata, compress_level=4)
+        picture.save(self.path(ending), pnginfo=metadata, compress_level=4)
         return self.entry(ending)
 
     def save_text(self, ending: str, text: str) -> Entry:
         """Write a text file."""
-        self._path(ending).write_text(text, encoding="utf-8")
+        self.path(ending).write_text(text, encoding="utf-8")
         return self.entry(ending)
 
     def save_json(self, ending: str, content: dict[str, Any]) -> Entry:
         """Write a JSON file."""
         return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
-    def _path(self, ending: str) -> Path:
+    def path(self, ending: str) -> Path:
+        """Return where the file with this ending lies, or will."""
         return self._start.with_name(self._start.name + ending)
 
     def entry(self, ending: str) -> Entry:
         """Return the description of the file with this ending, whether it is written yet or not."""
-        return {"filename": self._path(ending).name, "subfolder": self._subfolder, "type": "output"}
+        return {"filename": self.path(ending).name, "subfolder": self._subfolder, "type": "output"}
 
 
 def path_of(entry: Entry) -> Path:

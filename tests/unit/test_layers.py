@@ -1,0 +1,65 @@
+"""The layers are checked by a tool that really finds an import that points up."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import check_layers
+import pytest
+from comfy_host.paths import ROOT
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    for name in check_layers.LAYERS:
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("__init__.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def test_no_import_points_up(checkout):
+    done = check_layers.check(checkout)
+    assert done.returncode == 0, done.stdout
+    assert "0 broken" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "reason"),
+    [
+        ("core/activity.py", "from ..optimizers import attention", "paceline.core is not allowed to import"),
+        ("workbench/recipe.py", "from ..nodes import recipes", "paceline.workbench is not allowed to import"),
+        ("optimizers/attention/backend.py", "    from ..token_merging import x", "optimizers.attention is not"),
+        ("optimizers/precision/settings.py", "from ..hosts.comfyui import vae", "paceline.optimizers.precision is not"),
+        ("optimizers/hosts/diffusers/api.py", "from ..comfyui import vae", "hosts.diffusers is not"),
+        ("workbench/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
+        ("nodes/recipes.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
+        ("optimizers/hosts/comfyui/vae.py", "import diffusers", "paceline is not allowed to import diffusers"),
+        ("core/new_layer.py", "", "0 broken"),
+        ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),
+    ],
+)
+def test_an_import_that_points_up_is_found(checkout, file, line, reason):
+    if line.startswith(" "):  # imports inside of a function count too
+        line = f"\ndef lazy() -> None:\n{line}"
+    with (checkout / file).open("a") as opened:
+        opened.write(f"{line}\n")
+    done = check_layers.check(checkout)
+    assert (done.returncode == 0) == (reason == "0 broken"), done.stdout
+    assert reason in done.stdout
+
+
+def test_nodes_are_not_named_below_them():
+    """A node's id in a string is an arrow that points up, and no import shows it. Docstrings may give examples."""
+    ids = re.findall(r'"Paceline([A-Z]\w+)"\)', (ROOT / "nodes" / "__init__.py").read_text())
+    assert len(ids) == 15
+    named = re.compile(rf"\b(Paceline)?({'|'.join(ids)})\b")
+    for path in (path for layer in ("core", "optimizers", "workbench") for path in (ROOT / layer).rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        statements = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in statements:
+                assert not named.search(node.value), f"{path}:{node.lineno}: {node.value}"
