@@ -39,5 +39,5 @@ class PacelineNode(io.ComfyNode):
         headline, *details = technique.describe().split("; ")
         if replaced is not None:
             details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
-        announce(technique.node_id, Summary("waiting", headline, details=tuple(details)))
+        announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)
         return result

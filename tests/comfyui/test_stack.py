@@ -31,6 +31,30 @@ def test_a_run_that_is_interrupted_does_not_spoil_the_count_of_the_next(studio):
     assert technique.runs.latest.activity.model_calls == 2
 
 
+def test_a_run_that_is_cancelled_in_its_first_step_is_not_called_idle(studio):
+    model = studio.attention(studio.tome(studio.model), "sdpa")
+    model.model_options["model_function_wrapper"] = cancel
+    with pytest.raises(KeyboardInterrupt):
+        studio.sample(model)
+    summaries = [technique.last_summary() for technique in model.get_attachment("paceline").techniques]
+    assert [(summary.state, summary.headline) for summary in summaries] == [("inactive", "no call was finished")] * 2
+    assert "cancelled or failed" in studio.report(model)
+
+
+def cancel(*_):
+    """Press Cancel in the first step."""
+    raise KeyboardInterrupt
+
+
+def test_a_node_says_that_its_run_goes_on(studio):
+    model = studio.tome(studio.model)
+    (technique,) = model.get_attachment("paceline").techniques
+    states = []
+    technique.report = lambda: states.append(technique.last_summary().state)
+    studio.sample(model)
+    assert states == ["working", "active"]
+
+
 def test_the_report_before_any_sampling_says_so(studio):
     assert "not sampled yet" in studio.report(studio.tome(studio.model))
 

@@ -105,12 +105,15 @@ def test_every_example_has_notes_a_thumbnail_and_known_models(path):
 
 
 def test_the_nodes_tell_what_they_did(workflow, client, server):
-    client.free()
-    result = client.run(workflow)
     expected = "active in 3 of 7 self-attention blocks; 384 -> 192 tokens; 0 fallbacks"
     tome, report = nodes_of(workflow, "PacelineApplyToMe")[0], nodes_of(workflow, "PacelineOptimizationReport")[0]
+    fresh = copy.deepcopy(workflow)
+    fresh[tome]["inputs"]["seed"] = 987654  # so that ComfyUI does not take it from its cache
+    result = client.run(fresh)
     told = [event for event in result.of_type("paceline.activity") if event["node"] == tome]
-    assert [event["state"] for event in told] == ["waiting", "active"]
+    assert [event["state"] for event in told] == ["waiting", "working", "active"]
+    assert {event["title"] for event in told} == {"Apply ToMe"}
+    assert len({event["prompt_id"] for event in told}) == 1
     assert told[-1]["headline"] == expected
     assert expected in result.texts[report][0]
     assert "sdpa in 28 attention calls; 0 fallbacks" in result.texts[report][0]

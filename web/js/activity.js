@@ -7,6 +7,9 @@ import { words } from "./words.js";
 
 const OURS = "Paceline";
 
+/** The last phase of a compilation: the run goes on with what was compiled. */
+const READY = "ready";
+
 /**
  * @param {import("./payloads").CompilePayload} payload
  * @returns {Activity}
@@ -20,7 +23,7 @@ export function compileActivity({ phase, headline, seconds, graph, expected_seco
     headline,
     counts: expected_seconds === null ? counts : { ...counts, expected_seconds: Math.round(expected_seconds) },
     details: [phase],
-    progress: known ? seconds / expected_seconds : null,
+    ...(phase !== READY && { progress: known ? seconds / expected_seconds : null }),
   };
 }
 

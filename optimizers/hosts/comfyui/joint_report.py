@@ -16,7 +16,7 @@ def report_together(techniques: Sequence[Technique[Any]]) -> None:
         return
 
     def report() -> None:
-        announce(techniques[0].node_id, _summary_of_all(techniques))
+        announce(techniques[0].node_id, _summary_of_all(techniques), ", ".join(item.title for item in techniques))
 
     for technique in techniques:
         technique.report = report
@@ -25,13 +25,15 @@ def report_together(techniques: Sequence[Technique[Any]]) -> None:
 def _summary_of_all(techniques: Sequence[Technique[Any]]) -> Summary:
     """Return what several techniques did in their last runs."""
     summaries = [(technique.title, technique.last_summary()) for technique in techniques]
-    working = [title for title, summary in summaries if summary.state in ("active", "partly")]
-    headline = f"{len(working)} of {len(techniques)} active{': ' if working else ''}{', '.join(working)}"
+    active = [title for title, summary in summaries if summary.state in ("active", "partly")]
+    states = {summary.state for _, summary in summaries}
+    headline = f"{len(active)} of {len(techniques)} active{': ' if active else ''}{', '.join(active)}"
+    if "working" in states:
+        return Summary("working", headline if active else "running")
     details = []
     for title, summary in summaries:
-        details += [f"{title}: {summary.text}", *(f"  {line}" for line in summary.details)]
+        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
     # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
-    states = {summary.state for _, summary in summaries}
     states = states - {"waiting"} or states
-    counts = {"active": len(working), "techniques": len(techniques)}
+    counts = {"active": len(active), "techniques": len(techniques)}
     return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))

@@ -174,12 +174,19 @@ class Technique(core.Technique, Generic[Call]):
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 
     def last_summary(self) -> Summary:
-        """Return what the last run did, or that there was none yet."""
+        """Return what the last run did, that it goes on, or that there was none yet."""
         run = self.runs.latest
-        return Summary("waiting", self.not_run) if run is None else self.summarize(run.activity)
+        if run is None:
+            return Summary("waiting", self.not_run)
+        if run.activity.model_calls:
+            return self.summarize(run.activity)
+        if run.seconds is None:
+            return Summary("working", "running", details=(self.describe(),))
+        why = "the run was cancelled or failed before its first call was finished"
+        return Summary("inactive", "no call was finished", details=(why,))
 
     def _announce(self) -> None:
-        announce(self.node_id, self.last_summary())
+        announce(self.node_id, self.last_summary(), self.title)
 
 
 @dataclass(frozen=True)
@@ -222,10 +229,11 @@ class Stack:
         return result
 
     def begin(self, participant: object) -> None:
-        """Start counting a sampling run (ComfyUI's ON_PRE_RUN callback)."""
-        for technique in self.techniques:
-            if technique.runs.begin(id(participant)):
-                technique.run_changed()
+        """Start counting a sampling run, and let the nodes show it (ComfyUI's ON_PRE_RUN callback)."""
+        begun = [item for item in self.techniques if item.runs.begin(id(participant))]
+        for technique in begun:
+            technique.run_changed()
+        _report(begun)
 
     def finish(self, participant: object) -> None:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
@@ -234,8 +242,13 @@ class Stack:
             technique.run_changed()
         if finished:
             log_run([f"{technique.title}: {technique.last_summary().text}" for technique in finished])
-        for report in dict.fromkeys(technique.report for technique in finished):
-            report()
+        _report(finished)
+
+
+def _report(techniques: list[Technique[Any]]) -> None:
+    """Tell the nodes of ``techniques``; those that share a report do so once."""
+    for report in dict.fromkeys(technique.report for technique in techniques):
+        report()
 
 
 def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
