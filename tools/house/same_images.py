@@ -26,6 +26,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -152,6 +153,7 @@ def main() -> int:
     given = parser.parse_args()
     out = given.out or Path(tempfile.mkdtemp(prefix="same_images_"))
     out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a temporary worktree is removed
     before = drawn(given.before, given.only, out)
     if given.after is None:
         return 0
