@@ -62,8 +62,10 @@ def checked_out(name: str) -> Iterator[Path]:
 
 def helpers() -> str:
     """Return a digest of what the models and cases are made by."""
-    files = sorted(path for part in ("comfy_host", "house") for path in (TOOLS / part).glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
+    models = ("checkpoints", "in_process", "transformers", "vaes", "weights")
+    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "diffusers_pipelines", "drawing", "work_clock")
+    names = [*(f"comfy_host/{name}.py" for name in models), *(f"house/{name}.py" for name in cases)]
+    return hashlib.sha256(b"".join((TOOLS / name).read_bytes() for name in names)).hexdigest()[:12]
 
 
 def drawn(name: str, only: str, out: Path) -> Drawn:
