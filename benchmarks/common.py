@@ -139,11 +139,11 @@ def measure(
 def peak_memory(function: Variant) -> int:
     """Return the most bytes that tensors made by one call of ``function`` hold at once; on a GPU with workspaces."""
     if torch.cuda.is_available():
-        _synchronize()
+        wait()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         function()
-        _synchronize()
+        wait()
         return torch.cuda.max_memory_allocated() - before
     with PeakMemory() as memory:
         function()
@@ -158,17 +158,19 @@ def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
 def _sample(function: Variant, repeats: int) -> tuple[float, float]:
     """Return wall and processor seconds of one execution."""
     gc.collect()
-    _synchronize()
+    wait()
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(repeats):
         function()
-    _synchronize()
+    wait()
     return (time.perf_counter() - wall) / repeats, (time.process_time() - cpu) / repeats
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def wait() -> None:
+    """Wait until the GPU, if there is one, has done all that it was given."""
+    from paceline.core.devices import synchronize  # `record` has made it importable
+
+    synchronize(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 def arguments(description: str, only: tuple[str, ...] = (), latents: bool = False) -> argparse.Namespace:

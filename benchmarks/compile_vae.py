@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import Variant, arguments, measure, relative_error
+from common import Variant, arguments, measure, relative_error, wait
 from record import ROOT, Row, report
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -40,8 +40,7 @@ def first_call(function: Variant) -> tuple[Any, float]:
     """Return what ``function`` returns and the seconds it takes the first time."""
     started = time.perf_counter()
     result = function()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    wait()
     return result, time.perf_counter() - started
 
 

@@ -30,6 +30,7 @@ from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402
+from paceline.core.devices import is_out_of_memory  # noqa: E402
 
 GIB = 2**30
 BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -39,8 +40,8 @@ BUDGETS: dict[str, dict[str, tuple[float, ...]]] = {
 """GiB beyond the weights, by device and attention; small ones for the best attention, which needs next to nothing."""
 
 VARIANTS = (NONE, "merge 0.5", "preset quality", "preset balanced", "preset fast")
-OUT_OF_MEMORY = ("memory", "could not create a primitive")
-"""Words of the errors; the second are oneDNN's when it gets no memory for its code."""
+NO_MEMORY_FOR_CODE = "could not create a primitive"
+"""oneDNN's error when it gets no memory for its code."""
 
 STEP = 8
 """Between sides of a latent: 64 pixels."""
@@ -141,7 +142,7 @@ class Steps:
             with self.limit.to(extra):
                 self._peaks[side] = peak_memory(partial(self.run, side))
         except (RuntimeError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-            if isinstance(error, RuntimeError) and not any(words in str(error).lower() for words in OUT_OF_MEMORY):
+            if not is_out_of_memory(error) and NO_MEMORY_FOR_CODE not in str(error):
                 raise
             return False
         return True

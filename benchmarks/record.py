@@ -19,6 +19,13 @@ from typing import Any
 import torch
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.pack import load_pack  # noqa: E402
+from comfy_host.paths import host_dir  # noqa: E402
+
+load_pack()
+from paceline.core.devices import processor_name  # noqa: E402
+from paceline.core.files import write_atomically  # noqa: E402
 
 
 @dataclass
@@ -69,10 +76,7 @@ def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[
         "notes": dict(notes or {}),
         "rows": rows,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
+    write_atomically(path, lambda temporary: temporary.write_text(json.dumps(content, indent=1) + "\n"))
     print(f"\nWritten to {path}")
 
 
@@ -97,20 +101,12 @@ def table(rows: list[Row]) -> str:
 def hardware() -> dict[str, Any]:
     """Describe the machine."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "cpu_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def versions() -> dict[str, str | None]:
@@ -126,9 +122,6 @@ def versions() -> dict[str, str | None]:
 
 
 def _comfyui_version() -> str | None:
-    sys.path.append(str(ROOT / "tools"))
-    from comfy_host.paths import host_dir
-
     text = (host_dir() / "comfyui_version.py").read_text()
     found = re.search(r"__version__ = \"([^\"]+)\"", text)
     return found.group(1) if found else None

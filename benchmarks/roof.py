@@ -49,14 +49,16 @@ def peak_speed(
         side: of the matrices; by default 8192 on a GPU and 2048 on a processor.
         seconds: how long to look for the fastest.
     """
+    from paceline.core.devices import synchronize
+
     side = side or (8192 if device.type == "cuda" else 2048)
     a, b = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     fastest, begun, count = float("inf"), time.perf_counter(), 0
     while count < 8 or time.perf_counter() - begun < (SHORTEST_SEARCH if seconds is None else seconds):
-        _wait(device)
+        synchronize(device)
         started = time.perf_counter()
         a @ b
-        _wait(device)
+        synchronize(device)
         fastest = min(fastest, time.perf_counter() - started)
         count += 1
     return 2 * side**3 / fastest
@@ -69,8 +71,3 @@ def speed_note(speeds: dict[torch.dtype, float]) -> dict[str, str]:
     )
     return {"of the roof": f"operations of the baseline at the speed of the largest matrix product here ({measured}), "
             "over the time"}  # fmt: skip
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

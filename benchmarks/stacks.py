@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import relative_error
+from common import relative_error, wait
 from record import ROOT, Row, table, write
 from roof import operations, peak_speed, speed_note
 from stack_variants import Models, Variant, ours, recipe, with_nodes
@@ -48,19 +48,14 @@ class Contender:
     peak: int = 0
 
 
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def _timed(contender: Contender) -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    _wait()
+    wait()
     started = time.perf_counter()
     contender.run()
-    _wait()
+    wait()
     contender.seconds.append(time.perf_counter() - started)
     if torch.cuda.is_available():
         contender.peak = max(contender.peak, torch.cuda.max_memory_allocated())
@@ -142,7 +137,7 @@ def main() -> None:
                 run = partial(image, with_nodes(models.of(dtype), variant, options.compiler))
                 begun = time.perf_counter()
                 drawn = run()
-                _wait()
+                wait()
             except Exception as error:  # one that cannot run here must not cost the others
                 if not contenders:
                     raise
