@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import CodeType
 
 from comfy_host.paths import ROOT
 from mutation.faults import Fault, faults
@@ -52,11 +52,11 @@ TARGETS = {
         ("optimizers/compilation/weights.py", "optimizers/compilation/compiled.py"),
         ("test_compilation_weights.py", "test_compilation_function.py"),
     ),
-    "verdict": Target(("optimizers/measurement/verdict.py",), ("test_measurement_verdict.py",)),
+    "verdict": Target(("workbench/measurement/verdict.py",), ("test_measurement_verdict.py",)),
 }
 
 
-class FaultyFile(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class FaultyFile(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     """Imports one module of the pack from another source than its file's."""
 
     def __init__(self, file: Path, source: str) -> None:
@@ -71,13 +71,13 @@ class FaultyFile(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         return importlib.util.spec_from_file_location(fullname, self.file, loader=self)
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Let Python make the module as always."""
-        return None
+    def get_source(self, fullname: str) -> str:
+        """Return the changed source."""
+        return self.source
 
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the changed source."""
-        exec(compile(self.source, str(self.file), "exec"), module.__dict__)
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the changed source as code of the file."""
+        return compile(self.source, str(self.file), "exec")
 
 
 def run_tests(tests: tuple[str, ...], faulty: FaultyFile | None, output: Path) -> None:

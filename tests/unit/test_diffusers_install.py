@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 
-NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "optimizers", "nodes")
+NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "core", "nodes",
+          "optimizers", "workbench")  # fmt: skip
 
 CHECK = """
 import importlib.util, pathlib, sys
@@ -55,7 +56,7 @@ def test_pip_install(editable: bool, tmp_path: Path) -> None:
     assert place == source.resolve() if editable else place == (Path(packages) / "paceline").resolve()
     if not editable:
         assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == [
-            "__init__.py", "__main__.py", "optimizers",
+            "__init__.py", "__main__.py", "core", "optimizers", "workbench",
         ]  # fmt: skip
         assert not list(place.rglob("*comfyui*"))
     told = subprocess.run([python, "-m", "paceline", "recipe", "--help"], cwd=tmp_path, capture_output=True, text=True)
