@@ -1,0 +1,106 @@
+"""A GPU's rules on a CPU: no step waits for the device, nothing is made on the wrong one, dtypes and shapes are right.
+
+Real networks of ComfyUI on fake CUDA tensors, called with what a real sampler hands them; see ``comfy_host.fake_cuda``.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints, fake_cuda, in_process
+from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
+from paceline.core.errors import UnsupportedModel
+
+CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
+TOME = "PacelineApplyToMe"
+TECHNIQUES = {
+    "kv_downsample": [(TOME, {**CUSTOM, "method": "kv_downsample"})],
+    "merge": [(TOME, {**CUSTOM, "method": "merge"})],
+    "merge everywhere": [(TOME, {**CUSTOM, "method": "merge", "merge_crossattn": True, "merge_mlp": True})],
+    "merge, refreshed": [(TOME, {**CUSTOM, "method": "merge", "refresh_every": 2})],
+    "local_merge": [(TOME, {**CUSTOM, "method": "local_merge"})],
+    "sdpa": [("PacelineSetAttentionProcessor", {"backend": "sdpa"})],
+    "sdpa and kv_downsample": [
+        ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
+        (TOME, {**CUSTOM, "method": "kv_downsample"}),
+    ],
+    "vanilla and merge": [
+        ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),
+        (TOME, {**CUSTOM, "method": "merge"}),
+    ],
+}
+UNETS = {
+    "sd15": lambda dtype: checkpoints.tiny_sd15(width=32, context=48, dtype=dtype),
+    "sdxl": lambda dtype: checkpoints.sdxl_layout(width=32, head_channels=32, context=64, dtype=dtype),
+}
+# Its network moves a layer to the device of its input in every call, which fake tensors cannot do.
+FAMILIES = [*UNETS, *(name for name in TRANSFORMERS if name != "hunyuan_video_15")]
+
+
+@pytest.fixture(scope="module")
+def call_of(studio):
+    """What a real sampler calls the network of a family with; made once for each."""
+    calls = {}
+
+    def sampled(name, model):
+        if name in UNETS:
+            positive, negative = (in_process.random_conditioning(model, seed=seed) for seed in (1, 2))
+            empty = torch.zeros(1, 4, 24, 16)
+        else:
+            positive, negative = (conditioning(name, 20, seed=seed) for seed in (1, 2))
+            empty = latent(name, 16, 24)
+        in_process.sample(model, positive, negative, empty, steps=1, scheduler="simple")
+
+    def find(name):
+        if name not in calls:
+            calls[name] = fake_cuda.record_call(made(name), lambda model: sampled(name, model))
+        return calls[name]
+
+    return find
+
+
+def made(name, dtype=torch.float32):
+    return UNETS[name](dtype) if name in UNETS else build(name, dtype=dtype)
+
+
+def step(model, call, batch=1):
+    mode = fake_cuda.fake_cuda()
+    fake_cuda.move_model(model, mode)
+    return fake_cuda.run(model, call, mode, batch)
+
+
+@pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 1), (torch.bfloat16, 2)], ids=["fp16", "bf16"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype, batch):
+    call = call_of(name)
+    plain, _ = step(made(name, dtype), call, batch)
+    served = []
+    for title, nodes in TECHNIQUES.items():
+        model = made(name, dtype)
+        try:
+            for node, inputs in nodes:
+                model = studio.run(node, model=model, **inputs)
+        except UnsupportedModel:
+            continue
+        found, _ = step(model, call, batch)
+        assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), title
+        for technique in model.get_attachment("paceline").techniques:
+            summary = technique.last_summary()
+            assert summary.state == "active", (title, technique.title, summary)
+        served.append(title)
+    assert "kv_downsample" in served and "sdpa" in served
+    assert ("merge" in served) == (name in UNETS)
+
+
+def test_reading_a_number_and_mixing_devices_are_found(studio, call_of):
+    """The fixture itself must be able to fail."""
+    call = call_of("sd15")
+    for wrong, error in (
+        (lambda x: x * float(x.sum()), "DataDependentOutputException"),
+        (lambda x: x + torch.ones(1), "FakeTensorDeviceMismatchError"),
+    ):
+        model = made("sd15")
+        model.set_model_attn1_patch(lambda n, context, value, extra, wrong=wrong: (wrong(n), context, value))
+        with pytest.raises(Exception) as caught:
+            step(model, call)
+        assert type(caught.value).__name__ == error or error in repr(caught.value.__cause__), caught.value
