@@ -64,11 +64,11 @@ def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
     from paceline.optimizers.quantization.kernels import available
     from paceline.optimizers.quantization.rounding import quantize_weight
-    from paceline.optimizers.quantization.timing import Shape, fastest
+    from paceline.optimizers.quantization.timing import Shape, Timings
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plain = torch.float32 if device.type == "cpu" else torch.float16
-    kernel, _ = fastest(available(device)[0], Shape(4096, 1280, 1280), device, plain)
+    kernel, _ = Timings(device, plain).fastest(available(device)[0], Shape(4096, 1280, 1280))
     rows: list[Row] = []
     for name in QUICK_LAYERS if quick else LAYERS:
         tokens, inputs, outputs = LAYERS[name]

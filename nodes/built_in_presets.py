@@ -10,7 +10,7 @@ import torch
 
 from ..core.errors import require_choice
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.quantization import int8_gains
+from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..workbench.recipe import Recipe, Step
 
 BUILT_IN = ("lossless", "balanced", "fast")

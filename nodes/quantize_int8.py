@@ -7,8 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.quantization import quantize
-from ..optimizers.hosts.comfyui.quantization.text import table
+from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
 from .common import PacelineNode
 
@@ -91,5 +90,5 @@ class PacelineQuantizeInt8(PacelineNode):
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         size = None if latent is None else latent["samples"]
         technique = quantize(model, QuantizationSettings(**settings), cls.node_id(), conditioning, size)
-        lines = "\n".join((technique.describe(), *technique.details(), "", table(technique.decisions)))
+        lines = "\n".join((technique.describe(), *technique.details(), "", technique.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

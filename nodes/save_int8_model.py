@@ -10,7 +10,7 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.output_files import OutputFiles
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.quantization import save_int8_model
+from ..optimizers.hosts.comfyui.quantization.save import save_int8_model
 from ..optimizers.hosts.comfyui.reporting import announce
 from .common import PacelineNode
 

@@ -1,6 +1,7 @@
-"""Names of linear layers that stay in floating point under int8: those that the authors of many families share.
+"""Names of linear layers that int8 treats in a way of their own, in ComfyUI and in diffusers.
 
-A name of one family alone belongs into its record (``Family.protected``).
+These are names that the authors of many families share. A name of one family alone belongs into its record
+(``Family.protected``).
 """
 
 from __future__ import annotations
@@ -9,16 +10,20 @@ _EMBEDDING = "it embeds or modulates: little work, much effect"
 _BORDER = "first and last layers stay in full precision"
 
 PROTECTED: tuple[tuple[str, str], ...] = (
-    (r"(^|\.)(time|label|clip|vector|text|img|cap|t|y|x|context|image|patch|pos)_emb", _EMBEDDING),
-    (r"emb_layers|timestep|time_text|time_proj|time_in\b|vector_in\b|guidance|time_stack.*time_pos", _EMBEDDING),
-    (r"modulation|adaln|(^|[._])mod([._]|$)|scale_shift", _EMBEDDING),
+    (r"(^|\.)(time|label|clip|vector|text|img|cap|caption|t|y|x|context|image|patch|pos)_emb", _EMBEDDING),
+    (r"(^|\.)(add|class)_embedding|emb_layers|timestep|time_text|time_proj|time_in\b|vector_in\b", _EMBEDDING),
+    (r"guidance|time_stack.*time_pos", _EMBEDDING),
+    (r"modulation|adaln|(^|[._])mod([._]|$)|scale_shift|(^|\.)norm\w*\.linear$", _EMBEDDING),
     (r"(^|\.)(img_in|txt_in|pos_embed|patch_embedding|text_embedding)\b", _BORDER),
-    (r"refiner", "it prepares the text"),
+    (r"refiner|encoder_hid_proj", "it prepares the text"),
     (r"^(final_layer|last_layer|head|norm_out|proj_out|out)\b|^input_blocks\.0\.", _BORDER),
     # Z-Image and Lumina 2: their first layer has outliers that the others do not.
     (r"^layers\.0\.", "the first layer has outliers"),
 )
-"""Pattern of a name in ComfyUI (searched, in either case), and the reason."""
+"""Pattern of a name (searched, in either case) of layers that stay in floating point, and the reason."""
 
-ONE_ROW = r"time_emb|add_embedding|class_embedding|time_text_embed|norm\w*\.linear$|encoder_hid_proj"
-"""Pattern of names in diffusers: layers that are given one row for each image."""
+GATED_OUTPUT = (
+    r"(ff\.net\.2|ffn\.net\.2|mlp\.2|mlp\.fc2|mlp\.c_proj|\.w2|linear2|ffn\.2|ff_context\.net\.2"
+    r"|feed_forward\.linear_2|single_transformer_blocks\.\d+\.proj_out)$"
+)
+"""Pattern of names of layers after an activation (GEGLU, GELU, SwiGLU), whose inputs have long tails."""

@@ -7,30 +7,67 @@ the last steps differ in the last bit.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from ...core.activity import Activity
+from ...core.devices import is_out_of_memory
 from .chunked import chunked_linear
 from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
 
 
 class Kernel(ABC):
-    """One way to compute an int8 linear layer.
+    """One way to compute an int8 linear layer. What it needs is data: tests and reports read the same.
 
     Attributes:
-        name: what a report calls it.
+        name: what a report calls it; part of the file of timings.
+        needs: the function that it calls, as ``package.module:name``.
+        not_on_cpu, not_on_gpu: why it is not used on processors, or on other devices; empty if it is.
         fast: whether it can be quicker than floating point; the reference is not.
     """
 
     name: ClassVar[str]
+    needs: ClassVar[str]
+    not_on_cpu: ClassVar[str] = ""
+    not_on_gpu: ClassVar[str] = ""
     fast: ClassVar[bool] = True
 
-    @abstractmethod
+    # Loaded before the first product, by `reason`: torch.compile could not trace the import.
+    _function: Callable[..., Tensor] | None = None
+
+    @property
+    def function(self) -> Callable[..., Tensor]:
+        """The function that ``needs`` names.
+
+        Raises:
+            ImportError: if its package is not installed.
+            AttributeError: if that version of the package does not have it.
+        """
+        if self._function is None:
+            module, _, name = self.needs.partition(":")
+            self._function = getattr(import_module(module), name)
+        return self._function
+
     def reason(self, device: torch.device) -> str | None:
         """Return why it cannot run on ``device``, or None."""
+        found = self.not_on_cpu if device.type == "cpu" else self.not_on_gpu
+        if found:
+            return found
+        package, _, path = self.needs.replace(":", ".").partition(".")
+        package = package.replace("_", "-")
+        try:
+            self.function  # noqa: B018 - loading it is the question
+        except ImportError:
+            return f"{package} is not installed"
+        except AttributeError:
+            return f"this {package} has no {path}"
+        return None
 
     @abstractmethod
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
@@ -38,15 +75,14 @@ class Kernel(ABC):
 
 
 class ChunkedIntMM(Kernel):
-    """``torch._int_mm``, a few hundred tokens at a time: on processors everything then stays in the cache."""
+    """``torch._int_mm``, a few hundred tokens at a time: on processors everything then stays in the cache.
+
+    Old processors compute it without VNNI, which the timing shows.
+    """
 
     name = "torch._int_mm in chunks"
-
-    def reason(self, device: torch.device) -> str | None:
-        """For processors only; old ones compute it without VNNI, which the timing shows."""
-        if device.type != "cpu":
-            return "for processors"
-        return None if hasattr(torch, "_int_mm") else "this torch has no _int_mm"
+    needs = "torch:_int_mm"
+    not_on_gpu = "for processors"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """See ``chunked.chunked_linear``."""
@@ -57,14 +93,7 @@ class Kitchen(Kernel):
     """comfy-kitchen's own dispatch: what ComfyUI runs without this pack. CUDA, Triton, HIP or its reference."""
 
     name = "comfy-kitchen"
-
-    def reason(self, device: torch.device) -> str | None:
-        """Say whether the package is there; its reference runs everywhere."""
-        try:
-            import comfy_kitchen  # noqa: F401
-        except ImportError:
-            return "comfy-kitchen is not installed"
-        return None
+    needs = "comfy_kitchen:int8_linear"
 
     def slow_because(self, device: torch.device) -> str:
         """Return why its fast implementations are not used on ``device``; empty if one is, or on a processor."""
@@ -79,7 +108,7 @@ class Kitchen(Kernel):
         return "; ".join(f"{name}: {reason}" for name, reason in found.items())
 
     @staticmethod
-    def backend_reason(name: str, state: dict[str, object]) -> str | None:
+    def backend_reason(name: str, state: Mapping[str, object]) -> str | None:
         """Return why one of its implementations is not used for int8 layers, in words."""
         if not state.get("available"):
             return str(state.get("unavailable_reason") or "not built")
@@ -93,9 +122,7 @@ class Kitchen(Kernel):
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Call comfy-kitchen's operator."""
-        import comfy_kitchen
-
-        product: Tensor = comfy_kitchen.int8_linear(
+        return self.function(
             x.contiguous(),
             weight.values,
             weight.scale,
@@ -104,29 +131,21 @@ class Kitchen(Kernel):
             convrot=bool(weight.rotation),
             convrot_groupsize=weight.rotation or 256,
         )
-        return product
 
 
 class TorchAO(Kernel):
-    """torchao's scaled int8 product; see ``torchao_adapter``."""
+    """torchao's scaled int8 product: ``int8 [tokens, in] @ int8 [in, out] * float32 [tokens, 1]``."""
 
     name = "torchao"
-
-    def reason(self, device: torch.device) -> str | None:
-        """Say whether torchao is there with the interface we know; not even looked for where it cannot be quicker."""
-        if device.type == "cpu":
-            return "on processors it is the same torch._int_mm, in more passes over memory"
-        from .torchao_adapter import missing
-
-        return missing()
+    needs = "torchao.kernel.intmm:int_scaled_matmul"
+    not_on_cpu = "on processors it is the same torch._int_mm, in more passes over memory"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Quantise here, multiply there."""
-        from .torchao_adapter import scaled_product
-
         tokens = rotate(x, weight.rotation) if weight.rotation else x
         values, scale = quantize_rows(tokens.reshape(-1, tokens.shape[-1]))
-        out = scaled_product(values, weight.values.t(), scale).mul_(weight.scale.reshape(1, -1)).to(x.dtype)
+        product = self.function(values.contiguous(), weight.values.t().contiguous(), scale)
+        out = product.mul_(weight.scale.reshape(1, -1)).to(x.dtype)
         return (out if bias is None else out + bias).reshape(*x.shape[:-1], -1)
 
 
@@ -134,11 +153,8 @@ class Reference(Kernel):
     """Plain torch in floating point: slow, for checking the others."""
 
     name = "reference"
+    needs = "torch:matmul"
     fast = False
-
-    def reason(self, device: torch.device) -> str | None:
-        """Runs everywhere."""
-        return None
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Multiply dequantised tokens with the dequantised weight, in float64."""
@@ -166,3 +182,50 @@ def available(device: torch.device) -> tuple[list[Kernel], dict[str, str]]:
 def weight_only_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
     """Return what a weight-only layer computes: floating point tokens, the dequantised weight."""
     return torch.nn.functional.linear(x, dequantize_weight(weight).to(x.dtype), bias)
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of an error's text, at most 120 characters."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+
+
+class SafeKernel:
+    """A kernel at work in one model, until it raises: from then on the model's int8 layers compute in floating point.
+
+    An error that comes once would come again in each of hundreds of layers and in each call, so it is remembered.
+    When memory runs out, that says nothing about the kernel: such an error is always raised. Inside of compiled code
+    every error is raised, as nothing can be caught there.
+
+    Attributes:
+        kernel: what computes the products.
+        failure: what happened when it raised; empty until then.
+        activity: where floating point products are counted; the host sets that of the call.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.failure = ""
+        self.activity = Activity()
+
+    def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
+        """Return the layer's output for ``x``, as ``Kernel.linear``; in floating point once the kernel has failed."""
+        return self.run(lambda: self.kernel.linear(x, weight, bias), lambda: weight_only_linear(x, weight, bias))
+
+    def run(self, product: Callable[[], Tensor], instead: Callable[[], Tensor]) -> Tensor:
+        """Return what ``product`` computes with the kernel, or ``instead`` in floating point once it has failed.
+
+        Raises:
+            RuntimeError: if memory runs out.
+        """
+        if not self.failure:
+            if torch.compiler.is_compiling():
+                return product()
+            try:
+                return product()
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                self.failure = f"{self.kernel.name} failed ({error_line(error)}): computed in floating point"
+                logging.warning("Paceline: int8: %s", self.failure)
+        self.activity.fall_back(self.failure)
+        return instead()

@@ -1,30 +1,44 @@
-"""Which linear layers are quantised, and why each of the others is not."""
+"""Which linear layers are quantised, and why each of the others is not. One rule for all hosts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from ..families.family import Family
+from ..families.protected import GATED_OUTPUT, PROTECTED
+from .kernels import Kernel
 from .rounding import ROTATION_GROUPS, Int8Weight, quantize_rows, quantize_weight, rotate
 from .settings import QuantizationSettings
-from .timing import Shape, Timing
+from .timing import KernelFailed, Shape, Timing
 
 FEWEST_TOKENS = 17
 """Layers with fewer tokens (time and size embeddings: one per image) are left alone: int8 products on GPUs need more,
 and there is nothing to gain."""
 
+ASSUMED_TOKENS = 4096
+"""Tokens of a layer where the number is not known: those of an image of 1024 x 1024."""
+
 TEST_TOKENS = 64
 
-Timings = Callable[[Shape], Timing]
+Measure = Callable[[Shape], Timing]
+"""Gives the times of a shape; raises ``KernelFailed`` where the kernel cannot compute it."""
+
+
+def protected_because(name: str, family: Family | None = None) -> str:
+    """Return why the layer of this name must stay in floating point, or an empty string; names are of either host."""
+    patterns = (*(family.protected if family is not None else ()), *PROTECTED)
+    return next((reason for pattern, reason in patterns if re.search(pattern, name, re.IGNORECASE)), "")
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One linear layer of a network.
+    """One linear layer of a network, or several that are one product.
 
     Attributes:
         name: its path.
@@ -41,13 +55,24 @@ class Layer:
     nbytes: int
     protected: str = ""
 
+    @classmethod
+    def of(cls, name: str, weight: Tensor, tokens: int | None, family: Family | None = None) -> Layer:
+        """Describe the layer of a model of ``family`` that has the weight ``[out, in]``."""
+        rows, columns = weight.shape
+        return cls(name, columns, rows, tokens, weight.nbytes, protected_because(name, family))
+
     def shape(self, rotation: int = 0) -> Shape:
-        """Return its work for the timer."""
-        return Shape(self.tokens or 4096, self.inputs, self.outputs, rotation)
+        """Return its work."""
+        return Shape(self.tokens or ASSUMED_TOKENS, self.inputs, self.outputs, rotation)
+
+    @property
+    def has_enough_tokens(self) -> bool:
+        """Whether it is given enough tokens for int8 products, as far as that is known."""
+        return self.tokens is None or self.tokens >= FEWEST_TOKENS
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Decision:
     """What was decided for a layer.
 
     Attributes:
@@ -64,11 +89,18 @@ class Verdict:
     error: float | None = None
     timing: Timing | None = None
 
+    def on(self, device: torch.device) -> Decision:
+        """Return the decision with its weight on ``device``."""
+        if self.weight is None:
+            return self
+        values, scale = self.weight.values.to(device), self.weight.scale.to(device)
+        return replace(self, weight=replace(self.weight, values=values, scale=scale))
+
 
 class Tokens:
     """What a layer is given: captured from a real forward pass, or random numbers of the usual distribution."""
 
-    def __init__(self, captured: dict[str, Tensor] | None = None) -> None:
+    def __init__(self, captured: Mapping[str, Tensor] | None = None) -> None:
         self.captured = captured or {}
 
     def of(self, layer: Layer) -> Tensor:
@@ -78,14 +110,9 @@ class Tokens:
             return found.float()
         generator = torch.Generator().manual_seed(layer.inputs)
         x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-        if is_gated_output(layer.name):
+        if re.search(GATED_OUTPUT, layer.name):
             x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
         return x
-
-
-def is_gated_output(name: str) -> bool:
-    """Return whether a layer follows an activation (GEGLU, GELU, SwiGLU), whose outputs have long tails."""
-    return name.endswith(("ff.net.2", "mlp.2", "mlp.fc2", "mlp.c_proj", ".w2", "linear2", "ffn.2", "ff_context.net.2"))
 
 
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
@@ -103,58 +130,59 @@ class Chooser:
 
     Args:
         settings: of Quantize int8.
-        timings: gives the times of a shape; None where speed does not matter (weight only).
+        measure: gives the times of a shape; None where speed does not matter (weight only).
         tokens: what the layers are given.
         device: where to compute.
     """
 
     def __init__(
-        self,
-        settings: QuantizationSettings,
-        timings: Timings | None,
-        tokens: Tokens,
-        device: torch.device,
+        self, settings: QuantizationSettings, measure: Measure | None, tokens: Tokens, device: torch.device
     ) -> None:
-        self.settings, self.timings, self.tokens, self.device = settings, timings, tokens, device
+        self.settings, self.measure, self.tokens, self.device = settings, measure, tokens, device
 
-    def decide(self, layer: Layer, weight: Callable[[], Tensor]) -> Verdict:
+    def decide(self, layer: Layer, weight: Callable[[], Tensor]) -> Decision:
         """Return what happens to ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
         settings = self.settings
         if settings.is_excluded(layer.name):
-            return Verdict(layer, reason="excluded by name")
+            return Decision(layer, reason="excluded by name")
         if layer.protected:
-            return Verdict(layer, reason=layer.protected)
-        if settings.mode == "weight_only":
+            return Decision(layer, reason=layer.protected)
+        if settings.mode == "weight_only" or self.measure is None:
             return self._try(layer, weight().to(self.device).float(), 0, None)
-        if layer.tokens is not None and layer.tokens < FEWEST_TOKENS:
-            return Verdict(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
-        assert self.timings is not None
-        limits = settings.limits
-        plain = self.timings(layer.shape())
-        if settings.is_included(layer.name):
+        if not layer.has_enough_tokens:
+            return Decision(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
+        try:
+            return self._decide_by_time(layer, weight, self.measure)
+        except KernelFailed as failed:
+            return Decision(layer, reason=f"the int8 product {failed}")
+
+    def _decide_by_time(self, layer: Layer, weight: Callable[[], Tensor], measure: Measure) -> Decision:
+        wanted = self.settings.thresholds
+        plain = measure(layer.shape())
+        if self.settings.is_included(layer.name):
             return self._try(layer, weight().to(self.device).float(), 0, plain)
-        if plain.speedup < limits.min_speedup:
-            return Verdict(layer, reason="int8 is not quicker for its size", timing=plain)
+        if plain.speedup < wanted.min_speedup:
+            return Decision(layer, reason="int8 is not quicker for its size", timing=plain)
         values = weight().to(self.device).float()
         first = self._try(layer, values, 0, plain)
-        if first.error is not None and first.error <= limits.max_error:
+        if first.error is not None and first.error <= wanted.max_error:
             return first
         for group in self._rotations(layer):
-            timing = self.timings(layer.shape(group))
-            if timing.speedup < limits.min_speedup:
+            timing = measure(layer.shape(group))
+            if timing.speedup < wanted.min_speedup:
                 continue
             rotated = self._try(layer, values, group, timing)
-            if rotated.error is not None and rotated.error <= limits.max_error:
+            if rotated.error is not None and rotated.error <= wanted.max_error:
                 return rotated
-        reason = f"its error would be above {limits.max_error:.1%}"
-        return Verdict(layer, reason=reason, error=first.error, timing=plain)
+        reason = f"its error would be above {wanted.max_error:.1%}"
+        return Decision(layer, reason=reason, error=first.error, timing=plain)
 
     def _rotations(self, layer: Layer) -> tuple[int, ...]:
         if self.settings.rotation == "off":
             return ()
         return tuple(group for group in ROTATION_GROUPS if layer.inputs % group == 0)
 
-    def _try(self, layer: Layer, values: Tensor, rotation: int, timing: Timing | None) -> Verdict:
+    def _try(self, layer: Layer, values: Tensor, rotation: int, timing: Timing | None) -> Decision:
         quantized = quantize_weight(values, rotation)
         x = self.tokens.of(layer).to(self.device)
         if self.settings.mode == "weight_only":
@@ -162,43 +190,49 @@ class Chooser:
             error = float((x @ (restored - values).t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))
         else:
             error = output_error(values, quantized, x)
-        return Verdict(layer, weight=quantized, error=error, timing=timing)
+        return Decision(layer, weight=quantized, error=error, timing=timing)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """The verdicts on all layers of a network."""
+    """What was decided for all layers of a network.
 
-    verdicts: tuple[Verdict, ...]
+    Attributes:
+        all: a decision for each layer; empty if the file was in int8 already.
+        kernel: what computes the products; None for weight only.
+        notes: what else there is to say: why other kernels are not used, where the token counts come from.
+    """
+
+    all: tuple[Decision, ...] = ()
+    kernel: Kernel | None = None
+    notes: tuple[str, ...] = ()
 
     @cached_property
-    def quantized(self) -> dict[str, Verdict]:
+    def quantized(self) -> dict[str, Decision]:
         """Those in int8, by name."""
-        return {verdict.layer.name: verdict for verdict in self.verdicts if verdict.weight is not None}
+        return {decision.layer.name: decision for decision in self.all if decision.weight is not None}
 
     @property
-    def kept(self) -> list[Verdict]:
+    def kept(self) -> list[Decision]:
         """Those that stay."""
-        return [verdict for verdict in self.verdicts if verdict.weight is None]
+        return [decision for decision in self.all if decision.weight is None]
 
     @property
     def bytes_before(self) -> int:
         """Bytes of all linear weights now."""
-        return sum(verdict.layer.nbytes for verdict in self.verdicts)
+        return sum(decision.layer.nbytes for decision in self.all)
 
     @property
     def bytes_after(self) -> int:
         """Bytes of all linear weights afterwards."""
-        return sum(v.layer.nbytes if v.weight is None else v.weight.nbytes for v in self.verdicts)
+        return sum(d.layer.nbytes if d.weight is None else d.weight.nbytes for d in self.all)
 
     def seconds(self) -> Timing | None:
         """Return the times of the quantised layers together, where they were measured."""
-        timings = [v.timing for v in self.quantized.values() if v.timing is not None]
-        if not timings:
-            return None
-        return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings))
+        timings = [d.timing for d in self.quantized.values() if d.timing is not None]
+        return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings)) if timings else None
 
-    def worst(self) -> Verdict | None:
+    def worst(self) -> Decision | None:
         """Return the quantised layer with the largest error."""
-        found = [verdict for verdict in self.quantized.values() if verdict.error is not None]
-        return max(found, key=lambda verdict: verdict.error or 0.0, default=None)
+        found = [decision for decision in self.quantized.values() if decision.error is not None]
+        return max(found, key=lambda decision: decision.error or 0.0, default=None)

@@ -14,7 +14,7 @@ DEVICES = ("auto", "cpu", "gpu")
 
 
 @dataclass(frozen=True)
-class Limits:
+class Thresholds:
     """What a preset asks of a layer.
 
     Attributes:
@@ -27,10 +27,10 @@ class Limits:
 
 
 # A layer's own error on Gaussian tokens is about 0.9 %, whatever its size; gated feed-forward outputs have 2 to 3 %.
-LIMITS = {
-    "quality": Limits(max_error=0.012, min_speedup=1.15),
-    "balanced": Limits(max_error=0.02, min_speedup=1.15),
-    "speed": Limits(max_error=0.05, min_speedup=1.05),
+THRESHOLDS = {
+    "quality": Thresholds(max_error=0.012, min_speedup=1.15),
+    "balanced": Thresholds(max_error=0.02, min_speedup=1.15),
+    "speed": Thresholds(max_error=0.05, min_speedup=1.05),
 }
 
 
@@ -74,9 +74,9 @@ class QuantizationSettings:
                 ) from None
 
     @property
-    def limits(self) -> Limits:
+    def thresholds(self) -> Thresholds:
         """What the preset asks of a layer."""
-        return LIMITS[self.preset]
+        return THRESHOLDS[self.preset]
 
     def is_included(self, name: str) -> bool:
         """Return whether a layer is named by ``include``."""

@@ -1,4 +1,4 @@
-"""How long a linear layer takes in floating point and in int8, on this machine: measured, and remembered.
+"""How long a linear layer takes in floating point and in int8, on this machine: measured, and kept.
 
 Specifications do not tell which layers gain: at 320 channels the passes around the product decide, and they depend on
 caches, allocators and fused kernels. A few runs of each distinct shape do tell.
@@ -8,25 +8,36 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from .kernels import Kernel
+from ...core.devices import is_out_of_memory, processor_facts, synchronize
+from ...core.files import write_atomically
+from .kernels import Kernel, error_line
 from .rounding import quantize_weight
 
 MOST_TOKENS = 4096
 """Layers with more tokens are timed with these: time grows in proportion from there on."""
 
+CLEARLY = 1.15
+"""How many times quicker a kernel must be to be preferred to an earlier one of the list."""
+
 _ROUNDS = 5
-_BUDGET = 0.5
+_SHORTEST = 0.05
+"""Seconds for one shape, before which rounds go on: the least of many short runs is not that of a busy moment."""
+
+_LONGEST = 0.5
 """Seconds for one shape, after which no further round is begun."""
+
+
+class KernelFailed(RuntimeError):
+    """A kernel cannot compute a shape; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,11 @@ class Shape:
         """Name in the file of timings."""
         return f"{self.tokens}x{self.inputs}x{self.outputs}r{self.rotation}"
 
+    @property
+    def work(self) -> int:
+        """Multiplications."""
+        return self.tokens * self.inputs * self.outputs
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -57,49 +73,99 @@ class Timing:
         return self.floating / self.int8
 
 
-class Timer:
-    """Times shapes on one device with one kernel.
+class Timings:
+    """The times of layers on one device, each measured once.
+
+    With a file they are kept from one start to the next, so the same model on the same machine is decided the same way
+    again, however busy the machine is then. What the file has goes before what was measured now.
 
     Args:
-        kernel: what computes the int8 layers.
         device: where.
         dtype: of the floating point layers and the tokens.
-        file: JSON to remember timings in from one start to the next; None to forget them.
+        file: JSON, ``{machine and kernel: {shape: [seconds in floating point, seconds in int8]}}``; None to keep them
+            in this object only.
     """
 
-    def __init__(self, kernel: Kernel, device: torch.device, dtype: torch.dtype, file: Path | None = None) -> None:
-        self.kernel, self.device, self.dtype, self.file = kernel, device, dtype, file
-        self._section = " | ".join(
-            (_machine(device), torch.__version__, str(dtype).removeprefix("torch."), kernel.name)
-        )
-        self._known: dict[str, Timing] = {
-            key: Timing(*seconds) for key, seconds in _read(file).get(self._section, {}).items()
-        }
+    def __init__(self, device: torch.device, dtype: torch.dtype, file: Path | None = None) -> None:
+        self.device, self.dtype, self.file = device, dtype, file
+        self._machine = " | ".join((_machine(device), torch.__version__, str(dtype).removeprefix("torch.")))
+        self._known = _read(file)
+        self._failed: dict[tuple[str, str], str] = {}
+        self._changed = False
 
-    def time(self, shape: Shape) -> Timing:
-        """Return the timing of ``shape``, measured unless it is known."""
-        timed = Shape(min(shape.tokens, MOST_TOKENS), shape.inputs, shape.outputs, shape.rotation)
-        if timed.key not in self._known:
-            self._known[timed.key] = self._measure(timed)
-        known, factor = self._known[timed.key], shape.tokens / timed.tokens
-        return Timing(known.floating * factor, known.int8 * factor)
+    def time(self, kernel: Kernel, shape: Shape) -> Timing:
+        """Return the timing of ``shape`` with ``kernel``, measured unless it is known.
 
-    def remember(self) -> None:
+        Raises:
+            KernelFailed: if the kernel cannot compute it. That is remembered, for this shape.
+            RuntimeError: if memory runs out. That is not: a moment later there can be enough.
+        """
+        timed = replace(shape, tokens=min(shape.tokens, MOST_TOKENS))
+        known = self._known.setdefault(f"{self._machine} | {kernel.name}", {})
+        if timed.key not in known:
+            measured = self._measured(kernel, timed)
+            known[timed.key] = [measured.floating, measured.int8]
+            self._changed = True
+        (floating, int8), factor = known[timed.key], shape.tokens / timed.tokens
+        return Timing(floating * factor, int8 * factor)
+
+    def fastest(self, kernels: Sequence[Kernel], shape: Shape) -> tuple[Kernel, dict[str, str]]:
+        """Return the kernel to use for ``shape``, and for each that failed how.
+
+        Kernels can differ in the last bit, so a choice must not change from one time to the next: it follows from
+        the timings that are kept, and a kernel has to be clearly quicker than those before it.
+
+        Raises:
+            RuntimeError: if memory ran out and nothing else is as fast as floating point.
+        """
+        failures: dict[str, str] = {}
+        best: tuple[float, Kernel] | None = None
+        memory: Exception | None = None
+        for kernel in (kernel for kernel in kernels if kernel.fast):
+            try:
+                seconds = self.time(kernel, shape).int8
+            except KernelFailed as error:
+                failures[kernel.name] = str(error)
+                continue
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                failures[kernel.name], memory = "memory ran out while it was timed", error
+                continue
+            if best is None or seconds * CLEARLY < best[0]:
+                best = seconds, kernel
+        if best is not None:
+            return best[1], failures
+        if memory is not None:
+            raise memory
+        return next(kernel for kernel in kernels if not kernel.fast), failures
+
+    def save(self) -> None:
         """Write what was measured to the file; a folder that cannot be written costs only the memory."""
-        if self.file is None:
+        if self.file is None or not self._changed:
             return
         content = _read(self.file)
-        content[self._section] = {key: [value.floating, value.int8] for key, value in self._known.items()}
-        temporary = self.file.with_name(f".{self.file.name}.{os.getpid()}")
+        for section, timings in self._known.items():
+            content[section] = {**timings, **content.get(section, {})}
         try:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(content, indent=1))
-            os.replace(temporary, self.file)
+            write_atomically(self.file, lambda path: path.write_text(json.dumps(content, indent=1)))
         except OSError as error:
             logging.warning("Paceline: int8 timings are not kept for the next start: %s", error)
+        self._changed = False
+
+    def _measured(self, kernel: Kernel, shape: Shape) -> Timing:
+        reason = self._failed.get((kernel.name, shape.key))
+        if reason is None:
+            try:
+                return self._measure(kernel, shape)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                reason = self._failed[kernel.name, shape.key] = f"failed here: {error_line(error)}"
+        raise KernelFailed(reason)
 
     @torch.inference_mode()
-    def _measure(self, shape: Shape) -> Timing:
+    def _measure(self, kernel: Kernel, shape: Shape) -> Timing:
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(shape.tokens, shape.inputs, generator=generator).to(self.device, self.dtype)
         weight = (torch.randn(shape.outputs, shape.inputs, generator=generator) / shape.inputs**0.5).to(self.device)
@@ -111,7 +177,7 @@ class Timer:
             return torch.nn.functional.linear(x, plain, bias)
 
         def int8() -> Tensor:
-            return self.kernel.linear(x, quantized, bias)
+            return kernel.linear(x, quantized, bias)
 
         return Timing(*self._interleaved(floating, int8))
 
@@ -120,21 +186,18 @@ class Timer:
         for function in functions:
             function()
         least = [float("inf")] * len(functions)
-        begun = time.perf_counter()
-        for number in range(_ROUNDS):
-            if number > 1 and time.perf_counter() - begun > _BUDGET:
-                break
+        begun, rounds = time.perf_counter(), 0
+        while True:
+            spent = time.perf_counter() - begun
+            if rounds > 1 and spent > _LONGEST or rounds >= _ROUNDS and spent > _SHORTEST:
+                return least
+            rounds += 1
             for index, function in enumerate(functions):
-                self._synchronize()
+                synchronize(self.device)
                 start = time.perf_counter()
                 function()
-                self._synchronize()
+                synchronize(self.device)
                 least[index] = min(least[index], time.perf_counter() - start)
-        return least
-
-    def _synchronize(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
 
 def _machine(device: torch.device) -> str:
@@ -146,13 +209,9 @@ def _machine(device: torch.device) -> str:
 
 def _processor() -> str:
     """Return the processor's family and model where the system tells; its marketing name can be empty."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    found = dict(line.split(":", 1) for line in lines[:30] if ":" in line)
-    values = {key.strip(): value.strip() for key, value in found.items()}
-    return " ".join(values.get(key, "") for key in ("model name", "cpu family", "model")).strip()
+    facts = processor_facts()
+    names = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
+    return " ".join(names).strip() if facts else platform.processor()
 
 
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
@@ -163,42 +222,3 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}
-
-
-CLEARLY = 1.15
-"""How many times quicker a kernel must be to be preferred to an earlier one of the list."""
-
-
-def fastest(
-    kernels: list[Kernel], shape: Shape, device: torch.device, dtype: torch.dtype
-) -> tuple[Kernel, dict[str, str]]:
-    """Return the kernel to use for work like ``shape``, and for each that failed how.
-
-    Kernels can differ in the last bit, so a choice must not change with the machine's mood: it is made once in a
-    process, and a kernel has to be clearly quicker than those before it.
-    """
-    key = (tuple(kernel.name for kernel in kernels), device, dtype)
-    if key not in _chosen:
-        _chosen[key] = _fastest(kernels, shape, device, dtype)
-    return _chosen[key]
-
-
-_chosen: dict[tuple[tuple[str, ...], torch.device, torch.dtype], tuple[Kernel, dict[str, str]]] = {}
-
-
-def _fastest(
-    kernels: list[Kernel], shape: Shape, device: torch.device, dtype: torch.dtype
-) -> tuple[Kernel, dict[str, str]]:
-    failures: dict[str, str] = {}
-    best: tuple[float, Kernel] | None = None
-    for kernel in (kernel for kernel in kernels if kernel.fast):
-        try:
-            seconds = Timer(kernel, device, dtype).time(shape).int8
-        except (RuntimeError, NotImplementedError, ValueError) as error:
-            failures[kernel.name] = f"failed here: {str(error).splitlines()[0][:120]}"
-            continue
-        if best is None or seconds * CLEARLY < best[0]:
-            best = seconds, kernel
-    if best is None:
-        return next(kernel for kernel in kernels if not kernel.fast), failures
-    return best[1], failures

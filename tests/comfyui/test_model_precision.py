@@ -8,8 +8,7 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
-
-CHOSEN = r"attn|ff"
+from int8_models import only
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def test_beside_int8_lora_and_fusion_in_any_order(studio, precision):
 
     steps = (
         lambda model: precision(model, dtype="bf16"),
-        lambda model: studio.run("PacelineQuantizeInt8", model=model, include="ff"),
+        lambda model: studio.run("PacelineQuantizeInt8", model=model, **only("ff")),
         lora,
     )
     images = []

@@ -9,7 +9,7 @@ import torch
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import relative
-from int8_models import TINY, int8_layers, one_call, unchanged, weights
+from int8_models import SLOWER, TINY, int8_layers, one_call, unchanged, weights
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_the_table_has_every_layer_with_its_decision(studio):
 def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baseline):
     """What Chooser decides for outliers (see test_quantization_layers) computes the same as the dense layer."""
     from paceline.optimizers.hosts.comfyui.quantization.linear import quantized_linear
-    from paceline.optimizers.quantization.kernels import KERNELS
+    from paceline.optimizers.quantization.kernels import ChunkedIntMM, Kitchen, SafeKernel
     from paceline.optimizers.quantization.rounding import quantize_weight
 
     generator = torch.Generator().manual_seed(0)
@@ -74,7 +74,8 @@ def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baselin
         with torch.inference_mode():
             expected = layer(x)
             results = [
-                quantized_linear(layer, weight, torch.float32, kernel, False)(x) for kernel in (None, KERNELS[0])
+                quantized_linear(layer, weight, torch.float32, SafeKernel(kernel))(x)
+                for kernel in (Kitchen(), ChunkedIntMM())
             ]
         assert torch.equal(*results)  # ours and comfy-kitchen's
         errors[rotation] = relative(results[0], expected)
@@ -115,8 +116,7 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
         ({"preset": "best"}, "preset is 'best'. It must be one of: quality, balanced, speed"),
         ({"include": "", "exclude": "."}, "leave no layer of this BaseModel .UNetModel. to quantise.*include"),
         ({"device": "gpu"}, "device is gpu, but ComfyUI has no GPU for this model. Choose auto or cpu"),
-        # 32 channels: never quicker, on any machine
-        ({"include": ""}, r"None of the 80 linear layers .* gains from int8 here: .* at 0\.\d\d x.*weight_only"),
+        (SLOWER, r"None of the 80 linear layers .* gains from int8 here: .* at 0\.\d\d x.*weight_only"),
     ],
 )  # fmt: skip
 def test_errors_name_what_is_wrong_and_leave_the_model_alone(studio, baseline, quantize, settings, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from int8_models import TINY, int8_layers, one_call, parameter_bytes, unchanged, weights, with_lora
+from int8_models import TINY, int8_layers, one_call, only, parameter_bytes, unchanged, weights, with_lora
 
 
 @pytest.fixture
@@ -34,10 +34,10 @@ def test_taking_the_node_off_gives_the_original_network_back(studio, baseline, q
 
 
 def test_a_second_node_starts_from_the_file_again(studio, quantize):
-    twice = quantize(quantize(studio.model, mode="weight_only"), include="attn1")
+    twice = quantize(quantize(studio.model, mode="weight_only"), **only("attn1"))
     assert studio.report(twice).count("Quantize int8") == 1
     assert len(int8_layers(twice)) == 28
-    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, include="attn1")))
+    assert torch.equal(studio.sample(twice), studio.sample(quantize(studio.model, **only("attn1"))))
 
 
 def test_the_original_is_let_go_when_only_the_int8_model_is_held(studio, quantize):
@@ -143,9 +143,9 @@ def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, qu
     model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
     converted = quantize(model)
     decisions = stack_of(converted).techniques[0].decisions
-    chosen = [verdict for verdict in decisions.verdicts if verdict.weight is not None]
-    before = sum(verdict.layer.nbytes for verdict in chosen)
-    after = sum(verdict.weight.nbytes for verdict in chosen)
+    chosen = [decision for decision in decisions.all if decision.weight is not None]
+    before = sum(decision.layer.nbytes for decision in chosen)
+    after = sum(decision.weight.nbytes for decision in chosen)
     assert 0.5 < after / before < 0.52  # a scale for each row comes on top
     assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
     assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)

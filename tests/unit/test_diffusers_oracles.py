@@ -58,7 +58,7 @@ def test_int8_by_torchao_is_torchao(fused: bool) -> None:
         # Joined, self-attention has one product for queries, keys and values, cross-attention one for keys and values.
         joined = sum(2 for name in names if "attn1.to_k" in name) + sum(1 for name in names if "attn2.to_k" in name)
         assert joined > 0
-        assert f"{len(names) - fused * joined} products in int8" in description
+        assert f"{len(names) - fused * joined} of" in description
         result = picture(ours)
     assert distance(result, picture(small("sdxl"))) > 1e-3
     quantized_by_torchao(theirs.denoiser, names)

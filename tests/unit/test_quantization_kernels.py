@@ -9,19 +9,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import missing, package
-from paceline.optimizers.quantization import chunked, timing
+from paceline.optimizers.quantization import chunked
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
     ChunkedIntMM,
-    Kernel,
     Kitchen,
     Reference,
+    SafeKernel,
     TorchAO,
     available,
     kernel_named,
+    weight_only_linear,
 )
 from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
-from paceline.optimizers.quantization.timing import Shape, Timer, fastest
+from paceline.optimizers.quantization.timing import KernelFailed, Shape, Timing, Timings
 
 CPU = torch.device("cpu")
 
@@ -108,54 +109,137 @@ def test_comfy_kitchens_own_reasons_in_words(name, state, reason):
     assert found is None if reason is None else reason in found
 
 
-class Pretend(Kernel):
-    def __init__(self, name, seconds, fails=False):
-        self.name, self.seconds, self.fails = name, seconds, fails
+class Doubling(ChunkedIntMM):
+    """Our kernel, computed several times over where the work is of the wrong size: slow there, whatever the machine."""
+
+    def __init__(self, name, tokens=range(0)):
+        self.name, self.tokens = name, tokens
 
     def reason(self, device):
         return None
 
     def linear(self, x, weight, bias):
-        if self.fails:
-            raise RuntimeError("no such instruction\nat 0x0")
-        return x
+        for _ in range(20 if len(x) in self.tokens else 0):
+            super().linear(x, weight, bias)
+        return super().linear(x, weight, bias)
 
 
-def choose(monkeypatch, *kernels):
-    monkeypatch.setattr(timing, "_chosen", {})
-    monkeypatch.setattr(Timer, "_measure", lambda self, shape: self.kernel.linear(None, None, None)
-                        or timing.Timing(1.0, self.kernel.seconds))  # fmt: skip
-    return fastest(list(kernels), Shape(64, 64, 64), CPU, torch.float32)
+class Failing(ChunkedIntMM):
+    """Our kernel, which raises ``errors`` first, one at each call."""
+
+    def __init__(self, name, *errors):
+        self.name, self.errors = name, list(errors)
+
+    def linear(self, x, weight, bias):
+        if self.errors:
+            raise self.errors.pop(0)
+        return super().linear(x, weight, bias)
 
 
-def test_the_quickest_is_chosen_but_only_if_clearly(monkeypatch):
-    first, nearly, clearly = Pretend("first", 1.0), Pretend("nearly", 0.9), Pretend("clearly", 0.5)
-    assert choose(monkeypatch, first, nearly)[0] is first
-    assert choose(monkeypatch, first, nearly, clearly)[0] is clearly
+SMALL, LARGE = Shape(64, 64, 64), Shape(2048, 64, 64)
 
 
-def test_a_kernel_that_fails_is_named_and_another_one_taken(monkeypatch):
-    kernel, failures = choose(monkeypatch, Pretend("broken", 0.1, fails=True), Pretend("other", 1.0))
-    assert kernel.name == "other"
-    assert failures == {"broken": "failed here: no such instruction"}
+def test_each_shape_has_the_kernel_that_is_quickest_for_it():
+    """And a kernel that is not clearly quicker than one before it is not preferred: they are the same here."""
+    at_small, at_large = Doubling("slow if large", range(2048, 2049)), Doubling("slow if small", range(64, 65))
+    timings = Timings(CPU, torch.float32)
+    for _ in range(2):
+        assert timings.fastest([at_small, at_large], SMALL)[0] is at_small
+        assert timings.fastest([at_small, at_large], LARGE)[0] is at_large
+    assert timings.fastest([at_large, at_small], SMALL)[0] is at_small
 
 
-def test_timings_are_remembered_and_grow_with_the_tokens(tmp_path, monkeypatch):
+def test_a_choice_is_kept_with_the_timings_and_comes_out_the_same_on_a_busy_machine(tmp_path):
+    file = tmp_path / "timings.json"
+    kernels = [Doubling("first"), Doubling("second", range(64, 65))]
+    first = Timings(CPU, torch.float32, file)
+    assert first.fastest(kernels, SMALL)[0] is kernels[0]
+    first.save()
+    kernels[0].tokens, kernels[1].tokens = kernels[1].tokens, kernels[0].tokens  # now the other one would be quicker
+    assert Timings(CPU, torch.float32, file).fastest(kernels, SMALL)[0] is kernels[0]
+    assert Timings(CPU, torch.float32).fastest(kernels, SMALL)[0] is kernels[1]
+
+
+def test_a_kernel_that_fails_is_named_and_another_one_taken():
+    broken = Failing("broken", *[RuntimeError("no such instruction\nat 0x0")] * 3)
+    timings = Timings(CPU, torch.float32)
+    for _ in range(2):  # the second time it is known
+        kernel, failures = timings.fastest([broken, Doubling("other")], SMALL)
+        assert kernel.name == "other"
+        assert failures == {"broken": "failed here: no such instruction"}
+    assert len(broken.errors) == 2
+    assert timings.fastest([broken, Reference()], SMALL)[0].name == "reference"
+    with pytest.raises(KernelFailed, match="no such instruction"):
+        timings.time(broken, SMALL)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")])
+def test_memory_that_ran_out_once_says_nothing_about_the_kernel(error):
+    full = Failing("full", error)
+    timings = Timings(CPU, torch.float32)
+    kernel, failures = timings.fastest([full, Doubling("other", range(64, 65))], SMALL)
+    assert kernel.name == "other" and "memory ran out" in failures["full"]
+    assert timings.fastest([full, Doubling("other", range(64, 65))], SMALL) == (full, {})
+    full.errors.append(error)
+    with pytest.raises(RuntimeError, match="memory"):
+        timings.fastest([full, Reference()], LARGE)
+    full.errors.append(error)
+    with pytest.raises(RuntimeError, match="memory"):
+        timings.time(full, LARGE)
+    assert timings.time(full, LARGE).int8 > 0
+
+
+def test_timings_are_kept_and_grow_with_the_tokens(tmp_path):
     file = tmp_path / "folder" / "timings.json"
-    first = Timer(ChunkedIntMM(), CPU, torch.float32, file)
-    measured = first.time(Shape(64, 32, 32))
-    first.remember()
+    kernel = Doubling("ours")
+    first = Timings(CPU, torch.float32, file)
+    measured = first.time(kernel, Shape(64, 32, 32))
+    first.save()
     assert measured.floating > 0 and measured.int8 > 0
-    assert list(json.loads(file.read_text()).values()) == [{"64x32x32r0": [measured.floating, measured.int8]}]
-    monkeypatch.setattr(Timer, "_measure", lambda self, shape: pytest.fail("it was known"))
-    assert Timer(ChunkedIntMM(), CPU, torch.float32, file).time(Shape(64, 32, 32)) == measured
-    known = Timer(ChunkedIntMM(), CPU, torch.float32, None)
-    known._known["4096x32x32r0"] = timing.Timing(2.0, 1.0)
-    assert known.time(Shape(8192, 32, 32)) == timing.Timing(4.0, 2.0)
+    content = json.loads(file.read_text())
+    ((section, timings),) = content.items()
+    assert section.endswith(f"threads | {torch.__version__} | float32 | ours")
+    assert timings == {"64x32x32r0": [measured.floating, measured.int8]}
+    assert Timings(CPU, torch.float32, file).time(Failing("ours", RuntimeError()), Shape(64, 32, 32)) == measured
+    content[section]["4096x32x32r0"] = [2.0, 1.0]
+    file.write_text(json.dumps(content))
+    assert Timings(CPU, torch.float32, file).time(kernel, Shape(8192, 32, 32)) == Timing(4.0, 2.0)
+
+
+def test_two_processes_keep_each_others_timings_and_the_first_one_counts(tmp_path):
+    file = tmp_path / "timings.json"
+    first, second = (Timings(CPU, torch.float32, file) for _ in range(2))
+    kernel = Doubling("ours")
+    both = first.time(kernel, SMALL)
+    second.time(kernel, SMALL), second.time(kernel, LARGE)
+    first.save()
+    second.save()
+    later = Timings(CPU, torch.float32, file)
+    assert later.time(Failing("ours", RuntimeError()), SMALL) == both
+    assert later.time(Failing("ours", RuntimeError()), LARGE) == second.time(kernel, LARGE)
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": ', "{}"])
 def test_a_broken_file_of_timings_is_as_good_as_none(tmp_path, content):
     file = tmp_path / "timings.json"
     file.write_text(content)
-    assert Timer(ChunkedIntMM(), CPU, torch.float32, file).time(Shape(32, 32, 32)).int8 > 0
+    assert Timings(CPU, torch.float32, file).time(ChunkedIntMM(), Shape(32, 32, 32)).int8 > 0
+
+
+def test_a_kernel_that_raises_is_not_asked_again_and_the_layer_is_computed_in_floating_point():
+    x, weight, bias = layer()
+    broken = Failing("broken", RuntimeError("illegal instruction"))
+    safe = SafeKernel(broken)
+    expected = weight_only_linear(x, weight, bias)
+    assert all(torch.equal(safe.linear(x, weight, bias), expected) for _ in range(2))
+    assert not broken.errors and not torch.equal(broken.linear(x, weight, bias), expected)
+    assert safe.activity.fallbacks == {"broken failed (illegal instruction): computed in floating point": 2}
+
+
+def test_memory_that_runs_out_is_raised_and_the_kernel_goes_on():
+    x, weight, bias = layer()
+    safe = SafeKernel(Failing("full", torch.OutOfMemoryError("out of memory")))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        safe.linear(x, weight, bias)
+    assert torch.equal(safe.linear(x, weight, bias), ChunkedIntMM().linear(x, weight, bias))
+    assert not safe.failure and not safe.activity.fallbacks

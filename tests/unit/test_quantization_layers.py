@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.quantization.layers import Chooser, Decisions, Layer, Tokens, Verdict, output_error
+from paceline.optimizers.quantization.layers import Chooser, Decision, Decisions, Layer, Tokens, output_error
 from paceline.optimizers.quantization.rounding import quantize_weight
-from paceline.optimizers.quantization.settings import LIMITS, QuantizationSettings
+from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
 
 CPU = torch.device("cpu")
@@ -33,10 +33,10 @@ def decide(layer=None, speedup=2.0, rotated=None, tokens=None, values=None, **se
 
 
 def test_a_layer_that_gains_and_is_near_is_quantised():
-    verdict = decide()
-    assert verdict.weight is not None and verdict.weight.rotation == 0 and verdict.reason == ""
-    assert 0.002 < verdict.error < 0.02
-    assert verdict.timing == Timing(2.0, 1.0)
+    decision = decide()
+    assert decision.weight is not None and decision.weight.rotation == 0 and decision.reason == ""
+    assert 0.002 < decision.error < 0.02
+    assert decision.timing == Timing(2.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_layer_that_gains_and_is_near_is_quantised():
     ],
 )
 def test_the_others_say_why(options, reason):
-    verdict = decide(**options)
-    assert verdict.weight is None and verdict.reason == reason
+    decision = decide(**options)
+    assert decision.weight is None and decision.reason == reason
 
 
 def test_a_name_overrides_speed_and_protection_overrides_a_name():
@@ -99,9 +99,9 @@ def test_rotation_is_taken_when_it_brings_the_error_below_the_limit_and_costs_no
 
 def test_presets_differ_in_error_and_gain():
     gated = Layer("block.ff.net.2", 64, 96, 4096, 1)  # outputs of GEGLU have long tails
-    found = {name: decide(gated, preset=name, rotation="off").weight is not None for name in LIMITS}
+    found = {name: decide(gated, preset=name, rotation="off").weight is not None for name in THRESHOLDS}
     assert found == {"quality": False, "balanced": True, "speed": True}
-    assert {name: decide(speedup=1.1, preset=name).weight is not None for name in LIMITS} == {
+    assert {name: decide(speedup=1.1, preset=name).weight is not None for name in THRESHOLDS} == {
         "quality": False, "balanced": False, "speed": True,
     }  # fmt: skip
 
@@ -109,8 +109,8 @@ def test_presets_differ_in_error_and_gain():
 def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
     chooser = Chooser(QuantizationSettings(mode="weight_only"), None, Tokens(), CPU)
     few, last = Layer("emb", 64, 96, 2, 1), Layer("out", 64, 96, 4096, 1, "it is last")
-    verdict = chooser.decide(few, weight)
-    assert verdict.weight is not None and verdict.error < decide().error
+    decision = chooser.decide(few, weight)
+    assert decision.weight is not None and decision.error < decide().error
     assert chooser.decide(last, weight).weight is None
 
 
@@ -126,7 +126,7 @@ def test_error_is_that_of_the_output():
 def test_decisions_add_up():
     first, second = decide(), decide(exclude="to_q")
     layer = Layer("other", 64, 96, 4096, 64 * 96 * 2)
-    decisions = Decisions((first, second, Verdict(layer, reason="because")))
+    decisions = Decisions((first, second, Decision(layer, reason="because")))
     assert list(decisions.quantized) == ["block.attn1.to_q"] and len(decisions.kept) == 2
     assert decisions.bytes_before == 3 * 64 * 96 * 2
     assert decisions.bytes_after == 2 * 64 * 96 * 2 + 64 * 96 + 96 * 4

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from paceline.optimizers.hosts.comfyui.quantization.network import protected_because
 from paceline.optimizers.quantization.kernels import Reference
-from paceline.optimizers.quantization.layers import Chooser, Layer, Tokens, Verdict
+from paceline.optimizers.quantization.layers import Chooser, Decision, Layer, Tokens
 from paceline.optimizers.quantization.rounding import Int8Weight, quantize_rows, quantize_weight
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
@@ -50,18 +49,18 @@ def everything_tensorwise(model: network.TerrainUNet) -> Weights:
     return found
 
 
-def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[Weights, list[Verdict]]:
+def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[Weights, list[Decision]]:
     """Return the layers that Quantize int8 chooses where int8 is twice as quick, seeing what ``pictures`` show."""
     seen = observe(model, pictures)
     chooser = Chooser(QuantizationSettings(preset=preset), _twice_as_quick, Tokens(seen), torch.device("cpu"))
-    verdicts = []
+    decisions = []
     for name, module in linear_layers(model).items():
         weight = matrix(module)
         rows = 10**6 if name not in seen else len(seen[name])
         # The network is convolutional but for its attention: what is named otherwise has one token for each picture.
-        layer = Layer(name, weight.shape[1], weight.shape[0], rows, weight.nbytes, protected_because(name, None))
-        verdicts.append(chooser.decide(layer, lambda weight=weight: weight))
-    return {v.layer.name: v.weight for v in verdicts if v.weight is not None}, verdicts
+        layer = Layer.of(name, weight, rows)
+        decisions.append(chooser.decide(layer, lambda weight=weight: weight))
+    return {d.layer.name: d.weight for d in decisions if d.weight is not None}, decisions
 
 
 def _twice_as_quick(_: Shape) -> Timing:

@@ -3,8 +3,7 @@
 from .api import Line, Report, optimize, report, restore
 from .attention import Attention
 from .compilation import Compile
-from .quantization import QuantizeInt8
-from .settings import FuseQKV, Precision, ScheduleOnCPU
+from .settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU
 from .token_reduction import TokenMerging
 
 __all__ = [

@@ -19,7 +19,7 @@ from .components import DENOISER, Component, choose, components_of
 from .host import ComponentTarget, Technique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ProjectionFusion
-from .quantization import Int8Layers
+from .quantization.technique import Int8Layers
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ScheduleOnCPU
 from .token_reduction_joint import JointTokenReduction

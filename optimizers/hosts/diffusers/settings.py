@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ....core.errors import require_choice
 from ...precision import DTYPES, PrecisionSettings
+from ...quantization.settings import QuantizationSettings
 
 
 @dataclass(frozen=True)
@@ -36,3 +37,25 @@ class Precision(PrecisionSettings):
         """Check the values."""
         super().__post_init__()
         require_choice("vae_dtype", self.vae_dtype, ("same", *DTYPES))
+
+
+IMPLEMENTATIONS = ("auto", "torchao")
+
+
+@dataclass(frozen=True)
+class QuantizeInt8(QuantizationSettings):
+    """Which layers compute in int8: the settings of the node Quantize int8, and one more.
+
+    Attributes:
+        implementation: ``auto`` takes the kernel that is fastest on the device; ``torchao`` torchao's ``quantize_``.
+
+    Raises:
+        InvalidSetting: as for ``QuantizationSettings``.
+    """
+
+    implementation: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        require_choice("implementation", self.implementation, IMPLEMENTATIONS)

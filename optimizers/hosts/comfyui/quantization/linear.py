@@ -8,21 +8,60 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
-from ....quantization.kernels import Kernel, Kitchen, kernel_named
+from .....core.calls import Function, Kwargs
+from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
 
 
-def comfy_quant(rotation: int, weight_only: bool) -> dict[str, Any]:
+class LinearLayer(Protocol):
+    """A linear layer of any class: ComfyUI's own quantised ones are no ``torch.nn.Linear``."""
+
+    in_features: int
+    out_features: int
+
+    @property
+    def bias(self) -> Tensor | None:
+        """``[out]``."""
+
+
+class _Params(Protocol):
+    scale: Tensor
+    convrot: bool
+    convrot_groupsize: int
+
+
+class _Weight(Protocol):
+    """ComfyUI's ``QuantizedTensor``."""
+
+    _qdata: Tensor
+    _params: _Params
+
+
+class QuantizedLayer(LinearLayer, Protocol):
+    """A linear layer in ComfyUI's int8 format.
+
+    Attributes:
+        weight: its weight.
+        weight_function: what ComfyUI does to the weight at each use: the LoRAs of a layer that is not loaded.
+    """
+
+    weight: _Weight
+    weight_function: list[object]
+    _full_precision_mm_config: bool
+
+
+def comfy_quant(rotation: int, weight_only: bool) -> dict[str, object]:
     """Return the settings that ComfyUI's files carry for each quantised layer."""
-    settings: dict[str, Any] = {"format": FORMAT}
+    settings: dict[str, object] = {"format": FORMAT}
     if rotation:
         settings |= {"convrot": True, "convrot_groupsize": rotation}
     if weight_only:
@@ -30,10 +69,15 @@ def comfy_quant(rotation: int, weight_only: bool) -> dict[str, Any]:
     return settings
 
 
-def is_int8(module: Any) -> bool:
+def is_int8(module: object) -> TypeGuard[QuantizedLayer]:
     """Return whether a module is a linear layer in ComfyUI's int8 format."""
     weight = getattr(module, "weight", None)
     return getattr(weight, "_layout_cls", None) == LAYOUT and hasattr(module, "in_features")
+
+
+def int8_layers(network: Module) -> list[QuantizedLayer]:
+    """Return the layers of a network that are in ComfyUI's int8 format."""
+    return [module for module in network.modules() if is_int8(module)]
 
 
 # torch.compile cannot look into ComfyUI's quantised tensors, but it hands them to operators.
@@ -47,13 +91,13 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
-def _with_parts(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _with_parts(_: object, args: tuple[Tensor, _Weight, Tensor | None, str], kwargs: Kwargs) -> Tensor:
     """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
     x, weight, bias, kernel = args
     return kernel_named(kernel).linear(x, _parts(weight), bias)
 
 
-def _parts(weight: Any) -> Int8Weight:
+def _parts(weight: _Weight) -> Int8Weight:
     params = weight._params
     return Int8Weight(weight._qdata, params.scale, params.convrot_groupsize if params.convrot else 0)
 
@@ -68,23 +112,31 @@ def linear_class(compute_dtype: torch.dtype) -> type:
     register_layout_op(torch.ops.paceline.quantized_linear.default, get_layout_class(LAYOUT))(_with_parts)
 
     class Int8Linear(comfy.ops.mixed_precision_ops({}, compute_dtype).Linear):  # type: ignore[misc]
-        """A quantised linear layer. ``kernel`` is None where ComfyUI's own dispatch is the fastest."""
+        """A quantised linear layer. ``kernel`` is None for weight only."""
 
-        kernel: Kernel | None = None
-        weight_only = False
+        kernel: SafeKernel | None = None
 
-        def _forward(self, input: torch.Tensor, weight: Any, bias: torch.Tensor | None) -> Any:
-            quantized = isinstance(weight, QuantizedTensor) and weight._layout_cls == LAYOUT
-            if self.weight_only and quantized:
+        def _forward(self, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
+            if not isinstance(weight, QuantizedTensor) or weight._layout_cls != LAYOUT:
+                return super()._forward(input, weight, bias)
+
+            def floating() -> Tensor:
                 # ComfyUI's dispatch would quantise the tokens all the same, whatever full_precision_matrix_mult says.
                 return torch.nn.functional.linear(input, weight.dequantize().to(input.dtype), bias)
-            if self.kernel is None or not quantized:
-                return super()._forward(input, weight, bias)
-            if torch.compiler.is_compiling():
-                return torch.ops.paceline.quantized_linear(input, weight, bias, self.kernel.name)
-            return self.kernel.linear(input, _parts(weight), bias)
 
-        def _apply(self, fn: Any, recurse: bool = True) -> Any:
+            if self.kernel is None:
+                return floating()
+            kernel = self.kernel.kernel
+            return self.kernel.run(lambda: self._product(kernel, input, weight, bias), floating)
+
+        def _product(self, kernel: Kernel, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
+            if isinstance(kernel, Kitchen):
+                return super()._forward(input, weight, bias)  # ComfyUI's own dispatch
+            if torch.compiler.is_compiling():
+                return torch.ops.paceline.quantized_linear(input, weight, bias, kernel.name)
+            return kernel.linear(input, _parts(weight), bias)
+
+        def _apply(self, fn: Function, recurse: bool = True) -> Any:
             # ComfyUI unloads models inside and outside of inference mode. A quantised tensor that was made outside
             # cannot become a parameter inside, so it is always made inside.
             with torch.inference_mode():
@@ -99,20 +151,19 @@ def linear_class(compute_dtype: torch.dtype) -> type:
 
 @torch.inference_mode()
 def quantized_linear(
-    module: Any, weight: Int8Weight, compute_dtype: torch.dtype, kernel: Kernel | None, weight_only: bool
-) -> Any:
+    module: LinearLayer, weight: Int8Weight, compute_dtype: torch.dtype, kernel: SafeKernel | None
+) -> Module:
     """Return a layer that takes the place of ``module``, which stays as it is.
 
     Args:
         module: a linear layer; its bias is copied.
         weight: in int8, on the device the layer rests on.
         compute_dtype: of its inputs and outputs.
-        kernel: what computes the product; ignored if ``weight_only``.
-        weight_only: whether the product is to be in floating point.
+        kernel: what computes the product; None to compute it in floating point.
     """
     import comfy.model_management
 
-    settings = json.dumps(comfy_quant(weight.rotation, weight_only)).encode()
+    settings = json.dumps(comfy_quant(weight.rotation, weight_only=kernel is None)).encode()
     state = {
         "weight": weight.values,
         "weight_scale": weight.scale,
@@ -128,13 +179,13 @@ def quantized_linear(
         dtype=compute_dtype,
     )
     layer.load_state_dict(state, strict=False)
-    layer.kernel = None if isinstance(kernel, Kitchen) else kernel
-    layer.weight_only = weight_only
+    layer.kernel = kernel
     layer.requires_grad_(False).train(False)
     comfy.model_management.archive_model_dtypes(layer)
-    return layer
+    result: Module = layer
+    return result
 
 
-def existing_weight(module: Any) -> tuple[Int8Weight, bool]:
+def existing_weight(module: QuantizedLayer) -> tuple[Int8Weight, bool]:
     """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only."""
     return _parts(module.weight), bool(module._full_precision_mm_config)

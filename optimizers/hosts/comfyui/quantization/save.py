@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,14 +11,15 @@ from .....core.errors import UnsupportedModel
 from .....core.files import require_space, sha256, write_atomically
 from ..compat import host_version
 from ..model import describe_model, require_model, stack_of
+from ..protocols import ModelPatcher
 from ..weight_swap import origin_file
-from .linear import is_int8
+from .linear import int8_layers
 from .technique import Int8Quantization
 
 WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"
 
 
-def save_int8_model(patcher: Any, path: Path) -> dict[str, str]:
+def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
     """Write the network of a MODEL, with its LoRAs in it, and return the file's metadata.
 
     The tensors and their names are ComfyUI's own (its writer makes them): ``weight`` in int8, ``weight_scale`` and
@@ -37,7 +37,7 @@ def save_int8_model(patcher: Any, path: Path) -> dict[str, str]:
     import comfy.sd
 
     require_model(patcher)
-    if not any(is_int8(module) for module in patcher.model.diffusion_model.modules()):
+    if not int8_layers(patcher.model.diffusion_model):
         raise UnsupportedModel(
             f"This {describe_model(patcher)} has no layers in int8, so there is nothing to save.",
             "Put Quantize int8 before this node, or save the model with ComfyUI's ModelSave.",
@@ -52,11 +52,11 @@ def save_int8_model(patcher: Any, path: Path) -> dict[str, str]:
     return metadata
 
 
-def _metadata(patcher: Any) -> dict[str, str]:
+def _metadata(patcher: ModelPatcher) -> dict[str, str]:
     """Return what is written into the file's header: where it comes from and how it was made."""
     source = origin_file(patcher)
     technique = stack_of(patcher).find(Int8Quantization.kind)
-    content: dict[str, Any] = {
+    content: dict[str, object] = {
         "made_by": "ComfyUI-Paceline, Save int8 Model",
         "format": 1,
         "comfyui": host_version(),
@@ -69,17 +69,17 @@ def _metadata(patcher: Any) -> dict[str, str]:
         content["settings"] = {name: str(value) for name, value in vars(technique.settings).items()}
         if technique.settings.mode == "weight_only":
             content["note"] = WEIGHT_ONLY
-        content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.verdicts)}
+        content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.all)}
     return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
 
 
-def _prediction_metadata(patcher: Any) -> dict[str, str]:
+def _prediction_metadata(patcher: ModelPatcher) -> dict[str, str]:
     names = {"EPS": "epsilon", "V_PREDICTION": "v"}
     name = names.get(patcher.model.model_type.name)
     return {} if name is None else {"modelspec.predict_key": name}
 
 
-def _prediction_keys(patcher: Any) -> dict[str, torch.Tensor]:
+def _prediction_keys(patcher: ModelPatcher) -> dict[str, torch.Tensor]:
     """Return the empty tensors by which ComfyUI's loaders know what a network predicts."""
     import comfy.model_sampling
 

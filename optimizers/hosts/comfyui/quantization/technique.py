@@ -1,87 +1,158 @@
-"""Quantize int8 on one MODEL."""
+"""Quantize int8 on one MODEL: decided layer by layer when the node runs, then on a second BaseModel."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
-from .....core.activity import Activity, Summary
-from .....core.order import INT8
-from ....quantization.kernels import Kernel
-from ....quantization.layers import Decisions
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module
+
+from .....core.activity import Activity
+from .....core.errors import BackendUnavailable, UnsupportedModel
+from ....quantization.layers import Decision, Decisions, Tokens
+from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
 from ....quantization.settings import QuantizationSettings
+from ....quantization.timing import Timings
+from ..model import describe_model, inference_dtype, require_model
+from ..paths import user_folder
+from ..protocols import Conditioning, ModelPatcher
 from ..stack import ModelCall
 from ..weight_clone import Plan
-from ..weight_swap import WeightTechnique
-from .linear import existing_weight, is_int8, quantized_linear
-from .network import PREFIX
-from .text import decision_lines, one_line
+from ..weight_swap import WeightTechnique, original, unload
+from .layers import linear_layers, observe
+from .linear import existing_weight, int8_layers, is_int8, quantized_linear
 
+_PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
-class Int8Quantization(WeightTechnique):
+class Int8Quantization(QuantizationPolicy, WeightTechnique):
     """Some linear layers in int8, in ComfyUI's own format.
 
     Args:
         settings: what was asked for.
-        decisions: which layers, with their int8 weights; empty if the file was in int8 already.
-        kernel: what computes them.
-        notes: why other kernels are not used, and where the token counts come from.
+        decisions: which layers, with their int8 weights; none if the file was in int8 already.
         node_id: the node to report to.
     """
 
-    kind = INT8
-    title = "Quantize int8"
 
-    def __init__(
-        self,
-        settings: QuantizationSettings,
-        decisions: Decisions,
-        kernel: Kernel | None,
-        notes: tuple[str, ...] = (),
-        node_id: str | None = None,
-    ) -> None:
-        super().__init__(node_id)
-        self.settings, self.decisions, self.kernel, self.notes = settings, decisions, kernel, notes
+    def __init__(self, settings: QuantizationSettings, decisions: Decisions, node_id: str | None = None) -> None:
+        WeightTechnique.__init__(self, node_id)
+        QuantizationPolicy.__init__(self, settings, decisions)
 
     def plan(self, plan: Plan) -> None:
         """Tell ComfyUI that this model has quantised layers."""
         plan.config.quant_config = {"mixed_ops": True}
 
-    def replace_module(self, name: str, module: Any, plan: Plan) -> Any | None:
+    def replace_module(self, name: str, module: Module, plan: Plan) -> Module | None:
         """Return the int8 layer for a chosen linear layer."""
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
-        else:
-            verdict = self.decisions.quantized.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
-            if verdict is None or verdict.weight is None:
-                return None
-            weight, weight_only = verdict.weight, self.settings.mode == "weight_only"
-        return quantized_linear(module, weight, plan.compute_dtype, self.kernel, weight_only)
-
-    def describe(self) -> str:
-        """Return the settings, how many layers are in int8, and the bytes that saves."""
-        return one_line(self.settings, self.decisions, self.kernel)
-
-    def details(self) -> tuple[str, ...]:
-        """Return a line for each reason to keep layers, and the largest errors."""
-        return (*self.notes, *decision_lines(self.decisions))
+            return quantized_linear(module, weight, plan.compute_dtype, None if weight_only else self.kernel)
+        decision = self.decisions.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if decision is None or decision.weight is None or not isinstance(module, Linear):
+            return None
+        return quantized_linear(module, decision.weight, plan.compute_dtype, self.kernel)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Count; the work is in the weights."""
-        layers = [module for module in call.model.diffusion_model.modules() if is_int8(module)]
+        layers = int8_layers(call.model.diffusion_model)
         patched = sum(bool(module.weight_function) for module in layers)
         activity.used["layers"] = activity.used.get("layers", 0) + len(layers) - patched
         if patched:
             activity.fallbacks[_OFFLOADED] = activity.fallbacks.get(_OFFLOADED, 0) + patched
+        if self.kernel is not None:
+            self.kernel.activity = activity
+            call.cleanup.callback(self._count_failed, activity)
 
-    def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active in 96 linear layers over 20 model calls; 0 fallbacks``."""
-        details = (*activity.fallback_lines(), *self.details())
-        calls = activity.model_calls
-        if not activity.use_count:
-            why = "all its layers fell back" if activity.fallback_count else "the model has no int8 layers"
-            return Summary("inactive", f"not active: {why}", details=details)
-        count = round(activity.use_count / max(1, calls))
-        text = f"active in {count} linear layers over {calls} model calls; {activity.fallback_count} fallbacks"
-        return Summary("partly" if activity.fallback_count else "active", text, details=details)
+    def _count_failed(self, activity: Activity) -> None:
+        if self.kernel is not None and self.kernel.failure:
+            activity.used["layers"] -= activity.fallbacks.get(self.kernel.failure, 0)
+
+
+def quantize(
+    patcher: ModelPatcher,
+    settings: QuantizationSettings,
+    node_id: str | None = None,
+    conditioning: Conditioning | None = None,
+    latent: Tensor | None = None,
+) -> Int8Quantization:
+    """Return the technique for a MODEL, its int8 weights made.
+
+    Args:
+        patcher: a MODEL; with LoRAs or not, quantised by us before or not.
+        settings: of the node.
+        node_id: the node to report to.
+        conditioning: a CONDITIONING for one sampling step, to measure the layers' errors on what they are really given.
+        latent: ``[batch, channels, height, width]``, the size that will be sampled.
+
+    Raises:
+        UnsupportedModel: if nothing in the model can be in int8, or nothing would gain.
+        BackendUnavailable: if the device that was asked for is not there.
+    """
+    require_model(patcher)
+    home = original(patcher)
+    unload(home)
+    timings = _timings(home)
+    if int8_layers(home.model.diffusion_model):
+        kernel, notes = choose_kernel((), timings)
+        timings.save()
+        return Int8Quantization(settings, Decisions((), kernel, notes), node_id)
+    seen = observe(home, conditioning, latent)
+    unload(home)
+    layers = linear_layers(home, seen.tokens)
+    note, device = f"token counts of {seen.source}", _device(settings.device, timings.device)
+    each = _each_layer(len(layers), home.offload_device)
+    read = [(layer, partial(_weight, module)) for layer, module in layers.values()]
+    decisions = decide(read, settings, timings, Tokens(seen.samples), device, note, each)
+    technique = Int8Quantization(settings, decisions, node_id)
+    technique.require_gain(describe_model(home))
+    return technique
+
+
+def int8_gains(patcher: ModelPatcher) -> bool:
+    """Return whether Quantize int8 would find at least the MODEL's largest layer quicker in int8, measured."""
+    home = original(patcher)
+    try:
+        layers = [layer for layer, _ in linear_layers(home, {}).values()]
+    except UnsupportedModel:
+        return False  # no linear layers, or quantised already
+    timings = _timings(home)
+    timing = timings.time(choose_kernel(layers, timings)[0], largest_shape(layers))
+    timings.save()
+    return timing.speedup >= QuantizationSettings().thresholds.min_speedup
+
+
+def _timings(patcher: ModelPatcher) -> Timings:
+    device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
+    return Timings(device, dtype, user_folder("int8_timings.json"))
+
+
+def _device(name: str, load_device: torch.device) -> torch.device:
+    if name == "gpu" and load_device.type == "cpu":
+        raise BackendUnavailable(
+            "device is gpu, but ComfyUI has no GPU for this model.",
+            "Choose auto or cpu: both quantise on the CPU here.",
+        )
+    return torch.device("cpu") if name == "cpu" else load_device
+
+
+def _weight(module: Linear) -> Tensor:
+    return module.weight.detach()
+
+
+def _each_layer(count: int, rest: torch.device) -> Callable[[Decision], Decision]:
+    """Return what to do after each of ``count`` layers: show how far it is, stop if the user wants to, make room."""
+    import comfy.model_management
+    import comfy.utils
+
+    progress = comfy.utils.ProgressBar(count)
+
+    def after(decision: Decision) -> Decision:
+        progress.update(1)
+        comfy.model_management.throw_exception_if_processing_interrupted()
+        return decision.on(rest)  # where the model rests
+
+    return after

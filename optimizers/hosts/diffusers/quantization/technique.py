@@ -1,0 +1,116 @@
+"""Quantize int8 on one component: the products of its linear layers, with weights made anew when theirs change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .....core.activity import Summary
+from .....core.calls import Args, Kwargs
+from .....core.errors import UnsupportedModel
+from ....quantization.kernels import kernel_named
+from ....quantization.layers import Decisions, Tokens
+from ....quantization.policy import QuantizationPolicy, decide
+from ....quantization.settings import QuantizationSettings
+from ....quantization.timing import Timings
+from ..components import DENOISER
+from ..host import Host, Technique
+from ..patches import Patches
+from .layers import Place, places_of
+from .linear import Int8Product
+
+
+class Int8Layers(QuantizationPolicy, Technique):
+    """Quantize int8 on one component.
+
+    The floating point weights stay in memory: they are what :func:`restore` gives back, and what a LoRA is merged into.
+
+    Raises:
+        UnsupportedModel: on attaching, if no layer would gain.
+        BackendUnavailable: on attaching, if torchao is asked for and not there.
+    """
+
+    roles = (DENOISER,)
+    unit = "products"
+    shrinks = False
+
+    def __init__(self, settings: QuantizationSettings) -> None:
+        Technique.__init__(self, settings)
+        QuantizationPolicy.__init__(self, settings, Decisions())
+        self._torchao = getattr(settings, "implementation", "auto") == "torchao" and settings.mode == "int8"
+        self._products: list[Int8Product] = []
+        self._checksum: Tensor | None = None
+        self._schedule: object = None
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Choose, quantise, and shadow the forward of the layers chosen."""
+        places, name = list(places_of(host)), host.component.class_name
+        if any(place.is_away for place in places):
+            raise UnsupportedModel(
+                f"Quantize int8: the weights of this {name} are not on a device between its calls (sequential "
+                "offloading).",
+                "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
+            )
+        self.decided(self._decide(places, next(host.component.part.parameters()).dtype))
+        self.require_gain(name)
+        for place in places:
+            decision = self.decisions.quantized.get(place.name)
+            if decision is None or decision.weight is None:
+                continue
+            product = Int8Product(
+                place, self.kernel, decision.weight.rotation, self._torchao, self._counter(place.name)
+            )
+            product.quantize()
+            self._products.append(product)
+            place.put_in(product, patches)
+        self._checksum = self._fingerprint()
+
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
+        """Quantise again where the floating point weights are others than before: a LoRA was merged, the model moved.
+
+        Weights are looked at once for each sampling run, as reading them back waits for the device.
+        """
+        schedule = getattr(getattr(host.pipeline, "scheduler", None), "timesteps", None)
+        moved = any(product.moved for product in self._products)
+        if not moved and schedule is not None and schedule is self._schedule:
+            return
+        self._schedule = schedule
+        found = self._fingerprint()
+        if moved or self._checksum is None or not torch.equal(found, self._checksum):
+            for product in self._products:
+                product.quantize()
+            self._checksum = found
+
+    def begin(self) -> None:
+        """Start counting one call anew."""
+        super().begin()
+        if self.kernel is not None:
+            self.kernel.activity = self.activity
+
+    def summary(self) -> Summary:
+        """Return what happened since the technique was put on; why layers were kept also before that."""
+        found = super().summary()
+        return found if found.details else replace(found, details=self.details())
+
+    def _counter(self, name: str) -> Callable[[], None]:
+        return lambda: self.activity.use(name)
+
+    def _decide(self, places: list[Place], dtype: torch.dtype) -> Decisions:
+        settings = replace(self.settings, rotation="off") if self._torchao else self.settings  # torchao knows none
+        device = places[0].layers[0].weight.device if places else torch.device("cpu")
+        timings = Timings(device, dtype, Path.home() / ".cache" / "paceline" / "int8_timings.json")
+        layers = [(place.layer, place.weight) for place in places]
+        decisions = decide(layers, settings, timings, Tokens(), device)
+        if not self._torchao:
+            return decisions
+        # Chosen by the times of our kernels: those of torchao's own layers were not measured.
+        return Decisions(tuple(replace(d, timing=None) for d in decisions.all), kernel_named("torchao"))
+
+    def _fingerprint(self) -> Tensor:
+        with torch.no_grad():
+            sums = [x.weight.flatten()[::97].double().sum() for p in self._products for x in p.layers]
+            return torch.stack(sums)

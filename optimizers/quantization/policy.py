@@ -1,0 +1,202 @@
+"""Quantize int8 without a host: which kernel computes, which layers are chosen, and what a person reads about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from ...core.activity import Activity, Summary
+from ...core.errors import UnsupportedModel
+from ...core.order import INT8
+from ...core.technique import Technique
+from .kernels import Kernel, Kitchen, SafeKernel, available
+from .layers import Chooser, Decision, Decisions, Layer, Measure, Tokens
+from .settings import QuantizationSettings
+from .timing import Shape, Timings
+
+Weight = Callable[[], Tensor]
+"""Reads a layer's weight ``[out, in]``."""
+
+_TYPICAL = Shape(4096, 1280, 1280)
+"""The shape by which the kernel is chosen where no layer may be quantised."""
+
+
+def largest_shape(layers: Iterable[Layer]) -> Shape:
+    """Return the shape that most work goes into, of the layers that may be quantised."""
+    shapes = [layer.shape() for layer in layers if not layer.protected and layer.has_enough_tokens]
+    return max(shapes, key=lambda shape: shape.work, default=_TYPICAL)
+
+
+def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
+    """Return the kernel that is fastest for the largest shape, and a line for each one not used."""
+    kernels, reasons = available(timings.device)
+    kernel, failures = timings.fastest(kernels, largest_shape(layers))
+    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
+    if any(isinstance(found, Kitchen) for found in kernels):
+        slow = Kitchen().slow_because(timings.device)
+        lines += [f"comfy-kitchen without its fast kernels: {slow}"] if slow else []
+    return kernel, tuple(lines)
+
+
+def decide(
+    layers: Iterable[tuple[Layer, Weight]],
+    settings: QuantizationSettings,
+    timings: Timings,
+    tokens: Tokens,
+    device: torch.device,
+    note: str = "",
+    each: Callable[[Decision], Decision] = lambda decision: decision,
+) -> Decisions:
+    """Choose the kernel and decide layer by layer: beside the int8 weights, one float32 layer is all it needs.
+
+    Args:
+        layers: each with its weight, which is read only where it is needed.
+        settings: what was asked for.
+        timings: of the device that the model computes on; saved at the end. Not asked for weight only.
+        tokens: what the layers are given.
+        device: where weights are quantised.
+        note: where the token counts come from.
+        each: is given each decision, and returns it with the weight where it is to stay.
+    """
+    layers = list(layers)
+    kernel: Kernel | None = None
+    notes: tuple[str, ...] = ()
+    measure: Measure | None = None
+    if settings.mode == "int8":
+        kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
+        notes = (*notes, note) if note else notes
+        measure = partial(timings.time, kernel)
+    chooser = Chooser(settings, measure, tokens, device)
+    try:
+        with torch.inference_mode():
+            decisions = tuple(each(chooser.decide(layer, weight)) for layer, weight in layers)
+    finally:
+        timings.save()
+    return Decisions(decisions, kernel, notes)
+
+
+class QuantizationPolicy(Technique):
+    """What Quantize int8 decides and says, whatever host the model is in.
+
+    Args:
+        settings: what was asked for.
+        decisions: which layers, with their int8 weights; none if the file was in int8 already.
+
+    Attributes:
+        kernel: what computes the products, with what to do when it fails; None for weight only.
+        unit: what a person calls the things that are counted.
+        shrinks: whether the floating point weights are given up.
+    """
+
+    kind = INT8
+    title = "Quantize int8"
+    unit: ClassVar[str] = "linear layers"
+    shrinks: ClassVar[bool] = True
+
+    def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
+        self.settings = settings
+        self.decided(decisions)
+
+    def decided(self, decisions: Decisions) -> None:
+        """Take over what was decided."""
+        self.decisions = decisions
+        self.kernel = SafeKernel(decisions.kernel) if decisions.kernel is not None else None
+
+    @property
+    def computed_by(self) -> str:
+        """Return what computes the layers, e.g. ``kernel: comfy-kitchen``."""
+        return f"kernel: {self.kernel.kernel.name}" if self.kernel is not None else "computed in full precision"
+
+    def describe(self) -> str:
+        """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB; kernel: ...``."""
+        decisions = self.decisions
+        if not decisions.all:
+            return f"the file's own int8 layers; {self.computed_by}"
+        text = f"{self.settings.describe()}: {len(decisions.quantized)} of {len(decisions.all)} {self.unit} in int8"
+        if self.shrinks:
+            text += f", {megabytes(decisions.bytes_before)} -> {megabytes(decisions.bytes_after)}"
+        text += f"; {self.computed_by}"
+        seconds = decisions.seconds()
+        if seconds is None:
+            return text
+        if seconds.speedup >= 1:
+            return f"{text}, {seconds.speedup:.2f} x in those layers as measured here"
+        text += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
+        return f"{text} (mode weight_only saves the same memory)" if self.shrinks else text
+
+    def details(self) -> tuple[str, ...]:
+        """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
+        reasons = Counter(decision.reason for decision in self.decisions.kept)
+        lines = [f"kept {count} layers in full precision: {reason}" for reason, count in reasons.most_common()]
+        worst = self.decisions.worst()
+        if worst is not None:
+            lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")
+        return (*self.decisions.notes, *lines)
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``active in 96 linear layers over 20 model calls``."""
+        details = (*activity.fallback_lines(), *self.details())
+        calls, fallbacks = activity.model_calls, activity.fallback_count
+        count = round(activity.use_count / max(1, calls))
+        counts = {"layers": count, "model_calls": calls, "fallbacks": fallbacks}
+        if not activity.use_count:
+            why = "all its layers fell back" if fallbacks else "the model has no int8 layers"
+            return Summary("inactive", f"not active: {why}", counts, details)
+        headline = f"active in {count} {self.unit} over {calls} model calls"
+        return Summary("partly" if fallbacks else "active", headline, counts, details)
+
+    def require_gain(self, model: str) -> None:
+        """Check that at least one layer was chosen.
+
+        Args:
+            model: what a person calls the model.
+
+        Raises:
+            UnsupportedModel: if none was, with the numbers.
+        """
+        decisions = self.decisions
+        if decisions.quantized:
+            return
+        timed = [decision.timing for decision in decisions.all if decision.timing is not None]
+        if timed:
+            speedup = sum(t.floating for t in timed) / sum(t.int8 for t in timed)
+            problem = (
+                f"None of the {len(decisions.all)} {self.unit} of this {model} gains from int8 here: all together "
+                f"would run at {speedup:.2f} x, the best one at {max(t.speedup for t in timed):.2f} x."
+            )
+            problem = " ".join((problem, *decisions.notes[:-1]))
+        else:
+            problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
+        size = megabytes(sum(d.layer.nbytes for d in decisions.all if not d.layer.protected))
+        remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or"
+        raise UnsupportedModel(problem, f"{remedy if self.shrinks else 'Leave it out, or'} name layers with include.")
+
+    def table(self) -> str:
+        """Return one line for each layer: shape, decision, error and speed."""
+        return "\n".join(_row(decision) for decision in self.decisions.all)
+
+
+def megabytes(size: int) -> str:
+    """Return e.g. ``123.4 MB``."""
+    return f"{size / 1e6:.1f} MB"
+
+
+def _row(decision: Decision) -> str:
+    layer = decision.layer
+    tokens = layer.tokens if layer.tokens is not None else "?"
+    parts = [f"{layer.name}: {tokens} x {layer.inputs} -> {layer.outputs}"]
+    if decision.weight is None:
+        parts.append(f"kept ({decision.reason})")
+    else:
+        rotation = f", rotated by {decision.weight.rotation}" if decision.weight.rotation else ""
+        parts.append(f"int8{rotation}, {megabytes(layer.nbytes)} -> {megabytes(decision.weight.nbytes)}")
+    if decision.error is not None:
+        parts.append(f"error {decision.error:.2%}")
+    if decision.timing is not None:
+        parts.append(f"{decision.timing.speedup:.2f} x")
+    return "; ".join(parts)
