@@ -43,7 +43,7 @@ def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline,
     assert "70 of 80 linear layers in int8" in waiting and "not sampled yet" in waiting
     assert relative(studio.sample(model), baseline) < 0.05
     report = studio.report(model)
-    assert "active in 70 linear layers over 2 model calls; 0 fallbacks" in report
+    assert "active in 70 linear layers over 2 model calls" in report and "fallbacks: 0" in report
     assert "kept 10 layers in full precision: it embeds or modulates" in report
     assert re.search(r"largest error of a layer's output: \d\.\d\d%", report)
     assert re.search(r"1\.8 MB -> 0\.\d MB", report)
@@ -179,7 +179,7 @@ def test_transformers(studio, quantize, name):
     assert not [name for name in layers if re.search(borders, name)]
     assert 0 < relative(sample(converted), before) < 0.05
     assert torch.equal(sample(model), before)
-    assert "0 fallbacks" in studio.report(converted)
+    assert "fallbacks: 0" in studio.report(converted)
 
 
 def test_a_vae_has_next_to_nothing_to_quantise(studio):

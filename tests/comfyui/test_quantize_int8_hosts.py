@@ -1,0 +1,164 @@
+"""The same network in ComfyUI and in diffusers: Quantize int8 takes the same layers, and steps aside alike."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints
+from diffusers import UNet2DConditionModel
+from int8_models import TINY, int8_layers, one_call
+from paceline import QuantizeInt8, optimize, report
+from paceline.optimizers.quantization.kernels import KERNELS, ChunkedIntMM
+from paceline.optimizers.quantization.layers import Tokens, protected_because
+from paceline.optimizers.quantization.policy import decide
+from paceline.optimizers.quantization.settings import QuantizationSettings
+from paceline.optimizers.quantization.timing import Timings
+
+CPU = torch.device("cpu")
+SD15 = {"block_out_channels": (32, 64), "layers_per_block": 1, "cross_attention_dim": 48, "attention_head_dim": 4,
+        "down_block_types": ("CrossAttnDownBlock2D",) * 2, "up_block_types": ("CrossAttnUpBlock2D",) * 2}  # fmt: skip
+SDXL = {"block_out_channels": (32, 64, 128), "layers_per_block": 2, "cross_attention_dim": 64,
+        "attention_head_dim": (1, 2, 4), "transformer_layers_per_block": (1, 2, 10), "use_linear_projection": True,
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"), "sample_size": 128,
+        "addition_embed_type": "text_time", "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": 2816}  # fmt: skip
+
+
+def both(name):
+    """ComfyUI's MODEL, diffusers' UNet with the same weights, and ComfyUI's name of each layer of the latter."""
+    from comfy.utils import unet_to_diffusers
+
+    if name == "sd15":
+        model, unet = checkpoints.tiny_sd15(width=32, context=48), UNet2DConditionModel(**SD15)
+    else:
+        model = checkpoints.sdxl_layout(width=32, head_channels=32, context=64)
+        unet = UNet2DConditionModel(**SDXL)
+    names = unet_to_diffusers(model.model.model_config.unet_config)
+    weights = model.model.diffusion_model.state_dict()
+    unet.load_state_dict({ours: weights[names[ours]] for ours in unet.state_dict()})
+    layers = {ours.removesuffix(".weight"): comfy.removesuffix(".weight") for ours, comfy in names.items()}
+    return model, unet.eval(), layers
+
+
+def layers_of(model, unet):
+    """What each host tells the rule."""
+    from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers, observe
+    from paceline.optimizers.hosts.diffusers.components import DENOISER, Component
+    from paceline.optimizers.hosts.diffusers.host import Host
+    from paceline.optimizers.hosts.diffusers.quantization.layers import places_of
+
+    comfy = linear_layers(model, observe(model, None, None).tokens)
+    places = places_of(Host(Component("unet", DENOISER, unet), unet, ()))
+    return (
+        [(layer, lambda module=module: module.weight.detach()) for layer, module in comfy.values()],
+        [(place.layer, place.weight) for place in places],
+    )
+
+
+@pytest.mark.parametrize("name", ["sd15", "sdxl"])
+def test_a_preset_picks_the_same_layers_of_the_same_unet(studio, name):
+    model, unet, names = both(name)
+    comfy, diffusers = layers_of(model, unet)
+    timings = Timings(CPU, torch.float32)  # of one machine at one time
+    found = set()
+    for settings in ({"preset": "quality"}, {"preset": "speed"}, {"mode": "weight_only"}, {"include": r"ff\.net"}):
+        ours, theirs = (
+            decide(layers, QuantizationSettings(**settings), timings, Tokens(), CPU) for layers in (comfy, diffusers)
+        )
+        chosen = {d.layer.name: (d.weight is not None, d.reason, d.error) for d in ours.all}
+        assert chosen == {names[d.layer.name]: (d.weight is not None, d.reason, d.error) for d in theirs.all}
+        found |= {d.reason for d in ours.all}
+        assert ours.quantized or settings.get("preset")
+    assert "it embeds or modulates: little work, much effect" in found
+
+
+def test_a_preset_keeps_the_same_layers_of_the_same_transformer():
+    """Names as ComfyUI itself maps them. The reason can have other words: an embedder can be a first layer too."""
+    from comfy import utils
+
+    for names in (
+        utils.flux_to_diffusers({"depth": 2, "depth_single_blocks": 2, "hidden_size": 64}),
+        utils.mmdit_to_diffusers({"depth": 2, "num_blocks": 2, "hidden_size": 64}),
+        utils.z_image_to_diffusers({"n_layers": 2, "n_refiner_layers": 1, "dim": 64}),
+    ):
+        pairs = [(ours, comfy if isinstance(comfy, str) else comfy[0]) for ours, comfy in names.items()]
+        layers = {tuple(name.removesuffix(".weight") for name in pair) for pair in pairs if pair[0].endswith(".weight")}
+        kept = {pair for pair in layers if protected_because(pair[0])}
+        assert kept == {pair for pair in layers if protected_because(pair[1])}
+        assert 5 < len(kept) < len(layers)
+
+
+class Fails(ChunkedIntMM):
+    """Our kernel, which raises from the call number ``after`` on."""
+
+    def __init__(self, error, after):
+        self.error, self.calls, self.after = error, 0, after
+
+    def linear(self, x, weight, bias):
+        self.calls += 1
+        if self.calls > self.after:
+            raise self.error
+        return super().linear(x, weight, bias)
+
+
+def test_a_kernel_that_raises_in_comfyui_is_counted_and_shown_and_floating_point_used(studio):
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+
+    model = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
+    technique = stack_of(model).techniques[0]
+    expected = studio.sample(studio.run("PacelineQuantizeInt8", model=studio.model, mode="weight_only"))
+    technique.kernel.kernel = Fails(RuntimeError("no such instruction"), after=0)
+    assert torch.allclose(studio.sample(model), expected, rtol=1e-3, atol=1e-3)
+    assert technique.kernel.kernel.calls == 1
+    summary = technique.last_summary()
+    assert (summary.state, summary.counts["fallbacks"]) == ("inactive", 140)
+    line = "torch._int_mm in chunks failed (no such instruction): computed in floating point"
+    assert f"140 x fallback: {line}" in summary.details and "140 x fallback" in studio.report(model)
+    assert len(int8_layers(model)) == 70
+
+
+def test_a_kernel_that_raises_in_diffusers_is_counted_and_shown_and_floating_point_used(studio):
+    _, unet, _ = both("sd15")
+    generator = torch.Generator().manual_seed(3)
+    call = (torch.randn(2, 4, 24, 16, generator=generator), 500, torch.randn(2, 77, 48, generator=generator))
+    with torch.no_grad():
+        with optimize(unet, QuantizeInt8(mode="weight_only")):
+            expected = unet(*call).sample
+        optimize(unet, QuantizeInt8(include="attn|ff"))
+        technique = _int8_on(unet)
+        technique.kernel.kernel = Fails(RuntimeError("no such instruction"), after=30)
+        unet(*call)
+        assert torch.allclose(unet(*call).sample, expected, rtol=1e-3, atol=1e-3)
+    assert technique.kernel.kernel.calls == 31
+    (line,) = report(unet).lines
+    assert line.summary.state == "partly" and line.summary.counts["fallbacks"] == 110
+    assert line.summary.counts["layers"] == 15  # of 30 in the first call and none in the second
+    assert any(detail.startswith("110 x fallback: ") for detail in line.summary.details)
+
+
+@pytest.mark.parametrize("host", ["comfyui", "diffusers"])
+def test_memory_that_runs_out_is_raised_and_nothing_falls_back(studio, host):
+    error = torch.OutOfMemoryError("CUDA out of memory")
+    if host == "comfyui":
+        from paceline.optimizers.hosts.comfyui.model import stack_of
+
+        model = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
+        technique, run = stack_of(model).techniques[0], lambda: one_call(model)
+    else:
+        _, unet, _ = both("sd15")
+        optimize(unet, QuantizeInt8(include="attn|ff"))
+        technique, x, text = _int8_on(unet), torch.zeros(1, 4, 16, 16), torch.zeros(1, 77, 48)
+        run = torch.no_grad()(lambda: unet(x, 500, text).sample)
+    technique.kernel.kernel = Fails(error, after=3)
+    with pytest.raises(torch.OutOfMemoryError):
+        run()
+    assert not technique.kernel.failure
+    technique.kernel.kernel = KERNELS[0]
+    assert run().isfinite().all() and not technique.kernel.activity.fallbacks
+
+
+def _int8_on(unet):
+    from paceline.optimizers.hosts.diffusers.host import host_of
+
+    return host_of(unet).find("int8")
