@@ -43,15 +43,15 @@ def compile_with_core(studio):
     ],
     ids=["merge", "local_merge", "kv_downsample", "balanced", "window", "late", "fade_out", "fade_in"],
 )
-def test_thirty_steps_compile_nothing_twice(studio, compile_with_core, settings, graphs):
-    model = studio.tome(studio.model, **settings)
+def test_thirty_steps_compile_nothing_twice(small, compile_with_core, settings, graphs):
+    model = small.tome(small.model, **settings)
     compiled = compile_with_core(model)
-    assert torch.equal(studio.sample(compiled, steps=30), studio.sample(model, steps=30))
+    assert torch.equal(small.sample(compiled, steps=30), small.sample(model, steps=30))
     assert counters["stats"]["unique_graphs"] == graphs
-    studio.sample(compiled, steps=30)  # and nothing more in the next run
+    small.sample(compiled, steps=30)  # and nothing more in the next run
     assert counters["stats"]["unique_graphs"] == graphs
     assert not counters["graph_break"]
-    assert "0 fallbacks" in studio.report(model)
+    assert "0 fallbacks" in small.report(model)
 
 
 def test_the_attention_backend_is_traced_too(studio, compile_with_core):
