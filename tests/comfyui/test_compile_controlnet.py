@@ -7,23 +7,23 @@ from importlib import import_module
 import pytest
 import torch
 import torch._dynamo
-from comfy_host.checkpoints import SD15_CONFIG
+from comfy_host.checkpoints import SD15_CONFIG, smallest_unet
 from comfy_host.weights import fill
 
 SETTINGS = {"backend": "eager", "mode": "default"}
 
 
 def controlnet(seed=0):
-    """Return a CONTROL_NET that fits the studio's model: SD 1.5's class, narrow."""
+    """Return a CONTROL_NET that fits the small model: SD 1.5's class with one level, narrow."""
     import comfy.cldm.cldm
     import comfy.controlnet
     import comfy.model_management
     import comfy.ops
 
     without = ("out_channels", "transformer_depth_output")
-    config = {name: value for name, value in SD15_CONFIG.items() if name not in without}
+    config = smallest_unet().model.model_config.unet_config
     network = comfy.cldm.cldm.ControlNet(
-        **{**config, "model_channels": 32, "context_dim": 48},
+        **{name: config[name] for name in SD15_CONFIG if name in config and name not in without},
         num_heads=4,
         hint_channels=3,
         dtype=torch.float32,
@@ -35,7 +35,7 @@ def controlnet(seed=0):
 
 
 @pytest.fixture
-def control_net(studio):
+def control_net(small):
     return controlnet()
 
 
@@ -47,24 +47,24 @@ def fresh_compiler():
 
 
 @pytest.fixture
-def compiled(studio):
+def compiled(small):
     def run(control_net, **settings):
-        return studio.run("PacelineCompileControlNet", control_net=control_net, **{**SETTINGS, **settings})
+        return small.run("PacelineCompileControlNet", control_net=control_net, **{**SETTINGS, **settings})
 
     return run
 
 
 @pytest.fixture
-def report(studio):
-    return lambda control_net: studio.run("PacelineOptimizationReport", control_net=control_net)
+def report(small):
+    return lambda control_net: small.run("PacelineOptimizationReport", control_net=control_net)
 
 
 @pytest.fixture
-def sample(studio):
+def sample(small):
     """Sample with ControlNets in a row, each applied by ComfyUI's own node; (control_net, strength, end) or one."""
 
     def run(*control_nets, size=(24, 16), tokens=77, **options):
-        positive, negative = studio.positive, studio.negative
+        positive, negative = small.positive, small.negative
         if tokens != 77:
             positive = [[positive[0][0][:, :tokens], positive[0][1]]]
         hint = torch.rand(1, size[0] * 8, size[1] * 8, 3, generator=torch.Generator().manual_seed(1))
@@ -75,12 +75,13 @@ def sample(studio):
                 .ControlNetApplyAdvanced()
                 .apply_controlnet(positive, negative, control_net, hint, strength, 0.0, end)
             )
-        return studio.sample(studio.model, size=size, positive=positive, negative=negative, **options)
+        return small.sample(small.model, size=size, positive=positive, negative=negative, **options)
 
     return run
 
 
-def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled, report, sample, baseline):
+def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled, report, sample):
+    baseline = sample()
     ours = compiled(control_net)
     assert "not used yet" in report(ours)
     expected = sample(control_net, steps=4)
@@ -92,13 +93,13 @@ def test_it_runs_compiled_in_every_step_and_gives_the_same(control_net, compiled
     assert torch.equal(sample(), baseline)
 
 
-def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sample, studio):
+def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sample, small):
     network = control_net.control_model
     expected = sample(control_net)
     attributes = {name: sorted(vars(module)) for name, module in network.named_modules()}
     ours = compiled(control_net, channels_last=True)
     sample(ours)
-    removed = studio.nodes["PacelineRemoveOptimizations"].execute(control_net=ours).result[2]
+    removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours).result[2]
     for plain in (control_net, removed, removed.copy()):
         assert type(plain).__name__ == "ControlNet" and type(plain).__mro__[1].__name__ == "ControlBase"
         assert plain.control_model is plain.control_model_wrapped.model is network
@@ -163,20 +164,20 @@ def test_a_compiler_that_fails_costs_one_sentence(control_net, compiled, report,
     assert torch.equal(sample(compiled(control_net)), sample(control_net))
 
 
-def test_an_interrupted_run_does_not_spoil_the_next(control_net, compiled, report, sample, studio):
+def test_an_interrupted_run_does_not_spoil_the_next(control_net, compiled, report, sample, small):
     ours = compiled(control_net)
 
     def stop(args):
         raise KeyboardInterrupt
 
-    model = studio.model
-    studio.model = model.clone()
-    studio.model.set_model_sampler_post_cfg_function(stop)
+    model = small.model
+    small.model = model.clone()
+    small.model.set_model_sampler_post_cfg_function(stop)
     try:
         with pytest.raises(KeyboardInterrupt):
             sample(ours)
     finally:
-        studio.model = model
+        small.model = model
     sample(ours, steps=3)
     assert "3 calls compiled, 0 eager" in report(ours)
 
@@ -218,7 +219,7 @@ def test_what_cannot_be_compiled_is_refused_by_name(compiled, control_net):
             compiled(kind)
 
 
-def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, sample, studio):
+def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, sample, small):
     """There is no dynamic VRAM on a CPU: what it leaves on a patcher and on modules stands for it."""
 
     class Handle:
@@ -237,7 +238,7 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     assert set(vars(ours.control_model.time_embed[0])) == set(vars(controlnet().control_model.time_embed[0]))
     assert torch.equal(sample(ours), expected)
     assert "a second copy of its weights, without dynamic VRAM" in report(ours)
-    removed = studio.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
+    removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]
     assert removed.control_model is dynamic.control_model
     assert removed.control_model_wrapped is dynamic.control_model_wrapped
 

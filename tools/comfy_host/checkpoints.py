@@ -118,22 +118,24 @@ def tiny_sd15(
     return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
 
 
-def smallest_unet(seed: int = 0, width: int = 32, context: int = 48) -> Any:
+def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int = 1) -> Any:
     """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
 
     Args:
         seed: of the weights.
-        width: channels; a multiple of 32.
+        width: channels of the first level; a multiple of 32.
         context: channels of the text tokens.
+        levels: 2 adds a level without transformers, and a middle block with one.
     """
     import comfy.supported_models
 
     class Smallest(comfy.supported_models.SD15):
         unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
 
-    config = SD15_CONFIG | {"model_channels": width, "context_dim": context, "num_res_blocks": [1]}
-    config |= {"channel_mult": [1], "transformer_depth": [1], "transformer_depth_output": [1, 0]}
-    config |= {"transformer_depth_middle": -2}
+    config = SD15_CONFIG | {"model_channels": width, "context_dim": context, "num_res_blocks": [1] * levels}
+    config |= {"channel_mult": [1, 2][:levels], "transformer_depth": [1, 0][:levels]}
+    config |= {"transformer_depth_output": [1, 0, 0, 0][: 2 * levels]}
+    config |= {"transformer_depth_middle": 1 if levels > 1 else -2}
     return _patcher(_base_model(Smallest, config, torch.float32, "cpu"), seed)
 
 

@@ -203,13 +203,16 @@ TRANSFORMERS: dict[str, Transformer] = {
 }
 
 
-def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32) -> Any:
-    """Return a MODEL of one of ``TRANSFORMERS``, with weights in ``dtype``. Needs ``in_process.bootstrap()``."""
+def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
+    """Return a MODEL of one of ``TRANSFORMERS``, with weights in ``dtype`` and other ``settings``.
+
+    Needs ``in_process.bootstrap()``.
+    """
     import comfy.supported_models
 
     entry = TRANSFORMERS[name]
     config = getattr(comfy.supported_models, entry.config)
-    return _patcher(_base_model(config, dict(entry.settings), dtype, "cpu"), seed)
+    return _patcher(_base_model(config, {**entry.settings, **settings}, dtype, "cpu"), seed)
 
 
 def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> torch.Tensor:
