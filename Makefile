@@ -6,6 +6,8 @@ VENV := $(if $(PACELINE_VENV),$(PACELINE_VENV),.venv)
 VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
+PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+MUTANTS_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 NOT_BENCHMARKS := common own_cost pack_for_gpu record render_results roof stack_variants unets
@@ -13,7 +15,7 @@ NOT_BENCHMARKS := common own_cost pack_for_gpu record render_results roof stack_
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench results train-emoji clean
+.PHONY: help setup demo test test-all quick mutants lint bench results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,8 +26,17 @@ setup: ## build the environment and fetch ComfyUI (does nothing when all is ther
 demo: setup ## run ComfyUI with and without the optimizations and show what they do (CHECKPOINT=... for your model)
 	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
 
-test: setup ## run all tests (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
-	@$(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+test: setup ## run the tests that every change must pass (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)
+	@$(PYTEST) -m "not thorough" $(PYTEST_ARGS)
+
+test-all: setup ## run those and the thorough ones, which CI runs each night
+	@$(PYTEST) $(PYTEST_ARGS)
+
+quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines, no generated code
+	@$(PYTEST) -m "not thorough and not slow" --ignore-glob="*/test_diffusers_*" tests/unit $(PYTEST_ARGS)
+
+mutants: setup ## put small faults into matching, rounding, guards and verdict, and count those that the tests notice
+	@$(VENV_PYTHON) tools/mutants.py --jobs $(TEST_PROCESSES) $(MUTANTS_ARGS)
 
 lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .

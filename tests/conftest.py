@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import databases
 import pytest
@@ -42,6 +42,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out whole files to the processes, and all of the browser's tests to one: it needs one browser, one server.
+
+    The long ones come first in the alphabet (browser, comfyui, e2e), so that the short ones fill up the end.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            folder = "tests/browser/"
+            return folder if nodeid.startswith(folder) else nodeid.split("::")[0]
+
+    return ByFile(config, log)
 
 
 @pytest.fixture(scope="session")

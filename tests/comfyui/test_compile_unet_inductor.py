@@ -94,7 +94,7 @@ def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
     ],
     ids=["usual", "seldom"],
 )
-def test_whatever_changes_after_compiling_takes_effect_and_leaves_again(studio, small, sample, core_node, names, graphs):
+def test_what_changes_after_compiling_takes_effect_and_leaves_again(studio, small, sample, core_node, names, graphs):
     """In one session, as a user works: compiled once, then everything in turn, and back each time.
 
     With the backend ``eager`` there is a test of every change, and of what is compiled anew for it.

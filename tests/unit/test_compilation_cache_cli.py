@@ -22,6 +22,7 @@ def store(tmp_path, monkeypatch):
     return made
 
 
+@pytest.mark.slow
 def test_export_and_import_by_path(store, tmp_path):
     """As a user runs it: by its path, in a folder that is no Python name."""
 

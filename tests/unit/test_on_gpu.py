@@ -23,6 +23,7 @@ def run(out, *arguments, **environment):
     )  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_every_stage_runs_and_is_saved(tmp_path):
     done = run(tmp_path, "--rehearse")
     stages = [line.split("\t") for line in (tmp_path / "results" / "stages.tsv").read_text().splitlines()]

@@ -58,6 +58,7 @@ def measured(cell) -> Result:
     return Result(cell, "measured", 1 + ratio, 1.0, ratio**2)
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_cell(tmp_path):
     log, storage = tmp_path / "log", sqlite_storage(tmp_path / "study.db")
     first = worker(log, storage, 0.4)
@@ -73,6 +74,7 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_
     assert all(lines(log, "start").count(cell) == 1 for cell in finished)
 
 
+@pytest.mark.slow
 def test_two_processes_share_the_cells_over_postgresql(tmp_path, postgresql):
     log = tmp_path / "log"
     workers = [worker(log, postgresql, 0.5) for _ in range(2)]

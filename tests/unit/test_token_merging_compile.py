@@ -55,6 +55,7 @@ def test_other_precisions(dtype):
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 def test_a_dynamic_batch_is_one_graph():
     function, counter = compiled("aot_eager", dynamic=True)
     for batch in (2, 3, 5, 8):
@@ -64,6 +65,7 @@ def test_a_dynamic_batch_is_one_graph():
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 def test_automatic_dynamic_shapes_stop_recompiling():
     function, counter = compiled("aot_eager")
     for batch in (2, 3, 4, 5, 6):

@@ -12,7 +12,7 @@ def generated(name: str) -> Path:
     """Return the file that ``checkpoints.<name>(path)`` writes. Needs ``in_process.bootstrap()`` first.
 
     Args:
-        name: ``sd15``, ``controlnet`` or ``lora``.
+        name: ``sd15``, ``sd15_smallest``, ``controlnet`` or ``lora``.
     """
     from . import checkpoints, weights
 

@@ -118,6 +118,13 @@ def tiny_sd15(
     return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
 
 
+def _few_blocks(levels: int) -> dict[str, Any]:
+    """Return SD1.5's configuration with one residual block on each of one or two levels."""
+    config = SD15_CONFIG | {"num_res_blocks": [1] * levels, "channel_mult": [1, 2][:levels]}
+    config |= {"transformer_depth": [1, 0][:levels], "transformer_depth_output": [1, 0, 0, 0][: 2 * levels]}
+    return config | {"transformer_depth_middle": 1 if levels > 1 else -2}
+
+
 def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int = 1) -> Any:
     """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
 
@@ -132,10 +139,7 @@ def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int
     class Smallest(comfy.supported_models.SD15):
         unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
 
-    config = SD15_CONFIG | {"model_channels": width, "context_dim": context, "num_res_blocks": [1] * levels}
-    config |= {"channel_mult": [1, 2][:levels], "transformer_depth": [1, 0][:levels]}
-    config |= {"transformer_depth_output": [1, 0, 0, 0][: 2 * levels]}
-    config |= {"transformer_depth_middle": 1 if levels > 1 else -2}
+    config = _few_blocks(levels) | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(Smallest, config, torch.float32, "cpu"), seed)
 
 
@@ -195,7 +199,9 @@ def _clip_l_state_dict(seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]
     return random_state_dict(shapes, seed, dtype, gain)
 
 
-def sd15(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
+def sd15(
+    path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32, config: dict[str, Any] = SD15_CONFIG
+) -> Path:
     """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
 
     It holds a UNet of 107 million parameters (``SD15_CONFIG``), a full CLIP-L text encoder in fp16, because its
@@ -205,10 +211,11 @@ def sd15(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) ->
         path: the file, ending in ".safetensors".
         seed: of the weights.
         dtype: of the UNet; ComfyUI computes in fp32 on a CPU whatever it is.
+        config: of the UNet.
     """
     import comfy.supported_models
 
-    base = _base_model(comfy.supported_models.SD15, SD15_CONFIG, dtype, "meta")
+    base = _base_model(comfy.supported_models.SD15, config, dtype, "meta")
     unet = random_state_dict(base.diffusion_model.state_dict(), seed, dtype, unet_gain)
     tensors = {f"model.diffusion_model.{name}": tensor for name, tensor in unet.items()}
     for name, tensor in _clip_l_state_dict(seed, torch.float16).items():
@@ -216,6 +223,11 @@ def sd15(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) ->
     for name, tensor in taesd_state_dict(seed).items():
         tensors[f"first_stage_model.{name}"] = tensor
     return _save(tensors, Path(path))
+
+
+def sd15_smallest(path: str | Path) -> Path:
+    """Write a checkpoint like that of `sd15` whose UNet has two transformer blocks of the real width."""
+    return sd15(path, config=_few_blocks(1))
 
 
 def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
