@@ -1,4 +1,4 @@
-"""Compile UNet (with code that inductor writes) and Compile VAE in a real ComfyUI server, beside LoRA and Apply ToMe."""
+"""Compile UNet (code that inductor writes) and Compile VAE in a real ComfyUI server, beside LoRA and Apply ToMe."""
 
 from __future__ import annotations
 
