@@ -18,15 +18,14 @@ class Shadows:
     """What was put on live objects, the last change last. As a context manager it undoes all of it at the end."""
 
     def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[tuple[dict[str, Any], str, Any, Any] | Callable[[], None]] = []
 
     def put(self, owner: object, name: str, value: Any) -> None:
         """Let ``owner.name`` be ``value`` until :meth:`undo`."""
         # Straight into the dictionary: the __setattr__ of torch's modules takes ten times as long.
         attributes = owner.__dict__
-        previous = attributes.get(name, _NOTHING)
+        self._undo.append((attributes, name, value, attributes.get(name, _NOTHING)))
         attributes[name] = value
-        self._undo.append(lambda: _put_back(attributes, name, value, previous))
 
     def on_undo(self, action: Callable[[], None]) -> None:
         """Run ``action`` when everything is undone."""
@@ -35,7 +34,11 @@ class Shadows:
     def undo(self) -> None:
         """Put everything back; also after an error in between."""
         while self._undo:
-            self._undo.pop()()
+            last = self._undo.pop()
+            if isinstance(last, tuple):
+                _put_back(*last)
+            else:
+                last()
 
     def __enter__(self) -> Shadows:
         return self

@@ -8,7 +8,7 @@ shape, strides and values. What is changed in place (a LoRA, say) is changed in 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -56,6 +56,14 @@ def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
             tensor.data = _rows(joined.untyped_storage(), begin, tensor)
         begin += tensor.numel()
     return joined
+
+
+def separate_rows(tensors: Iterable[torch.Tensor]) -> None:
+    """Undo ``join_rows``: give each tensor that is part of a larger piece of memory one of its own, with its values."""
+    for tensor in tensors:
+        if tensor.untyped_storage().nbytes() > tensor.nbytes:
+            with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+                tensor.data = tensor.data.clone()
 
 
 def _rows(storage: torch.UntypedStorage, begin: int, like: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
-from paceline import TokenMerging, optimize, report
+from paceline import FuseQKV, TokenMerging, optimize, report
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.families import added, find_family
 from paceline.optimizers.families.family import IMAGE_FIRST, TEXT_FIRST, AttentionLayer, Family, TokenLayout
@@ -138,6 +138,8 @@ def test_and_without_it_nothing_is_served(studio, model):
         studio.run("PacelineFuseQKV", model=model)
     with pytest.raises(UnsupportedModel, match="cannot reduce tokens in a DiffusersNetwork"):
         optimize(DiffusersNetwork(), TokenMerging(method="kv_downsample"))
+    with pytest.raises(UnsupportedModel, match="it is not among the models it knows"):
+        optimize(DiffusersNetwork(), FuseQKV())
 
 
 def test_one_record_is_enough_in_diffusers():
@@ -159,4 +161,9 @@ def test_one_record_is_enough_in_diffusers():
     with added(MINE), optimize(network, TokenMerging(method="kv_downsample", ratio=0.75)):
         assert close(network(**inputs), expected(**inputs)) and not close(expected(**inputs), plain)
         assert "active in 2 of 2 attention layers; 116 -> 55 tokens" in str(report(network))
+    assert torch.equal(network(**inputs), plain)
+    with added(MINE), optimize(network, FuseQKV()):
+        assert close(network(**inputs), plain)
+        assert "q, k and v of 2 attention layers" in str(report(network))
+        assert "one multiplication for q, k and v in 2 attention calls; 0 fallbacks" in str(report(network))
     assert torch.equal(network(**inputs), plain)

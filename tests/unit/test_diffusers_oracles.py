@@ -33,6 +33,20 @@ def test_fusing_holds_no_second_copy_of_the_weights() -> None:
     assert sum(storages.values()) == before
 
 
+@pytest.mark.parametrize("name", ["sdxl", "sd3"])
+def test_each_weight_has_memory_of_its_own_again_at_the_end(name: str) -> None:
+    def pieces() -> int:
+        return len({parameter.untyped_storage().data_ptr() for parameter in pipeline.denoiser.parameters()})
+
+    pipeline = small(name)
+    before, expected = pieces(), picture(pipeline)
+    with optimize(pipeline.pipe, FuseQKV(), components=["unet" if name == "sdxl" else "transformer"]):
+        picture(pipeline)
+        assert pieces() < before
+    assert pieces() == before
+    assert torch.equal(picture(pipeline), expected)
+
+
 def quantized_by_torchao(unet: Any, names: set[str]) -> None:
     from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.qkv_fusion import SEPARATE, FusedProjections, join_rows, refuse_rows
+from paceline.core.activity import Activity
+from paceline.optimizers.qkv_fusion.projections import SEPARATE, FusedProjections
+from paceline.optimizers.qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
@@ -45,6 +47,23 @@ def test_joining_again_copies_nothing_and_keeps_nothing_alive():
     assert storage.expired()
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_separated_weights_have_memory_of_their_own_and_the_same_values(inference):
+    with torch.inference_mode(inference):
+        weights = [torch.nn.Parameter(weight.data.clone(), requires_grad=False) for weight in parameters(4, 8, 2)]
+        alone = torch.nn.Parameter(torch.ones(3), requires_grad=False)
+    before = [(id(weight), weight.clone(), weight.stride()) for weight in weights]
+    place = alone.data_ptr()
+    joined = StorageWeakRef(join_rows(weights).untyped_storage())
+    assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
+    separate_rows([*weights, alone])
+    assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 3
+    assert joined.expired() and alone.data_ptr() == place
+    for weight, (identity, values, stride) in zip(weights, before, strict=True):
+        assert id(weight) == identity and weight.stride() == stride and weight.is_inference() == inference
+        assert torch.equal(weight, values) and weight.untyped_storage().nbytes() == weight.nbytes
+
+
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
@@ -80,9 +99,8 @@ class Attention(torch.nn.Module):
 
 class Counted:
     def __init__(self, attention, **options):
-        self.counts, self.reasons = [], []
         self.fused = FusedProjections(attention.layers, ("q, k, v", "k, v"), **options)
-        self.fused.count, self.fused.fall_back = self.counts.append, self.reasons.append
+        self.fused.activity = self.activity = Activity()
         self.fused.build(join_rows)
         for layer, function in zip(attention.layers, self.fused.functions, strict=True):
             layer.__dict__["forward"] = function
@@ -97,8 +115,8 @@ def test_all_three_from_one_multiplication(bias):
     for _ in range(2):
         for found, wanted in zip(attention(x), expected, strict=True):
             torch.testing.assert_close(found, wanted)
-    assert counted.counts == ["q, k, v"] * 2
-    assert not counted.reasons
+    assert counted.activity.used == {"q, k, v": 2}
+    assert not counted.activity.fallbacks
     assert counted.fused._source is None  # nothing of the call is held
 
 
@@ -109,7 +127,7 @@ def test_convolutions_of_one_pixel():
     counted = Counted(attention, plan=0, axis=1)
     for found, wanted in zip(attention(x), expected, strict=True):
         torch.testing.assert_close(found, wanted)
-    assert counted.counts == ["q, k, v"]
+    assert counted.activity.used == {"q, k, v": 1}
 
 
 @torch.no_grad()
@@ -131,8 +149,8 @@ def test_other_inputs_never_give_other_results(plan, inputs, count, reasons):
     counted.fused.plan = plan
     for found, wanted in zip(attention(*tensors), expected, strict=True):
         torch.testing.assert_close(found, wanted)
-    assert counted.counts == count
-    assert len(counted.reasons) == reasons
+    assert counted.activity.used == dict.fromkeys(count, 1)
+    assert counted.activity.fallback_count == reasons
 
 
 @torch.no_grad()
@@ -144,7 +162,7 @@ def test_a_broken_off_call_leaves_nothing_for_the_next():
     counted.fused.reset()
     for found, wanted in zip(attention(y), expected, strict=True):
         torch.testing.assert_close(found, wanted)
-    assert not counted.reasons
+    assert not counted.activity.fallbacks
 
 
 @torch.no_grad()

@@ -41,7 +41,11 @@ class ModelTarget:
             WrappersMP.CALC_COND_BATCH: calc_cond_batch,
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }
-        callbacks = {CallbacksMP.ON_PRE_RUN: stack.begin, CallbacksMP.ON_CLEANUP: stack.finish}
+        callbacks = {
+            CallbacksMP.ON_PRE_RUN: stack.begin,
+            CallbacksMP.ON_CLEANUP: stack.finish,
+            CallbacksMP.ON_DETACH: stack.detached,
+        }
         clone.remove_attachments(KEY)
         for event in wrappers:
             clone.remove_wrappers_with_key(event, KEY)

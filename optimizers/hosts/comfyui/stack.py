@@ -173,6 +173,9 @@ class Technique(core.Technique, Generic[Call]):
     def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 
+    def unloaded(self, model: Any) -> None:  # noqa: B027 - most techniques change nothing
+        """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over."""
+
     def last_summary(self) -> Summary:
         """Return what the last run did, that it goes on, or that there was none yet."""
         run = self.runs.latest
@@ -234,6 +237,11 @@ class Stack:
         for technique in begun:
             technique.run_changed()
         _report(begun)
+
+    def detached(self, patcher: Any, unpatch_all: bool) -> None:
+        """Tell the techniques that a MODEL is unloaded (ComfyUI's ON_DETACH callback)."""
+        for technique in self.techniques:
+            technique.unloaded(patcher.model)
 
     def finish(self, participant: object) -> None:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""

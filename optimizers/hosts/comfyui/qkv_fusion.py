@@ -1,0 +1,176 @@
+"""Fuse QKV on a MODEL: what has to be true of ComfyUI's layers, and joining their weights, quantised ones too."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ....core.activity import Activity
+from ....core.shadow import Shadows
+from ...families import find_layer, names
+from ...qkv_fusion.fusion import Group, QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.rows import join_rows, refuse_rows, separate_rows
+from .model import describe_model, require_model
+from .protocols import BaseModel, ModelPatcher
+from .stack import ModelCall, Technique
+
+OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
+STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
+PATCHED_IN_PASSING = "a LoRA is applied to its weights at each use, because the model is only partly loaded"
+ELSEWHERE = "its weights are not on the device, because the model is only partly loaded"
+UNEQUAL = "some of its projections are quantised and others are not, or differently"
+
+# What decides how a layer of ComfyUI computes; it must be the same for all that are computed together. Loading may
+# change the first two.
+_LOADED = ("comfy_cast_weights", "comfy_force_cast_weights")
+_SETTINGS = (*_LOADED, "_full_precision_mm", "layout_type", "quant_format")
+# Corrections of a layer's input that each layer has for itself (AWQ, static activation scales).
+_OF_ITS_OWN = ("pre_quant_scale", "input_scale")
+
+_found: weakref.WeakKeyDictionary[Module, tuple[Group, ...]] = weakref.WeakKeyDictionary()
+"""The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
+functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
+
+
+class FuseQKV(QKVFusion, Technique[ModelCall]):
+    """Fuse QKV on one MODEL.
+
+    Args:
+        patcher: the MODEL, read for its structure only.
+        node_id: the node to report to.
+
+    Raises:
+        UnsupportedModel: if no attention layer of this model has projections that can be computed together.
+    """
+
+    def __init__(self, patcher: ModelPatcher, node_id: str | None = None) -> None:
+        super().__init__(node_id)
+        require_model(patcher)
+        network = patcher.model.diffusion_model
+        self.reach = reach_of(_groups_of(network))
+        if not any(self.reach.values()):
+            remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
+            raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
+        if patcher.is_dynamic():
+            self.notes = ("steps aside while dynamic VRAM streams the weights",)
+        self._used: weakref.WeakSet[Module] = weakref.WeakSet()
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Let the projections compute together in this call, wherever that can be done on its device."""
+        network, device = _unwrapped(call.model.diffusion_model), call.sigmas.device
+        self._used.add(network)
+        shadows = call.cleanup.enter_context(Shadows())
+        put = shadows.put
+        for group in _groups_of(network):
+            fused = group.fused
+            reason = _passing_obstacle(fused.layers, device) or group.prepare(_lasting_obstacle, _join)
+            if reason is None:
+                fused.activity = activity
+                shadows.on_undo(fused.reset)
+                group.put_in(put)
+            else:
+                activity.fall_back(reason)
+
+    def run_changed(self) -> None:
+        """Let go of the weights between runs, so that unloading the model frees its memory."""
+        for network in self._used:
+            for group in _groups_of(network):
+                group.fused.forget()
+
+    def unloaded(self, model: BaseModel) -> None:
+        """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
+        for group in _found.get(_unwrapped(model.diffusion_model), ()):
+            for layer in group.fused.layers:
+                for parameter in layer._parameters.values():
+                    if parameter is not None:
+                        separate_rows(_parts(parameter))
+
+
+def _unwrapped(network: Module) -> Module:
+    """Return the network itself: ComfyUI's own compile node puts a wrapper in its place."""
+    return getattr(network, "_orig_mod", network)
+
+
+def _groups_of(network: Module) -> tuple[Group, ...]:
+    """Return all projections of a network that can be computed together; the same objects as long as it lives."""
+    network = _unwrapped(network)
+    if network not in _found:
+        known = ((module, found) for module in network.modules() if (found := find_layer(module)) is not None)
+        _found[network] = tuple(group for module, found in known for group in groups_in(module, found, _LOADED))
+    return _found[network]
+
+
+def _passing_obstacle(layers: Sequence[Module], device: torch.device) -> str | None:
+    """Return why the weights of layers cannot be used directly in the coming call, or None.
+
+    Asked in every call, so straight from the dictionaries: the ``__getattr__`` of torch's modules is slow.
+    """
+    for layer in layers:
+        state = layer.__dict__
+        if "forward" in state or state["_forward_pre_hooks"] or state["_forward_hooks"]:
+            return OTHER_FORWARD
+        if "_v" in state:
+            return STREAMED
+        if state.get("weight_function") or state.get("bias_function"):
+            return PATCHED_IN_PASSING
+        weight = state["_parameters"]["weight"]
+        if weight is None or weight.device != device:
+            return ELSEWHERE
+    return None
+
+
+def _lasting_obstacle(layers: Sequence[Module]) -> str | None:
+    """Return why these layers cannot compute together with the weights they have, or None."""
+    first = layers[0]
+    if any(type(layer) is not type(first) for layer in layers) or any(
+        getattr(layer, name, None) != getattr(first, name, None) for layer in layers for name in _SETTINGS
+    ):
+        return UNEQUAL
+    if any(getattr(layer, name, None) is not None for layer in layers for name in _OF_ITS_OWN):
+        return "its projections scale their input each in its own way"
+    return refuse_layers(layers, _refuse_weights)
+
+
+def _is_int8(weight: Any) -> bool:
+    return getattr(weight, "_layout_cls", None) == "TensorWiseINT8Layout"
+
+
+def _parts(weight: Any) -> Iterator[Tensor]:
+    """Yield the tensors that a weight consists of: rows of ``int8_tensorwise`` weights have scales of their own."""
+    yield from (weight._qdata, weight._params.scale) if _is_int8(weight) else (weight,)
+
+
+def _refuse_weights(weights: Sequence[Any]) -> str | None:
+    if len({id(weight) for weight in weights}) < len(weights):
+        return "two of its projections are one and the same"
+    kinds = {type(weight) for weight in weights}
+    if kinds == {torch.nn.Parameter}:
+        return refuse_rows(weights)
+    if not all(_is_int8(weight) for weight in weights):
+        listed = ", ".join(sorted(kind.__name__ for kind in kinds))
+        return UNEQUAL if len(kinds) > 1 else f"weights of the class {listed} cannot be joined"
+    first = weights[0]._params
+    for weight in weights:
+        params = weight._params
+        same = ("orig_dtype", "is_weight", "convrot", "convrot_groupsize", "transposed")
+        if any(getattr(params, name, None) != getattr(first, name, None) for name in same):
+            return UNEQUAL
+        if params.scale.ndim != 2:
+            return "its weights have one scale for the whole matrix instead of one for each row"
+    return refuse_rows([weight._qdata for weight in weights]) or refuse_rows([w._params.scale for w in weights])
+
+
+def _join(weights: Sequence[Any]) -> Any:
+    """Return one weight of all rows that shares its memory with ``weights``: see ``join_rows``."""
+    joined = [join_rows(parts) for parts in zip(*map(_parts, weights), strict=True)]
+    if not _is_int8(weights[0]):
+        return joined[0]
+    qdata, scale = joined
+    params = dataclasses.replace(weights[0]._params, scale=scale, orig_shape=tuple(qdata.shape))
+    return type(weights[0])(qdata, weights[0]._layout_cls, params)
