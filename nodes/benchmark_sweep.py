@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
@@ -126,7 +126,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         **sampler: Any,
     ) -> io.NodeOutput:
         """Measure what is left of the sweep, save everything, and show the plot."""
-        node, prompt = cls.node_id(), getattr(cls.hidden, "prompt", None)
+        prompt = getattr(cls.hidden, "prompt", None)
         space = read_space(grid)
         require_shared_storage(storage)
         mode = {"grid": "grid", "optuna": "search"}.get(search, search)
@@ -135,9 +135,18 @@ class PacelineBenchmarkSweep(PacelineNode):
         bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
         found = sweeping.run_sweep(
-            bench, space, plan, source, lambda text: announce(node, Summary("working", text)), workflow_of(cls)
+            bench, space, plan, source, lambda text: cls.announce(Summary("working", text)), workflow_of(cls)
         )
-        state = "active" if found.preset else "partly" if found.results else "inactive"
-        announce(node, Summary(state, found.text.splitlines()[0], details=tuple(found.text.splitlines()[1:])))
+        cls.announce(_summary(found))
         payload = {"images": [found.files["plot"]], "text": [f"{found.text}\n\n{found.table}"]}
         return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)
+
+
+def _summary(found: sweeping.Finished) -> Summary:
+    """Return the best setting for the node's badge."""
+    counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
+    details = tuple(found.text.splitlines())
+    if found.best is None:
+        return Summary("partly" if found.results else "inactive", "no setting was surely faster", counts, details)
+    headline = f"{found.best.speedup:.2f}x with {sweeping.describe_cell(found.best.cell)}"
+    return Summary("active", headline, counts, details)

@@ -32,6 +32,11 @@ class PacelineNode(io.ComfyNode):
         return cls.reports_to or getattr(cls.hidden, "unique_id", None)
 
     @classmethod
+    def announce(cls, summary: Summary) -> None:
+        """Show ``summary`` at the node."""
+        announce(cls.node_id(), summary, cls.define_schema().display_name or "Paceline")
+
+    @classmethod
     def attach(cls, target: Target[Technique[Any]], technique: Technique[Any]) -> Any:
         """Return the target's object with ``technique`` attached, and show at the node what it will reach."""
         replaced = find(target.techniques, technique.kind)

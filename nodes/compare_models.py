@@ -11,14 +11,15 @@ from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.output_files import OutputFiles
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import comparison
 from ..workbench.measurement import comparison_sheet
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of
 
-_BADGES = {"faster": "active", "slower": "partly", "no_gain": "partly", "no_effect": "inactive", "unknown": "active"}
+_STATES = {"faster": "active", "no_effect": "inactive", "suspicious": "failed", "broken": "failed"}
+"""What the page shows for the state of a verdict, where it is not ``partly``."""
+_COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
 
 class PacelineCompareModels(PacelineNode):
@@ -99,21 +100,21 @@ class PacelineCompareModels(PacelineNode):
         if model_optimized is None and vae_optimized is None:
             raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
         OutputFiles(filename_prefix)  # a bad one should not be found after all the work
-        node = cls.node_id()
         found = comparison.compare(
             comparison.Side("baseline", model_baseline, vae),
             comparison.Side("optimised", model_optimized or model_baseline, vae_optimized or vae),
             SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
-            say=lambda text: announce(node, Summary("working", text)),
+            say=lambda text: cls.announce(Summary("working", text)),
         )
         lines = comparison.summary_lines(found)
         sheet = comparison_sheet(found.pictures.baseline, found.pictures.optimized, found.verdict.text, lines)
         numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls))
-        announce(node, Summary(_BADGES.get(found.verdict.state, "partly"), found.verdict.text, details=tuple(lines)))
-        summary = "\n".join([found.verdict.text, *lines])
         shown = shown_comparison(numbers, files)
+        counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
+        cls.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
+        summary = "\n".join([found.verdict.text, *lines])
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
         return io.NodeOutput(image_output(sheet), summary, ui=payload)
 
@@ -126,7 +127,8 @@ def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> di
         files: where the pictures are, as ComfyUI names them.
     """
     return {
-        **{key: numbers[key] for key in ("verdict", "state", "speedup_of", "seconds")},
+        **{key: numbers[key] for key in ("verdict", "speedup_of", "seconds")},
+        "state": _STATES.get(numbers["state"], "partly"),
         "difference": numbers["difference"]["rmse"],
         "noise_floor": {name: distance["rmse"] for name, distance in numbers["noise_floor"].items()},
         "pictures": {side: files[side] for side in ("baseline", "optimized")},

@@ -11,11 +11,10 @@ from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
-from ..optimizers.hosts.comfyui.reporting import announce
 from ..workbench.recipe import Recipe, Step, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import PacelineNode
-from .recipes import Applied, apply_recipe, describe_step
+from .recipes import apply_recipe, describe_step
 
 
 class PacelineOptimizePreset(PacelineNode):
@@ -58,8 +57,12 @@ class PacelineOptimizePreset(PacelineNode):
                 f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
                 "Choose another preset, or connect the model to the sampler directly.",
             )
-        text = _report(recipe, applied)
-        announce(cls.node_id(), Summary("waiting", text.splitlines()[0], details=tuple(text.splitlines()[1:])))
+        headline = f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied"
+        lines = [f"applied {describe_step(step)}" for step in applied.steps]
+        lines += [f"left out {reason}" for reason in applied.left_out]
+        counts = {"applied": len(applied.steps), "steps": len(recipe.steps)}
+        cls.announce(Summary("waiting", headline, counts, tuple(filter(None, [recipe.description, *lines]))))
+        text = "\n".join([f"{headline}. {recipe.description}".strip(), *lines])
         payload = {"text": [text], "paceline_steps": shown_steps(applied.steps)}
         return io.NodeOutput(applied.objects["model"], applied.objects.get("vae"), text, ui=payload)
 
@@ -69,13 +72,6 @@ def _recipe(preset: str, model: Any) -> Recipe:
         return built_in_recipe(preset, machine_for(model))
     own = preset_files()
     return load_recipe(own[require_choice("preset", preset, (*BUILT_IN, *own))])
-
-
-def _report(recipe: Recipe, applied: Applied) -> str:
-    lines = [f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied. {recipe.description}".strip()]
-    lines += [f"applied {describe_step(step)}" for step in applied.steps]
-    lines += [f"left out {reason}" for reason in applied.left_out]
-    return "\n".join(lines)
 
 
 def shown_steps(steps: Sequence[Step]) -> list[dict[str, Any]]:

@@ -13,7 +13,6 @@ from ..core.errors import InvalidSetting
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.reporting import announce
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .common import PacelineNode
 
@@ -60,6 +59,6 @@ class PacelineRemoveOptimizations(PacelineNode):
                 copy, techniques = detach_all(targets[name](value))
                 outputs.append(copy)
                 removed.extend(technique.title for technique in techniques)
-        names = ", ".join(removed) or "nothing: none of ours was attached"
-        announce(cls.node_id(), Summary("active", f"removed {names}"))
+        headline = f"removed {', '.join(removed)}" if removed else "nothing to remove"
+        cls.announce(Summary("active" if removed else "inactive", headline, {"removed": len(removed)}))
         return io.NodeOutput(*outputs)

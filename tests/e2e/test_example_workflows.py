@@ -89,7 +89,10 @@ def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     quiet = ("PacelineOptimizationReport", "PacelineRemoveOptimizations")
     ours = {key for key, node in prompt.items() if node["class_type"].startswith("Paceline")}
     assert {key for key in ours if prompt[key]["class_type"] not in quiet} <= set(told)
-    assert {event["state"] for event in told.values()} <= {"active", "partly", "inactive", "waiting"}
+    for key, event in told.items():
+        # To a comparison of models that know nothing, a changed picture can look wrong.
+        judges = prompt[key]["class_type"] == "PacelineCompareModels"
+        assert event["state"] in {"active", "partly", "inactive", "waiting", *(["failed"] if judges else [])}, event
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

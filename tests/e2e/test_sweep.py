@@ -54,9 +54,12 @@ def test_a_sweep_is_cancelled_goes_on_and_shows_what_it_found(client, server):
     assert result.images["sweep"][0].text["prompt"], "dropping the plot on the canvas opens the workflow"
     values = [event["value"] for event in result.of_type("progress") if event["node"] == "sweep"]
     assert values == sorted(values) and values[-1] == 6000
-    told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "sweep"]
-    assert any(text.startswith("cell 3 of 6: preset balanced, size 256, batch 1: round 2 of 2") for text in told)
-    assert told[-1].startswith("6 of 6 cells: 6 measured.")
+    told = [event for event in result.of_type("paceline.activity") if event["node"] == "sweep"]
+    begun = [event["headline"] for event in told if event["state"] == "working"]
+    assert any(text.startswith("cell 3 of 6: preset balanced, size 256, batch 1: round 2 of 2") for text in begun)
+    assert told[-1]["counts"] == {"cells": 6, "measured": 6}
+    assert told[-1]["details"][0].startswith("6 of 6 cells: 6 measured.")
+    assert (told[-1]["state"] == "active") == (content["preset"] is not None)
     # The same study again, under other ids: nothing is measured.
     again = {f"x{name}": entry for name, entry in json.loads(json.dumps(prompt("whole"))).items()}
     for entry in again.values():

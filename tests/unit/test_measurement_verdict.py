@@ -106,6 +106,8 @@ def test_the_verdict_in_words(found, state, text):
     verdict = judge(found)
     assert verdict.state == state
     assert text in verdict.text
+    assert verdict.text.startswith(verdict.headline)
+    assert ";" not in verdict.headline  # it stands on a badge
 
 
 def test_perception_decides_where_it_was_measured():

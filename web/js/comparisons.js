@@ -5,9 +5,6 @@ import { createChart } from "./chart.js";
 import { createSlider } from "./slider.js";
 import { words } from "./words.js";
 
-/** How the verdicts are coloured. */
-const COLOURS = { faster: "active", no_effect: "inactive", suspicious: "failed", broken: "failed" };
-
 /**
  * @param {import("./payloads").SavedImage} image
  * @returns {string} its address
@@ -24,7 +21,7 @@ function address(image) {
 export function comparisonParts(comparison) {
   const { verdict, state, speedup_of, seconds, difference, noise_floor, pictures } = comparison;
   const judgement = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
-  judgement.dataset.state = COLOURS[/** @type {keyof typeof COLOURS} */ (state)] ?? "partly";
+  judgement.dataset.state = state;
   const sliders = pictures.baseline.flatMap((image, index) => {
     const other = pictures.optimized[index];
     return other ? [createSlider(address(image), address(other))] : [];

@@ -42,7 +42,7 @@ export interface NodeOutput {
 export interface Comparison {
   /** One line. */
   verdict: string;
-  /** Of the verdict. */
+  /** As of an activity; `failed` if something is wrong with the picture. */
   state: string;
   /** What the seconds are of. */
   speedup_of: string;

@@ -45,12 +45,14 @@ class Verdict:
     Attributes:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
             ``unknown`` (one run), ``suspicious`` (another picture altogether), ``broken`` (no picture).
-        text: one line.
+        headline: the main finding, one clause.
+        text: all of it, one line.
         seed_share: the difference as a share of a seed change; None if the seed changes nothing.
         measure: what that share is of, ``LPIPS`` or ``RMSE``.
     """
 
     state: str
+    headline: str
     text: str
     seed_share: float | None
     measure: str
@@ -62,21 +64,25 @@ def judge(evidence: Evidence) -> Verdict:
     too_far = share is not None and share > TOO_FAR and not _within_repeat(evidence)
     speed = _speed_words(evidence.speedup)
     picture = _picture_words(evidence, share)
+
+    def verdict(state: str, headline: str, more: str) -> Verdict:
+        return Verdict(state, headline, headline + more, share, measure)
+
     if evidence.broken:
-        return Verdict("broken", f"{evidence.broken}: something is wrong.", share, measure)
+        return verdict("broken", f"{evidence.broken}: something is wrong", ".")
     if too_far:
-        text = f"Difference is larger than half a seed change ({share:.2f}): something is wrong. {_start(speed)}."
-        return Verdict("suspicious", text, share, measure)
+        wrong = f"Difference is larger than half a seed change ({share:.2f}): something is wrong"
+        return verdict("suspicious", wrong, f". {_start(speed)}.")
     if evidence.speedup.rounds < 2:
-        return Verdict("unknown", f"{_start(speed)}; {picture}.", share, measure)
+        return verdict("unknown", _start(speed), f"; {picture}.")
     if evidence.speedup.faster:
-        return Verdict("faster", f"{speed}; {picture}.", share, measure)
+        return verdict("faster", speed, f"; {picture}.")
     if evidence.speedup.slower:
-        return Verdict("slower", f"{speed}; {picture}.", share, measure)
+        return verdict("slower", speed, f"; {picture}.")
     if evidence.same_bits:
-        text = "No measurable difference in time and image: the optimised model does what the baseline does."
-        return Verdict("no_effect", text, share, measure)
-    return Verdict("no_gain", f"{_start(speed)}; {picture}.", share, measure)
+        same = "No measurable difference in time and image"
+        return verdict("no_effect", same, ": the optimised model does what the baseline does.")
+    return verdict("no_gain", _start(speed), f"; {picture}.")
 
 
 def fraction(share: float) -> str:

@@ -2,6 +2,6 @@
 
 from .cells import Applied, Bench
 from .identity import job_identity, upstream
-from .run import Finished, SweepPlan, run_sweep
+from .run import Finished, SweepPlan, describe_cell, run_sweep
 
-__all__ = ["Applied", "Bench", "Finished", "SweepPlan", "job_identity", "run_sweep", "upstream"]
+__all__ = ["Applied", "Bench", "Finished", "SweepPlan", "describe_cell", "job_identity", "run_sweep", "upstream"]
