@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paceline.workbench.diffusers.pipelines import Pipeline, random_pipeline
+from paceline.workbench.diffusers.pipelines import NamedPipeline, random_pipeline
 
 WIDTH = 32
 STEPS = 2
@@ -17,12 +17,12 @@ PROMPTS = ("a lighthouse in a storm",)
 _SPECIAL = ("<|startoftext|>", "<|endoftext|>")
 
 
-def small(name: str) -> Pipeline:
+def small(name: str) -> NamedPipeline:
     """A pipeline of one class that runs in a tenth of a second; always the same weights."""
     return random_pipeline(name, WIDTH)
 
 
-def picture(pipeline: Pipeline, size: int = 0, steps: int = STEPS, **options: Any) -> torch.Tensor:
+def picture(pipeline: NamedPipeline, size: int = 0, steps: int = STEPS, **options: Any) -> torch.Tensor:
     """Float pictures ``[batch, channels, height, width]`` in [0, 1]."""
     options = {"prompts": list(PROMPTS), "output_type": "pt", **options}
     if pipeline.name in ("sd15-img2img", "if-3"):

@@ -17,7 +17,7 @@ from ...optimizers.compilation import BACKENDS, MODES
 from . import grid
 from .architectures import REAL_WIDTH
 from .measure import Cell, measure
-from .pipelines import PIPELINES, Pipeline, random_pipeline, trained_pipeline, usual_size
+from .pipelines import PIPELINES, NamedPipeline, random_pipeline, trained_pipeline, usual_size
 from .record import Record
 from .tables import markdown, ordered, plot, row
 from .variants import RECIPE, Variant, recipe, variants
@@ -111,7 +111,7 @@ def _grid(options: argparse.Namespace) -> None:
     print(f"\nWritten to {options.output}: grid.png, grid.json")
 
 
-def _pipeline(options: argparse.Namespace) -> Pipeline:
+def _pipeline(options: argparse.Namespace) -> NamedPipeline:
     if options.weights:
         return trained_pipeline(options.pipeline, options.weights, options.device)
     return random_pipeline(options.pipeline, options.width, device=options.device)
@@ -129,7 +129,7 @@ def _setup(options: argparse.Namespace, chosen: Sequence[Variant]) -> dict[str, 
     }
 
 
-def _about(options: argparse.Namespace, pipeline: Pipeline) -> dict[str, Any]:
+def _about(options: argparse.Namespace, pipeline: NamedPipeline) -> dict[str, Any]:
     return {"about": pipeline.about, "random_weights": pipeline.random_weights, "command": options.command}
 
 

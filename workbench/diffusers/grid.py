@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
 
 from ...core.errors import InvalidSetting
 from ...optimizers.hosts.diffusers.api import optimize
 from ..measurement import Distance, compare_pictures, to_8_bit
-from .pipelines import Pipeline
+from .pipelines import NamedPipeline
 from .variants import Variant
 
 _SIDE, _GAP, _LINE = 256, 12, 20
@@ -37,7 +37,9 @@ def read_prompts(file: Path) -> list[str]:
     return prompts
 
 
-def draw_all(pipeline: Pipeline, variant: Variant, prompts: Sequence[str], size: int, steps: int, seed: int) -> Any:
+def draw_all(
+    pipeline: NamedPipeline, variant: Variant, prompts: Sequence[str], size: int, steps: int, seed: int
+) -> Tensor:
     """Return uint8 pictures ``[prompts, height, width, 3]``: each prompt alone, seeds counted up from ``seed``."""
     pictures = []
     with optimize(pipeline.pipe, *variant.settings):
@@ -49,12 +51,14 @@ def draw_all(pipeline: Pipeline, variant: Variant, prompts: Sequence[str], size:
     return torch.cat(pictures)
 
 
-def distances(pictures: Any, baseline: Any) -> list[Distance]:
+def distances(pictures: Tensor, baseline: Tensor) -> list[Distance]:
     """Return the distance of each picture from the baseline's."""
     return [compare_pictures(a[None], b[None]) for a, b in zip(pictures, baseline, strict=True)]
 
 
-def sheet(columns: Sequence[tuple[str, Any]], prompts: Sequence[str], title: str, lines: Sequence[str]) -> Image.Image:
+def sheet(
+    columns: Sequence[tuple[str, Tensor]], prompts: Sequence[str], title: str, lines: Sequence[str]
+) -> Image.Image:
     """Return the grid: a row for each prompt, a column for each variant, the first being the baseline.
 
     Args:

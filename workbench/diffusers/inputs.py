@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
+from ...optimizers.hosts.diffusers.protocols import Model, Pipeline
+
 TEXT_TOKENS = 77
 
-Arguments = Callable[[Any, list[str], int, torch.Generator], dict[str, Any]]
+Arguments = Callable[[Pipeline, list[str], int, torch.Generator], dict[str, object]]
 """From a pipeline, prompts, the side of the picture and a generator to the arguments of a call."""
 
 
-def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Any) -> torch.Tensor:
+def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> torch.Tensor:
     """Return embeddings ``[prompts, tokens, channels]`` that depend on the words alone, for a model ``like``."""
     rows = []
     for prompt in prompts:
@@ -35,14 +36,14 @@ def smooth_picture(size: int, batch: int) -> torch.Tensor:
     return (picture * 0.5 + 0.5)[None].expand(batch, -1, -1, -1).clone()
 
 
-def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **more: int) -> dict[str, Any]:
+def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **more: int) -> dict[str, object]:
     """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
     if getattr(pipe, "tokenizer", None) is not None:
         return {"prompt": prompts}
     # Text encoders give their own dtype, not the denoiser's; a pipeline hands it on as far as the VAE.
     model = getattr(pipe, "vae", None) or pipe.unet
     negative = [""] * len(prompts)
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "prompt_embeds": random_embeddings(prompts, tokens, dim, model),
         "negative_prompt_embeds": random_embeddings(negative, tokens, dim, model),
     }
@@ -52,18 +53,18 @@ def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **
     return found
 
 
-def stable_diffusion(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def stable_diffusion(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for SD 1.x."""
     return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "height": size, "width": size}
 
 
-def image_to_image(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def image_to_image(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for SD 1.x, starting from a picture."""
     text = _text(pipe, prompts, pipe.unet.config.cross_attention_dim)
     return {**text, "image": smooth_picture(size, len(prompts)), "strength": 0.8}
 
 
-def inpainting(pipe: Any, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, Any]:
+def inpainting(pipe: Pipeline, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, object]:
     """Return the arguments for SD 1.x with a mask over the upper half."""
     mask = torch.zeros(len(prompts), 1, size, size)
     mask[:, :, : size // 2] = 1
@@ -71,12 +72,12 @@ def inpainting(pipe: Any, prompts: list[str], size: int, generator: torch.Genera
     return {**image_to_image(pipe, prompts, size, generator), **sizes, "strength": 1.0}
 
 
-def controlnet(pipe: Any, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, Any]:
+def controlnet(pipe: Pipeline, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, object]:
     """Return the arguments for SD 1.x with a ControlNet."""
     return {**stable_diffusion(pipe, prompts, size, generator), "image": smooth_picture(size, len(prompts))}
 
 
-def sdxl(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def sdxl(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for SDXL."""
     config = pipe.unet.config
     pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
@@ -84,20 +85,20 @@ def sdxl(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[s
     return {**text, "height": size, "width": size}
 
 
-def if_first(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def if_first(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for the first stage of DeepFloyd IF."""
     text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
     return {**text, "height": size, "width": size, "output_type": "pt"}
 
 
-def if_enlarge(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def if_enlarge(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for the second stage of DeepFloyd IF."""
     text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
     image = smooth_picture(max(8, size // 4), len(prompts)) * 2 - 1
     return {**text, "image": image, "height": size, "width": size, "output_type": "pt"}
 
 
-def flux(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def flux(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for FLUX.1."""
     config = pipe.transformer.config
     text = _text(pipe, prompts, config.joint_attention_dim, tokens=512, pooled=config.pooled_projection_dim)
@@ -105,14 +106,14 @@ def flux(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[s
     return {**text, "height": size, "width": size}
 
 
-def sd3(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def sd3(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for SD3."""
     config = pipe.transformer.config
     text = _text(pipe, prompts, config.joint_attention_dim, tokens=333, pooled=config.pooled_projection_dim)
     return {**text, "height": size, "width": size}
 
 
-def upscale(pipe: Any, prompts: list[str], size: int, _: torch.Generator) -> dict[str, Any]:
+def upscale(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
     """Return the arguments for Stability's upscaler, DeepFloyd IF's third stage."""
     image = smooth_picture(max(8, size // 4), len(prompts))
     return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}

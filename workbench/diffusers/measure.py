@@ -14,8 +14,9 @@ import torch
 from ...core.devices import is_out_of_memory, synchronize
 from ...core.errors import PacelineError
 from ...optimizers.hosts.diffusers.api import optimize
+from ...optimizers.hosts.diffusers.protocols import Model
 from ..measurement import PeakMemory
-from .pipelines import Pipeline
+from .pipelines import NamedPipeline
 from .variants import Variant
 
 DONE, OUT_OF_MEMORY, NOT_POSSIBLE = "done", "OOM", "not possible"
@@ -39,7 +40,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Result:
+class Measurement:
     """What came of a cell.
 
     Attributes:
@@ -83,8 +84,13 @@ class Result:
 
 
 def measure(
-    pipeline: Pipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None] = lambda: None
-) -> Result:
+    pipeline: NamedPipeline,
+    variant: Variant,
+    cell: Cell,
+    steps: int,
+    rounds: int,
+    tick: Callable[[], None] = lambda: None,
+) -> Measurement:
     """Run one cell.
 
     Args:
@@ -98,11 +104,11 @@ def measure(
     try:
         return _measured(pipeline, variant, cell, steps, rounds, tick)
     except PacelineError as error:
-        return Result(cell.variant, cell.size, cell.batch, NOT_POSSIBLE, reason=str(error))
+        return Measurement(cell.variant, cell.size, cell.batch, NOT_POSSIBLE, reason=str(error))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return Result(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=str(error).splitlines()[0])
+        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=str(error).splitlines()[0])
     finally:
         gc.collect()
         if torch.cuda.is_available():
@@ -110,8 +116,8 @@ def measure(
 
 
 def _measured(
-    pipeline: Pipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None]
-) -> Result:
+    pipeline: NamedPipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None]
+) -> Measurement:
     prompts = [PROMPT] * cell.batch
     device = torch.device(pipeline.denoiser.device)
     with optimize(pipeline.pipe, *variant.settings) as report:
@@ -128,7 +134,7 @@ def _measured(
                 tick()
         lines = str(report).splitlines()
     timed = seconds[1:]
-    return Result(
+    return Measurement(
         cell.variant, cell.size, cell.batch, DONE, statistics.median(timed), min(timed), max(timed), seconds[0],
         calls.count, memory.device_bytes, lines,
     )  # fmt: skip
@@ -137,11 +143,11 @@ def _measured(
 class _CallCounter:
     """Counts the denoiser's calls in the first run: pipelines make more or fewer of them than the steps asked for."""
 
-    def __init__(self, denoiser: Any) -> None:
+    def __init__(self, denoiser: Model) -> None:
         self.count = 0
         self._handle = denoiser.register_forward_pre_hook(self._add)
 
-    def _add(self, *_: Any) -> None:
+    def _add(self, *_: object) -> None:
         self.count += 1
 
     def stop(self) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 import torch
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
+from ...optimizers.hosts.diffusers.protocols import Model, Pipeline
 from . import assembly, inputs
 from .architectures import REAL_WIDTH
 from .inputs import Arguments
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class NamedPipeline:
     """A pipeline with what is needed to call it.
 
     Attributes:
@@ -28,17 +29,17 @@ class Pipeline:
     """
 
     name: str
-    pipe: Any
+    pipe: Pipeline
     random_weights: bool
     about: str
     arguments: Arguments = field(repr=False)
 
     @property
-    def denoiser(self) -> Any:
+    def denoiser(self) -> Model:
         """The UNet or transformer."""
         return getattr(self.pipe, "unet", None) or self.pipe.transformer
 
-    def call(self, prompts: list[str], size: int, steps: int, seed: int = 0, **options: Any) -> Any:
+    def call(self, prompts: list[str], size: int, steps: int, seed: int = 0, **options: object) -> Any:
         """Run the pipeline: one picture for each prompt.
 
         Args:
@@ -60,7 +61,7 @@ class Pipeline:
 class _Known:
     about: str
     size: int
-    make: Callable[[int], Any]
+    make: Callable[[int], Pipeline]
     arguments: Arguments
     pipeline_class: str
 
@@ -108,7 +109,7 @@ def usual_size(name: str) -> int:
     return _KNOWN[name].size
 
 
-def random_pipeline(name: str, width: int = REAL_WIDTH, seed: int = 0, device: str = "cpu") -> Pipeline:
+def random_pipeline(name: str, width: int = REAL_WIDTH, seed: int = 0, device: str = "cpu") -> NamedPipeline:
     """Return a pipeline of a named architecture with random weights in float32.
 
     Args:
@@ -133,10 +134,10 @@ def random_pipeline(name: str, width: int = REAL_WIDTH, seed: int = 0, device: s
             part.train(False)  # evaluation mode; the usual method's name is one that the registry's scanners flag
     pipe.set_progress_bar_config(disable=True)
     narrowed = "" if width == REAL_WIDTH else f", narrowed to {width} of {REAL_WIDTH} channels, fewer layers"
-    return Pipeline(name, pipe, True, f"{known.about}, random weights{narrowed}", known.arguments)
+    return NamedPipeline(name, pipe, True, f"{known.about}, random weights{narrowed}", known.arguments)
 
 
-def trained_pipeline(name: str, source: str, device: str = "cpu", **options: Any) -> Pipeline:
+def trained_pipeline(name: str, source: str, device: str = "cpu", **options: object) -> NamedPipeline:
     """Return a pipeline from a folder or a Hugging Face id.
 
     Args:
@@ -160,4 +161,4 @@ def trained_pipeline(name: str, source: str, device: str = "cpu", **options: Any
             "Give a folder that save_pretrained wrote or a Hugging Face id; or leave it out for random weights.",
         ) from error
     pipe.set_progress_bar_config(disable=True)
-    return Pipeline(name, pipe.to(device), False, f"{known.about}, weights of {source}", known.arguments)
+    return NamedPipeline(name, pipe.to(device), False, f"{known.about}, weights of {source}", known.arguments)

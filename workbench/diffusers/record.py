@@ -13,7 +13,7 @@ import torch
 from ...core.devices import processor_name
 from ...core.errors import InvalidSetting
 from ...core.files import write_atomically
-from .measure import Cell, Result
+from .measure import Cell, Measurement
 
 _PACKAGES = ("torch", "diffusers", "transformers", "torchao", "tomesd", "xformers", "triton")
 
@@ -34,11 +34,11 @@ class Record:
         self.file = folder / "results.json"
         self.setup = {**setup, "machine": machine(setup["device"]), "versions": versions()}
         self.about = about
-        self.results: dict[Cell, Result] = {}
+        self.results: dict[Cell, Measurement] = {}
         if self.file.exists():
             self._read()
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Measurement) -> None:
         """Keep a result."""
         self.results[result.cell] = result
         content = {**self.about, "setup": self.setup, "rows": [result.as_dict() for result in self.results.values()]}
@@ -61,7 +61,7 @@ class Record:
             )
         for row in rows:
             row.pop("iterations_per_second")
-            result = Result(**row)
+            result = Measurement(**row)
             self.results[result.cell] = result
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
-from .measure import DONE, NOT_POSSIBLE, Cell, Result
+from .measure import DONE, NOT_POSSIBLE, Cell, Measurement
 from .record import Record
 
 _INK, _PALE, _BAR, _BASE, _PAPER = (32, 33, 36), (120, 124, 132), (24, 106, 190), (176, 182, 192), (255, 255, 255)
@@ -38,13 +37,13 @@ def markdown(record: Record, variants: Sequence[str], title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def ordered(record: Record, variants: Sequence[str]) -> list[Result]:
+def ordered(record: Record, variants: Sequence[str]) -> list[Measurement]:
     """Return the results by size and batch, variants in their order."""
     found = [result for result in record.results.values() if result.variant in variants]
     return sorted(found, key=lambda result: (result.size, result.batch, variants.index(result.variant)))
 
 
-def row(record: Record, result: Result, baseline: str) -> str:
+def row(record: Record, result: Measurement, baseline: str) -> str:
     """Return one result as a row of the table."""
     place = f"| {result.size} | {result.batch} | {result.variant} |"
     if result.state != DONE or result.seconds is None:
@@ -53,7 +52,7 @@ def row(record: Record, result: Result, baseline: str) -> str:
     return f"{place} {result.seconds:.3f} | {result.per_second:.2f} | {saved(record, result, baseline)} | {memory} |"
 
 
-def saved(record: Record, result: Result, baseline: str) -> str:
+def saved(record: Record, result: Measurement, baseline: str) -> str:
     """Return the share of time saved against the baseline of the same size and batch, e.g. ``23.6 %``."""
     base = record.results.get(Cell(baseline, result.size, result.batch))
     if base is None or base.seconds is None or result.seconds is None or result.variant == baseline:
@@ -84,7 +83,15 @@ def plot(record: Record, variants: Sequence[str], title: str) -> Image.Image:
     return image
 
 
-def _bar(draw: Any, y: int, result: Result, longest: float, record: Record, baseline: str, font: Any) -> None:
+def _bar(
+    draw: ImageDraw.ImageDraw,
+    y: int,
+    result: Measurement,
+    longest: float,
+    record: Record,
+    baseline: str,
+    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
+) -> None:
     draw.text((_LEFT - 12, y + 3), result.variant, _INK, font, anchor="ra")
     if result.seconds is None:
         draw.text((_LEFT, y + 3), result.state, _PALE, font)
@@ -92,5 +99,5 @@ def _bar(draw: Any, y: int, result: Result, longest: float, record: Record, base
     length = int((_WIDTH - _LEFT - _RIGHT) * result.seconds / longest)
     draw.rectangle((_LEFT, y, _LEFT + length, y + _ROW - 8), _BASE if result.variant == baseline else _BAR)
     share = saved(record, result, baseline)
-    words = f"{result.seconds:.3f}" + (f" ({share} saved)" if share else "")
-    draw.text((_LEFT + length + 8, y + 3), words, _INK, font)
+    text = f"{result.seconds:.3f}" + (f" ({share} saved)" if share else "")
+    draw.text((_LEFT + length + 8, y + 3), text, _INK, font)

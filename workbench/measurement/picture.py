@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
@@ -92,7 +91,7 @@ def _shown_size(width: int, height: int) -> tuple[int, int]:
     return max(_SMALLEST // 2, round(width * shrink)), max(1, round(height * shrink))
 
 
-def _font(size: int) -> Any:
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     return ImageFont.load_default(size=size)
 
 

@@ -62,8 +62,8 @@ def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means."""
     share, measure = _share(evidence.difference, evidence.seed)
     too_far = share is not None and share > TOO_FAR and not _within_repeat(evidence)
-    speed = _speed_words(evidence.speedup)
-    picture = _picture_words(evidence, share)
+    speed = _speed_text(evidence.speedup)
+    picture = _picture_text(evidence, share)
 
     def verdict(state: str, headline: str, more: str) -> Verdict:
         return Verdict(state, headline, headline + more, share, measure)
@@ -103,7 +103,7 @@ def _within_repeat(evidence: Evidence) -> bool:
     return evidence.repeat is not None and 0 < evidence.difference.rmse <= evidence.repeat.rmse
 
 
-def _speed_words(speedup: Speedup) -> str:
+def _speed_text(speedup: Speedup) -> str:
     if speedup.rounds < 2:
         return f"{speedup.ratio:.2f}x in a single run, which cannot tell a gain from chance"
     if speedup.faster:
@@ -113,7 +113,7 @@ def _speed_words(speedup: Speedup) -> str:
     return f"no measurable difference in time (between {speedup.low:.2f}x and {speedup.high:.2f}x)"
 
 
-def _picture_words(evidence: Evidence, share: float | None) -> str:
+def _picture_text(evidence: Evidence, share: float | None) -> str:
     if evidence.same_bits:
         return "the image is the same bit for bit"
     if evidence.difference.rmse == 0:

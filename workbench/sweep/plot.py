@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
 from .results import Result, pareto_front
+
+Draw = ImageDraw.ImageDraw
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _SIZE = (1120, 720)
 _AREA = (96, 84, 800, 640)
@@ -53,7 +55,9 @@ def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
     return image
 
 
-def _draw_points(image: Image.Image, draw: Any, measured: Sequence[Result], front: Sequence[Result], font: Any) -> None:
+def _draw_points(
+    image: Image.Image, draw: Draw, measured: Sequence[Result], front: Sequence[Result], font: Font
+) -> None:
     left, top, right, bottom = _AREA
     across = _scale([one.difference or 0 for one in measured] + [0.0], left, right)
     upward = _scale([one.speedup or 0 for one in measured] + [1.0], bottom, top)
@@ -98,7 +102,7 @@ def _colors(groups: dict[str, list[Result]]) -> dict[int, tuple[int, int, int]]:
     return {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
 
 
-def _draw_list(draw: Any, front: Sequence[Result], names: set[str], text: Any, small: Any) -> None:
+def _draw_list(draw: Draw, front: Sequence[Result], names: set[str], text: Font, small: Font) -> None:
     x, y = 828, _AREA[1]
     colors = _colors(_by_picture(front))
     draw.text((x, y - 22), "Best trades", _INK, text)
@@ -120,7 +124,7 @@ def _changing(results: Sequence[Result]) -> set[str]:
     return {name for name in names if len({str(one.cell.get(name)) for one in results}) > 1} or names
 
 
-def _lines(one: Result, names: set[str], draw: Any, font: Any) -> list[str]:
+def _lines(one: Result, names: set[str], draw: Draw, font: Font) -> list[str]:
     """Return a cell's settings of these names in at most three lines of the list's width."""
     lines = [""]
     for name, value in ((name, value) for name, value in one.cell.items() if name in names):
@@ -134,11 +138,11 @@ def _lines(one: Result, names: set[str], draw: Any, font: Any) -> list[str]:
 
 
 def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return the best trades of each size and batch, by words for these."""
+    """Return the best trades of each size and batch, by their text."""
     groups: dict[str, list[Result]] = {}
     for one in front:
-        words = [f"{name} {one.cell[name]}" for name in ("size", "batch") if one.cell.get(name) is not None]
-        groups.setdefault(", ".join(words), []).append(one)
+        parts = [f"{name} {one.cell[name]}" for name in ("size", "batch") if one.cell.get(name) is not None]
+        groups.setdefault(", ".join(parts), []).append(one)
     return groups
 
 
@@ -166,7 +170,7 @@ def _round_step(step: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * 0.999)
 
 
-def _shorten(text: str, draw: Any, font: Any, width: int) -> str:
+def _shorten(text: str, draw: Draw, font: Font, width: int) -> str:
     if draw.textlength(text, font) <= width:
         return text
     while text and draw.textlength(text + "…", font) > width:

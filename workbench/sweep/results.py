@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..measurement.timing import SMALLEST_EFFECT
 from .space import Cell
@@ -106,7 +105,7 @@ def _faster(one: Result) -> bool:
     return (one.speedup or 0) > 1 + SMALLEST_EFFECT and one.numbers.get("speedup_low", 2) > 1
 
 
-def _settings(cell: Cell) -> dict[str, Any]:
+def _settings(cell: Cell) -> Cell:
     return {name: value for name, value in sorted(cell.items()) if name not in ("size", "batch")}
 
 

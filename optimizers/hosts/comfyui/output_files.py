@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
@@ -39,7 +38,7 @@ class OutputFiles:
             ) from None
         self._start = Path(folder) / f"{name}_{number:05}_"
 
-    def save_picture(self, ending: str, picture: Image.Image, workflow: dict[str, Any] | None = None) -> Entry:
+    def save_picture(self, ending: str, picture: Image.Image, workflow: dict[str, object] | None = None) -> Entry:
         """Write a PNG file.
 
         Args:
@@ -60,7 +59,7 @@ class OutputFiles:
         self.path(ending).write_text(text, encoding="utf-8")
         return self.entry(ending)
 
-    def save_json(self, ending: str, content: dict[str, Any]) -> Entry:
+    def save_json(self, ending: str, content: dict[str, object]) -> Entry:
         """Write a JSON file."""
         return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 from torch.nn import Module, ModuleList
+from torch.utils.hooks import RemovableHandle
+
+from ....core.calls import Function
 
 
 class Scheduler(Protocol):
@@ -21,13 +25,29 @@ class Scheduler(Protocol):
     def set_timesteps(self, *args: object, **kwargs: object) -> None: ...
 
 
+class Model(Protocol):
+    """A model with its configuration; every one is also a ``torch.nn.Module``."""
+
+    config: Any
+    device: torch.device
+    dtype: torch.dtype
+
+    def register_forward_pre_hook(self, hook: Function) -> RemovableHandle: ...
+
+
 class Pipeline(Protocol):
-    """A diffusers pipeline: its parts by name. ``scheduler`` is one of them in every pipeline."""
+    """A diffusers pipeline: its parts by name, each of them only in pipelines that have it."""
 
     scheduler: Scheduler
+    unet: Model
+    transformer: Model
+    vae: Model
+    tokenizer: object
 
     @property
     def components(self) -> Mapping[str, Any]: ...
+
+    def set_progress_bar_config(self, *, disable: bool) -> None: ...
 
     def __call__(self, *args: object, **kwargs: object) -> Any: ...
 

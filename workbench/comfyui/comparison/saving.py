@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from PIL import Image
 
 from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
@@ -15,12 +13,12 @@ _MOST_SAVED = 16
 
 
 def save(
-    record: dict[str, Any],
+    record: dict[str, object],
     pictures: Pictures,
     sheet: Image.Image,
     prefix: str,
-    workflow: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    workflow: dict[str, object] | None = None,
+) -> dict[str, Entry | list[Entry]]:
     """Write the files and return their descriptions, as ComfyUI's front end wants them.
 
     Args:
@@ -50,7 +48,7 @@ def save(
         "comparison": output.save_picture("comparison.png", sheet, workflow),
         "json": output.entry("comparison.json"),
     }
-    names: dict[str, Any] = {name: [entry["filename"] for entry in entries] for name, entries in lists.items()}
+    names: dict[str, object] = {name: [entry["filename"] for entry in entries] for name, entries in lists.items()}
     names |= {name: entry["filename"] for name, entry in single.items()}
     output.save_json("comparison.json", {**record, "files": names})
     return {**lists, **single}

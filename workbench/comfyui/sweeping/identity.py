@@ -56,13 +56,14 @@ def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str,
             known[identifier] = _hash([entry.get("class_type"), content])
         return known[identifier]
 
-    def value(given: Any) -> Any:
+    def value(given: object) -> object:
         # A link is [id of the node, number of its output].
-        is_link = isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and given[0] in prompt
-        return [digest(given[0]), given[1]] if is_link else given
+        if isinstance(given, list) and len(given) == 2 and isinstance(given[0], str) and given[0] in prompt:
+            return [digest(given[0]), given[1]]
+        return given
 
     return _hash({name: value(prompt[node]["inputs"].get(name)) for name in inputs})[:16]
 
 
-def _hash(content: Any) -> str:
+def _hash(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -107,7 +106,7 @@ def run_sweep(
     plan: SweepPlan,
     source: str,
     say: Callable[[str], None] = lambda text: None,
-    workflow: dict[str, Any] | None = None,
+    workflow: dict[str, object] | None = None,
 ) -> Finished:
     """Measure all cells that nobody has measured yet, and write plot, tables and preset.
 

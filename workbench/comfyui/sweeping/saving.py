@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from PIL import Image
 
 from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
 
 
 def save_sweep(
-    content: dict[str, Any],
+    content: dict[str, object],
     picture: Image.Image,
     tables: dict[str, str],
     prefix: str,
-    workflow: dict[str, Any] | None = None,
+    workflow: dict[str, object] | None = None,
 ) -> dict[str, Entry]:
     """Write the files and return their descriptions, as ComfyUI's front end wants them.
 
