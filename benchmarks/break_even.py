@@ -23,7 +23,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402
 
 load_pack()
-from paceline.optimizers.token_merging import TokenMergingSettings, plan_reduction  # noqa: E402
+from paceline.optimizers.token_merging import METHODS, BlockCall, TokenMergingSettings  # noqa: E402
 
 FULL = "no reduction"
 SIZES = [(8, 1280), (16, 1280), (16, 640), (32, 640), (32, 1280), (64, 320), (64, 640)]  # side in tokens, channels
@@ -38,9 +38,7 @@ def attend(x: Tensor, weights: list[Tensor], side: int, settings: TokenMergingSe
     query = context = x
     reduction = None
     if settings is not None:
-        reduction = plan_reduction(
-            x, side, side, settings, method=settings.method, ratio=settings.ratio, step=0, block=0
-        )
+        reduction = METHODS[settings.method].plan(x, BlockCall(side, side, settings.ratio, settings))
         context = reduction.reduce(x)
         query = context if reduction.shrinks_queries else x
     parts = (F.linear(t, w) for t, w in zip((query, context, context), weights[:3], strict=True))

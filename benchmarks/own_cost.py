@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib import import_module
 from statistics import median
@@ -11,8 +12,6 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-
-UNET = "paceline.optimizers.hosts.comfyui.token_reduction.unet"
 
 
 class _Span:
@@ -67,15 +66,19 @@ class OwnCost:
 
             return call
 
-        def plan(*args: Any, **kwargs: Any) -> Any:
-            reduction = timed("plan", original)(*args, **kwargs)
-            for name in ("reduce", "restore"):  # frozen, so that nobody changes one by accident
-                object.__setattr__(reduction, name, timed("move", getattr(reduction, name)))
-            return reduction
+        def planning(original: Callable[..., Any]) -> Callable[..., Any]:
+            def plan(*args: Any) -> Any:
+                reduction = timed("plan", original)(*args)
+                for name in ("reduce", "restore"):  # frozen, so that nobody changes one by accident
+                    object.__setattr__(reduction, name, timed("move", getattr(reduction, name)))
+                return reduction
 
-        module = import_module(UNET)
-        original = module.plan_reduction
-        with patch.object(module, "plan_reduction", plan):
+            return plan
+
+        with ExitStack() as patched:
+            for method in import_module("paceline.optimizers.token_merging").METHODS.values():
+                if hasattr(method, "plan"):  # `auto` has none
+                    patched.enter_context(patch.object(method, "plan", planning(method.plan)))
             whole = _Span(on_gpu)
             result = run()
             whole.close()

@@ -30,7 +30,8 @@ class PacelineApplyToMe(PacelineNode):
             inputs=[
                 io.Model.Input(
                     "model",
-                    tooltip=f"{names(lambda family: family.unets)}; with auto or kv_downsample also "
+                    tooltip=f"{names(lambda family: family.unets)}; with "
+                    f"{' or '.join(name for name, method in METHODS.items() if method.works_after_rope)} also "
                     f"{names(lambda family: family.tokens)}; see the help page.",
                 ),
                 io.Combo.Input(
@@ -46,9 +47,7 @@ class PacelineApplyToMe(PacelineNode):
                     "method",
                     options=list(METHODS),
                     default="auto",
-                    tooltip="auto: what was fastest for the least change at this image size, or nothing where nothing "
-                    "would be gained. merge: tokens that are alike (ToMe). kv_downsample: thin out keys and values "
-                    "(ToDo). local_merge: merge within small windows (after ToMA).",
+                    tooltip=" ".join(f"{name}: {method.help}." for name, method in METHODS.items()),
                 ),
                 io.Float.Input(
                     "ratio",

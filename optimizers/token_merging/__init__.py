@@ -2,49 +2,50 @@
 
 Use, for one block at one step::
 
-    offsets = random_offsets(height, width, seed=seed, step=step, block=block, device=x.device)
-    partition = partition_tokens(height, width, offsets=offsets, device=x.device)
-    matching = match(x, partition, ratio=0.5)
-    y = unmerge(attention(merge(x, matching)), matching)
+    reduction = Merging.plan(x, BlockCall(height, width, ratio, settings, step, block))
+    y = reduction.restore(attention(reduction.reduce(x)))
 """
 
-from .automatic import choose_method
+from .automatic import Automatic
 from .grid import Partition, partition_tokens, random_offsets
-from .kv_downsample import downsample_tokens, downsampled_side, kept_tokens
-from .local_merge import LocalMatching, match_locally, merge_locally, unmerge_locally, windows_of
+from .kv_downsample import KVDownsampling, downsample_tokens, downsampled_side, kept_tokens
+from .local_merge import LocalMatching, LocalMerging, match_locally, merge_locally, unmerge_locally, windows_of
 from .matching import Matching, MergeMode, match, merge, merge_count, unmerge
-from .presets import PRESET_NAMES, PRESETS, apply_preset
-from .reduction import KVDownsampling, LocalMerging, Merging, Reduction, plan_reduction
-from .settings import METHODS, RAMPS, TokenMergingSettings
+from .merging import Merging
+from .method import METHODS, BlockCall, Method, Reduction
+from .settings import PRESET_NAMES, PRESETS, RAMPS, TokenMergingSettings, apply_preset
+
+METHODS.update({method.name: method for method in (Automatic, Merging, LocalMerging, KVDownsampling)})
 
 __all__ = [
     "METHODS",
     "PRESETS",
     "PRESET_NAMES",
-    "apply_preset",
     "RAMPS",
-    "choose_method",
+    "Automatic",
+    "BlockCall",
+    "KVDownsampling",
     "LocalMatching",
     "LocalMerging",
+    "Matching",
+    "MergeMode",
     "Merging",
+    "Method",
+    "Partition",
     "Reduction",
-    "KVDownsampling",
+    "TokenMergingSettings",
+    "apply_preset",
     "downsample_tokens",
     "downsampled_side",
     "kept_tokens",
-    "match_locally",
-    "merge_locally",
-    "plan_reduction",
-    "unmerge_locally",
-    "windows_of",
-    "Matching",
-    "MergeMode",
-    "Partition",
-    "TokenMergingSettings",
     "match",
+    "match_locally",
     "merge",
     "merge_count",
+    "merge_locally",
     "partition_tokens",
     "random_offsets",
     "unmerge",
+    "unmerge_locally",
+    "windows_of",
 ]

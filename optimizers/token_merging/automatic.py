@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-# CPU: thinning out keys and values shortens a self-attention even at 64 tokens
+from typing import ClassVar
+
+from .kv_downsample import KVDownsampling
+from .merging import Merging
+from .method import Method, Reduction
+
+# CPU: leaving out keys and values shortens a self-attention even at 64 tokens
 # (benchmarks/results/break_even_cpu.json), but levels that coarse are under one per cent of a step and hold the meaning
 # of the picture. Elsewhere: not measured yet; published measurements of ToDo against FlashAttention begin to gain at
 # 4096 tokens. `python benchmarks/break_even.py` on a GPU prints the number that belongs here.
@@ -10,14 +16,29 @@ MINIMUM_TOKENS = {"cpu": 256}
 MINIMUM_TOKENS_ELSEWHERE = 4096
 
 
-def choose_method(tokens: int, device_type: str) -> str | None:
-    """Return the method for a block with this many image tokens, or None if it is better left alone.
+class Automatic(Method):
+    """Leave out keys and values wherever that gains something.
 
-    On CPUs the limit is measured. On GPUs it is not yet: it stands on published numbers, on the careful side.
-
-    Leaving out keys and values is chosen wherever something is: on both trained models that we measure on, it stays
-    nearer to the unreduced picture than merging tokens does at the same amount of work
-    (benchmarks/results/token_reduction_quality.png).
+    On both trained models that we measure on, it stays nearer to the unreduced picture than merging tokens does at the
+    same amount of work (benchmarks/results/token_reduction_quality.png). Cross-attention and feed-forward layers have
+    no keys to leave out: only merging makes their tokens fewer.
     """
-    minimum = MINIMUM_TOKENS.get(device_type, MINIMUM_TOKENS_ELSEWHERE)
-    return "kv_downsample" if tokens >= minimum else None
+
+    name = "auto"
+    help = "what was fastest for the least change at this image size, or nothing where nothing would be gained"
+    action = "merge {} of the tokens"
+    serves_other_layers: ClassVar[bool] = True
+    needs_matching: ClassVar[bool] = True
+    uses_cells: ClassVar[bool] = True
+    works_after_rope: ClassVar[bool] = True
+    can_decline: ClassVar[bool] = True
+
+    @classmethod
+    def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
+        """Return the method for a block, or None if it has too few tokens to gain anything.
+
+        On CPUs the limit is measured. On GPUs it is not yet: it stands on published numbers, on the careful side.
+        """
+        if other_layers:
+            return Merging
+        return KVDownsampling if tokens >= MINIMUM_TOKENS.get(device_type, MINIMUM_TOKENS_ELSEWHERE) else None

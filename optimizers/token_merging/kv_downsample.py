@@ -1,4 +1,4 @@
-"""Fewer keys and values: attention looks at a thinned-out image, every query stays.
+"""Fewer keys and values: attention looks at a coarser grid of the image, every query stays.
 
 After ToDo (Smith et al., https://arxiv.org/abs/2402.13573): neighbouring tokens are much alike, so a coarser grid of
 keys and values says nearly the same. There is nothing to match, to spread again or to draw at random, all shapes are
@@ -12,11 +12,51 @@ of the image: a grid that loses one of the borders, or averages it with its neig
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, require_number
+from .method import BlockCall, Reduction
+
+
+@dataclass(frozen=True)
+class KVDownsampling(Reduction):
+    """Keys and values on a coarser grid (ToDo, arXiv 2402.13573)."""
+
+    height: int
+    width: int
+    ratio: float
+    name = "kv_downsample"
+    help = "leave out keys and values (ToDo)"
+    action = "leave out {} of the keys and values"
+    works_after_rope: ClassVar[bool] = True
+
+    @classmethod
+    def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:
+        """Note the sizes; the tokens are not looked at."""
+        return cls(call.height, call.width, call.ratio)
+
+    @classmethod
+    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
+        """Return which tokens of a grid stay."""
+        return kept_tokens(height, width, ratio, device)
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it was made for."""
+        return self.height * self.width
+
+    @property
+    def kept(self) -> int:
+        """How many keys and values are left."""
+        return downsampled_side(self.height, self.ratio) * downsampled_side(self.width, self.ratio)
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Leave out rows and columns of keys and values."""
+        return downsample_tokens(x, self.height, self.width, self.ratio)
 
 
 def downsampled_side(side: int, ratio: float) -> int:
@@ -47,7 +87,7 @@ def kept_tokens(height: int, width: int, ratio: float, device: torch.device | st
 
 
 def downsample_tokens(x: Tensor, height: int, width: int, ratio: float) -> Tensor:
-    """Thin out image tokens on a regular grid that keeps the borders.
+    """Keep image tokens on a coarser, regular grid that has the borders.
 
     Args:
         x: ``[batch, height * width, channels]``, row by row.

@@ -8,13 +8,15 @@ which takes many small steps: it is meant to be shared by the blocks of a level 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, require_number
+from .method import BlockCall, Reduction
 
 WINDOW = 8
 """Side of a window in tokens. 64 tokens: large enough for a useful choice, small enough for cheap products."""
@@ -54,6 +56,43 @@ class LocalMatching(NamedTuple):
     merge_weights: Tensor
     unmerge_weights: Tensor
     windows: Windows
+
+
+@dataclass(frozen=True)
+class LocalMerging(Reduction):
+    """Dense products inside of windows (after ToMA, arXiv 2509.10918)."""
+
+    matching: LocalMatching
+    name = "local_merge"
+    help = "merge within small windows (after ToMA)"
+    action = "merge {} of the tokens"
+    shrinks_queries: ClassVar[bool] = True
+    serves_other_layers: ClassVar[bool] = True
+    needs_matching: ClassVar[bool] = True
+
+    @classmethod
+    def plan(cls, tokens: Tensor, call: BlockCall) -> LocalMerging:
+        """Choose each window's destinations."""
+        return cls(match_locally(tokens, windows_of(call.height, call.width), call.ratio))
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens it was made for."""
+        return self.matching.windows.height * self.matching.windows.width
+
+    @property
+    def kept(self) -> int:
+        """How many tokens are left."""
+        windows = self.matching.windows
+        return windows.rows * windows.columns * self.matching.merge_weights.shape[1]
+
+    def reduce(self, x: Tensor) -> Tensor:
+        """Mix each window's tokens into its destinations."""
+        return merge_locally(x, self.matching)
+
+    def restore(self, y: Tensor) -> Tensor:
+        """Mix each token from its window's destinations."""
+        return unmerge_locally(y, self.matching)
 
 
 def windows_of(height: int, width: int, side: int = WINDOW) -> Windows:

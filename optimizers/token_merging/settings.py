@@ -1,20 +1,19 @@
-"""What a user can choose about token merging, checked once, before any model is touched."""
+"""What a user can choose about token merging, checked once, before any model is touched; and ready-made settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
+from .method import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
-Method = Literal["auto", "merge", "local_merge", "kv_downsample"]
 
 Ramp = Literal["none", "fade_out", "fade_in"]
 RAMPS: tuple[Ramp, ...] = ("none", "fade_out", "fade_in")
-
-METHODS: tuple[Method, ...] = ("auto", "merge", "local_merge", "kv_downsample")
-"""What a user can choose. The names are saved in workflows and never change."""
 
 LARGEST_STRIDE = 64
 """Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""
@@ -28,13 +27,13 @@ class TokenMergingSettings:
     """Settings of token merging (ToMe for Stable Diffusion, https://arxiv.org/abs/2303.17604) and its relatives.
 
     Attributes:
-        method: ``"merge"`` tokens that are alike (ToMe); ``"kv_downsample"``: thin out keys and values only (ToDo,
-            https://arxiv.org/abs/2402.13573); ``"local_merge"``: merge inside of windows by dense products (after
-            ToMA, https://arxiv.org/abs/2509.10918); ``"auto"``: the host decides for each block.
+        method: a name of ``METHODS``: ``"merge"`` tokens that are alike (ToMe); ``"kv_downsample"``: leave out keys and
+            values only (ToDo, https://arxiv.org/abs/2402.13573); ``"local_merge"``: merge inside of windows by dense
+            products (after ToMA, https://arxiv.org/abs/2509.10918); ``"auto"``: decided for each block.
         ratio: share of a block's tokens to merge away, 0 to 1. At most ``1 - 1 / (sx * sy)`` takes effect,
             because destinations are never merged. Recommended: 0.3 to 0.5.
-        max_downsample: blocks whose tokens are coarser than the latent by more than this factor are left
-            alone; ``"auto"`` takes the finest level at which the model has transformer blocks.
+        max_downsample: blocks whose tokens are coarser than the latent by more than this factor are
+            skipped; ``"auto"`` takes the finest level at which the model has transformer blocks.
         sx: width in tokens of the cells that keep one destination each. Recommended: 2.
         sy: height in tokens of these cells. Recommended: 2.
         use_rand: choose the destination of each cell at random (recommended) instead of its top-left token.
@@ -66,7 +65,7 @@ class TokenMergingSettings:
     merge_mlp: bool = False
     start_percent: float = 0.0
     end_percent: float = 1.0
-    method: Method = "merge"
+    method: str = "merge"
     level_decay: float = 1.0
     refresh_every: int = 1
     ramp: Ramp = "none"
@@ -86,15 +85,16 @@ class TokenMergingSettings:
                 raise InvalidSetting(f"{name} is {value!r}.", "It must be true or false.")
         require_number("start_percent", self.start_percent, 0.0, 1.0)
         require_number("end_percent", self.end_percent, 0.0, 1.0)
-        require_choice("method", self.method, METHODS)
+        require_choice("method", self.method, tuple(METHODS))
         require_number("level_decay", self.level_decay, 0.0, 1.0)
         require_integer("refresh_every", self.refresh_every, 1, 100)
         require_choice("ramp", self.ramp, RAMPS)
-        if self.method == "kv_downsample" and (self.merge_crossattn or self.merge_mlp):
+        if self.other_layers and not METHODS[self.method].serves_other_layers:
+            able = " or ".join(name for name, method in METHODS.items() if method.serves_other_layers)
             raise InvalidSetting(
-                "method is kv_downsample, which leaves every query in place: merge_crossattn and merge_mlp have "
-                "nothing to merge.",
-                "Switch them off, or choose merge or local_merge.",
+                f"method is {self.method}, which leaves every query in place: {' and '.join(self.other_layers)} "
+                "would have nothing to merge.",
+                f"Switch merge_crossattn and merge_mlp off, or set method to {able}.",
             )
         if self.start_percent > self.end_percent:
             raise InvalidSetting(
@@ -105,7 +105,17 @@ class TokenMergingSettings:
     @property
     def does_something(self) -> bool:
         """Whether any token would be reduced anywhere."""
-        return self.ratio > 0 and (self.merge_attn or self.merge_crossattn or self.merge_mlp)
+        return self.ratio > 0 and (self.merge_attn or bool(self.other_layers))
+
+    @property
+    def other_layers(self) -> tuple[str, ...]:
+        """The settings that ask for fewer tokens outside of self-attention."""
+        return tuple(name for name in ("merge_crossattn", "merge_mlp") if getattr(self, name))
+
+    @property
+    def whole_schedule(self) -> bool:
+        """Whether tokens are reduced from the first to the last step."""
+        return (self.start_percent, self.end_percent) == (0.0, 1.0)
 
     def ratio_at(self, downsample: int, first: int) -> float:
         """Return the ratio for a level, where ``first`` is the finest level that is merged."""
@@ -113,27 +123,58 @@ class TokenMergingSettings:
 
     def describe(self) -> str:
         """Return the settings in one line, leaving out what does not apply."""
-        verb = "thin out" if self.method == "kv_downsample" else "merge"
-        what = "keys and values" if self.method == "kv_downsample" else "tokens"
+        method = METHODS[self.method]
         layers = (
             ("self-attention", self.merge_attn),
             ("cross-attention", self.merge_crossattn),
             ("feed-forward", self.merge_mlp),
         )
         parts = [
-            f"{self.method}: {verb} {self.ratio:.0%} of the {what}",
+            f"{self.method}: {method.action.format(f'{self.ratio:.0%}')}",
             f"around {', '.join(name for name, on in layers if on) or 'nothing'}",
             f"max downsample {self.max_downsample}",
         ]
-        if self.method in ("auto", "merge"):
+        if method.uses_cells:
             choice = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
             parts.append(f"cells {self.sx}x{self.sy}, {choice}")
         if self.level_decay != 1.0:
             parts.append(f"x {self.level_decay:g} at each coarser level")
-        if self.refresh_every > 1 and self.method != "kv_downsample":
+        if self.refresh_every > 1 and method.needs_matching:
             parts.append(f"matching shared for {self.refresh_every} steps")
-        if self.ramp != "none":
-            parts.append(self.ramp.replace("_", " "))
-        if (self.start_percent, self.end_percent) != (0.0, 1.0):
-            parts.append(f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
-        return ", ".join(parts)
+        return ", ".join([*parts, *self.describe_schedule()])
+
+    def describe_schedule(self) -> tuple[str, ...]:
+        """Return how the reduction changes over the steps, in phrases; none if it does not."""
+        ramp = () if self.ramp == "none" else (self.ramp.replace("_", " "),)
+        if self.whole_schedule:
+            return ramp
+        return (*ramp, f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        # Half of the keys and values at the finest level only.
+        "quality": MappingProxyType(
+            {"method": "kv_downsample", "ratio": 0.5, "max_downsample": "auto", "level_decay": 1.0}
+        ),
+        # Every second row and column of keys and values, at the two finest levels of SD 1.x; of SDXL, all levels.
+        "balanced": MappingProxyType(
+            {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 0.67}
+        ),
+        # One key in sixteen at the finest level, one in four below.
+        "fast": MappingProxyType({"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}),
+    }
+)
+"""What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
+
+PRESET_NAMES = ("custom", *PRESETS)
+
+
+def apply_preset(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with what the preset sets in their place; ``custom`` sets nothing.
+
+    Raises:
+        InvalidSetting: if there is no preset of that name.
+    """
+    require_choice("preset", name, PRESET_NAMES)
+    return {**settings, **PRESETS.get(name, {})}

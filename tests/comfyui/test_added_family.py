@@ -122,7 +122,8 @@ def test_one_record_is_enough_in_comfyui(studio, model):
     expected = model.clone()
     expected.model_options["transformer_options"]["optimized_attention_override"] = by_hand
     assert close(sample(fewer), sample(expected)) and not close(sample(fewer), plain)
-    assert "active in 2 of 2 blocks; 116 -> 55" in studio.report(fewer)
+    report = studio.report(fewer)
+    assert "active in 2 of 2 blocks" in report and "116 -> 55 keys and values" in report
     assert close(sample(fused), plain)
     assert "q, k and v of 2 attention layers" in studio.report(fused)
     assert "q, k and v in 2 attention calls" in studio.report(fused)
@@ -160,7 +161,8 @@ def test_one_record_is_enough_in_diffusers():
         stage.__class__ = ByHand
     with added(MINE), optimize(network, TokenMerging(method="kv_downsample", ratio=0.75)):
         assert close(network(**inputs), expected(**inputs)) and not close(expected(**inputs), plain)
-        assert "active in 2 of 2 attention layers; 116 -> 55 tokens" in str(report(network))
+        text = str(report(network))
+        assert "active in 2 of 2 attention layers" in text and "116 -> 55 keys and values" in text
     assert torch.equal(network(**inputs), plain)
     with added(MINE), optimize(network, FuseQKV()):
         assert close(network(**inputs), plain)

@@ -22,7 +22,8 @@ def test_half_of_the_tokens_are_merged_in_every_eligible_block(studio):
     model = studio.tome(studio.model, max_downsample="2")
     studio.sample(model)
     report = studio.report(model)
-    assert "active in 7 of 7 self-attention blocks; 384 -> 192, 96 -> 48 tokens; 0 fallbacks" in report
+    assert "active in 7 of 7 self-attention blocks" in report and "fallbacks: 0" in report
+    assert "384 -> 192, 96 -> 48 tokens" in report
 
 
 def test_queries_keys_and_values_are_all_merged(studio):
@@ -88,7 +89,7 @@ def test_two_clones_in_one_sampling_run_keep_their_own_settings(studio, core_nod
 def test_odd_and_non_square_sizes(studio, size):
     model = studio.tome(studio.model, max_downsample="2", sx=3, sy=2)
     assert studio.sample(model, size=size, steps=1).isfinite().all()
-    assert "0 fallbacks" in studio.report(model)
+    assert "fallbacks: 0" in studio.report(model)
 
 
 def test_same_seed_same_image_whatever_the_batch(studio):
@@ -179,7 +180,12 @@ def test_sdxl_has_eligible_blocks_with_the_defaults(studio, sdxl):
     model = studio.tome(sdxl)
     conditioning = [[torch.zeros(1, 77, 64), {"pooled_output": torch.zeros(1, 1280)}]]
     studio.sample(model, size=(16, 16), steps=1, positive=conditioning, negative=conditioning)
-    assert "active in 10 of 70 self-attention blocks; 64 -> 32 tokens; 0 fallbacks" in studio.report(model)
+    report = studio.report(model)
+    assert (
+        "active in 10 of 70 self-attention blocks" in report
+        and "fallbacks: 0" in report
+        and "64 -> 32 tokens" in report
+    )
 
 
 def test_a_level_without_attention_is_an_error_that_names_the_others(studio, sdxl):

@@ -28,7 +28,12 @@ def attention_sizes(studio, model, **options):
 def test_kv_downsample_keeps_every_query(studio):
     model = studio.tome(studio.model, method="kv_downsample", ratio=0.75)
     assert attention_sizes(studio, model) == {(384, 117), (384, 77), (96, 96), (96, 77)}
-    assert "384 -> 117 keys and values; 0 fallbacks" in studio.report(model)
+    report = studio.report(model)
+    assert (
+        "active in 3 of 7 self-attention blocks" in report
+        and "fallbacks: 0" in report
+        and "384 -> 117 keys and values" in report
+    )
 
 
 def test_local_merge_shrinks_queries_too(studio):
@@ -52,16 +57,16 @@ def test_coarser_levels_can_keep_more(studio):
 
 
 def test_matchings_are_made_once_for_several_steps_and_blocks(studio, monkeypatch):
-    import paceline.optimizers.hosts.comfyui.token_reduction.unet as adapter
+    from paceline.optimizers.token_merging import Merging
 
     made = []
-    original = adapter.plan_reduction
+    original = Merging.plan
 
-    def counted(*args, **kwargs):
-        made.append(kwargs["block"])
-        return original(*args, **kwargs)
+    def counted(tokens, call):
+        made.append(call.block)
+        return original(tokens, call)
 
-    monkeypatch.setattr(adapter, "plan_reduction", counted)
+    monkeypatch.setattr(Merging, "plan", counted)
     exact = studio.sample(studio.tome(studio.model), steps=4)
     assert len(made) == 12  # three blocks, four steps
     made.clear()
@@ -100,7 +105,8 @@ def test_auto_that_gains_nowhere_switches_itself_off_and_says_so(studio):
 def test_presets_reach_their_blocks(studio, preset):
     model = studio.tome(studio.model, preset=preset, ratio=0.01)
     studio.sample(model, steps=1)
-    assert "keys and values; 0 fallbacks" in studio.report(model)
+    report = studio.report(model)
+    assert "self-attention blocks" in report and "fallbacks: 0" in report and "keys and values" in report
 
 
 def test_kv_downsample_is_nearer_to_the_baseline_than_merging_with_as_many_keys(studio, baseline):

@@ -108,7 +108,7 @@ def test_every_example_has_notes_a_thumbnail_and_known_models(path):
 
 
 def test_the_nodes_tell_what_they_did(workflow, client, server):
-    expected = "active in 3 of 7 self-attention blocks; 384 -> 192 tokens; 0 fallbacks"
+    expected = "active in 3 of 7 self-attention blocks"
     tome, report = nodes_of(workflow, "PacelineApplyToMe")[0], nodes_of(workflow, "PacelineOptimizationReport")[0]
     fresh = copy.deepcopy(workflow)
     fresh[tome]["inputs"]["seed"] = 987654  # so that ComfyUI does not take it from its cache
@@ -117,12 +117,13 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
     assert [event["state"] for event in told] == ["waiting", "working", "active"]
     assert {event["title"] for event in told} == {"Apply ToMe"}
     assert len({event["prompt_id"] for event in told}) == 1
-    assert told[-1]["headline"] == expected
+    assert told[-1]["headline"] == expected and told[-1]["counts"]["fallbacks"] == 0
+    assert "384 -> 192 tokens" in told[-1]["details"]
     assert expected in result.texts[report][0]
     assert "sdpa in 28 attention calls; 0 fallbacks" in result.texts[report][0]
     line = next(line for line in reversed(server.log.splitlines()) if "Paceline: " in line)
     assert "Paceline: Set Attention Processor" in line  # one line with everything
-    assert f"| Apply ToMe: {expected}" in line
+    assert f"| Apply ToMe: {expected}; 0 fallbacks" in line
 
 
 def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_checkpoint, workflow):

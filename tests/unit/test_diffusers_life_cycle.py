@@ -184,7 +184,7 @@ def test_a_part_of_the_steps() -> None:
     picture(pipeline, steps=4)
     (line,) = report(pipeline.pipe).lines
     # PNDM calls the model once more than there are steps; the third of five calls is at the middle.
-    assert "in 3 of 5 model calls" in line.summary.headline
+    assert "in 3 of 5 model calls" in line.summary.details
 
 
 def test_one_schedule_that_two_pipelines_share() -> None:

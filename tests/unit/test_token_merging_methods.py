@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import (
+    METHODS,
     PRESETS,
+    Automatic,
+    BlockCall,
     KVDownsampling,
     Merging,
     TokenMergingSettings,
     apply_preset,
-    choose_method,
     downsample_tokens,
     downsampled_side,
     match_locally,
     merge_locally,
-    plan_reduction,
     unmerge_locally,
     windows_of,
 )
@@ -39,7 +40,7 @@ def field(batch, height, width, channels=6, seed=0):
 
 def plan(x, height, width, method, ratio, **options):
     chosen = TokenMergingSettings(method=method, ratio=ratio, **options)
-    return plan_reduction(x, height, width, chosen, method=method, ratio=ratio, step=0, block=0)
+    return METHODS[method].plan(x, BlockCall(height, width, ratio, chosen))
 
 
 @settings(max_examples=60, deadline=None)
@@ -145,9 +146,10 @@ def test_presets_are_valid_and_keep_what_they_do_not_set(name):
 
 
 def test_auto_leaves_small_images_alone():
-    assert choose_method(4096, "cpu") == "kv_downsample"
-    assert choose_method(64, "cpu") is None
-    assert choose_method(1024, "cuda") is None
+    assert Automatic.for_block(4096, "cpu", other_layers=False) is KVDownsampling
+    assert Automatic.for_block(64, "cpu", other_layers=False) is None
+    assert Automatic.for_block(1024, "cuda", other_layers=False) is None
+    assert Automatic.for_block(64, "cuda", other_layers=True) is Merging
 
 
 def test_bad_input_is_a_sentence():

@@ -10,8 +10,7 @@ from typing import Any
 from ...core.errors import InvalidSetting
 from ...optimizers.hosts.diffusers.attention import Attention
 from ...optimizers.hosts.diffusers.compilation import Compile
-from ...optimizers.hosts.diffusers.settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU
-from ...optimizers.hosts.diffusers.token_reduction import TokenMerging
+from ...optimizers.hosts.diffusers.settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
 
 PLAIN = "plain"
 

@@ -22,6 +22,7 @@ class AttentionBlock:
         head_dim: channels per head.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
+        number: how many blocks with self-attention come before it.
     """
 
     key: BlockKey
@@ -31,11 +32,17 @@ class AttentionBlock:
     head_dim: int
     self_attention: bool
     then_over_time: bool = False
+    number: int = 0
 
+    @property
+    def name(self) -> str:
+        """The name a person reads, e.g. ``input 4.1``."""
+        return f"{self.key[0]} {self.key[1]}.{self.key[2]}"
 
-def block_name(key: BlockKey) -> str:
-    """Return the name a person reads, e.g. ``input 4.1``."""
-    return f"{key[0]} {key[1]}.{key[2]}"
+    @property
+    def part(self) -> str:
+        """Input, middle or output."""
+        return self.key[0]
 
 
 def is_unet(patcher: Any) -> bool:
@@ -71,6 +78,7 @@ def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
     """
     from comfy.ldm.modules.attention import SpatialTransformer
 
+    seen = 0
     for part, number, layer, scale in layers(network):
         if not isinstance(layer, SpatialTransformer):
             continue
@@ -83,7 +91,9 @@ def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
                 head_dim=block.d_head,
                 self_attention=not block.disable_self_attn,
                 then_over_time=hasattr(layer, "time_stack"),
+                number=seen,
             )
+            seen += description.self_attention
             yield description, block
 
 

@@ -3,8 +3,7 @@
 from .api import Line, Report, optimize, report, restore
 from .attention import Attention
 from .compilation import Compile
-from .settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU
-from .token_reduction import TokenMerging
+from .settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
 
 __all__ = [
     "Attention",

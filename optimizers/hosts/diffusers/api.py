@@ -22,23 +22,14 @@ from .qkv_fusion import ProjectionFusion
 from .quantization.technique import Int8Layers
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ScheduleOnCPU
-from .token_reduction_joint import JointTokenReduction
-from .token_reduction_unet import UNetTokenReduction
-from .tomesd_reduction import TomesdReduction
-from .unet import is_unet
-
-
-def _token_reduction(settings: TokenMergingSettings, component: Component) -> Technique:
-    if getattr(settings, "implementation", "") == "tomesd":
-        return TomesdReduction(settings)
-    return UNetTokenReduction(settings) if is_unet(component.part) else JointTokenReduction(settings)
-
+from .token_reduction import token_reduction_for
+from .token_reduction.denoiser import DenoiserReduction
 
 _MAKERS: tuple[tuple[type, type[Technique], Callable[[Any, Component], Technique]], ...] = (
     (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
     (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
     (QuantizationSettings, Int8Layers, lambda settings, _: Int8Layers(settings)),
-    (TokenMergingSettings, UNetTokenReduction, _token_reduction),
+    (TokenMergingSettings, DenoiserReduction, token_reduction_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
     (ScheduleOnCPU, HostSchedule, lambda settings, _: HostSchedule(settings)),

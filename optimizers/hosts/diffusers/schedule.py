@@ -8,19 +8,17 @@ import torch
 
 
 class SchedulePosition:
-    """Reads a pipeline's scheduler, as far as somebody asks.
+    """Reads a pipeline's scheduler, as far as somebody asks. Without a pipeline it is always at step 0."""
 
-    Args:
-        pipeline: with a ``scheduler``; None for a model on its own, which is always at step 0.
-    """
-
-    def __init__(self, pipeline: Any) -> None:
-        self._scheduler = getattr(pipeline, "scheduler", None)
+    def __init__(self) -> None:
+        self._scheduler: Any = None
+        self._timestep: Any = None
         self._timesteps: Any = None
         self._values: list[float] = []
 
-    def is_new_run(self, pipeline: Any) -> bool:
-        """Return whether the schedule was made anew since the last time this was asked."""
+    def moved_to(self, pipeline: Any, timestep: Any) -> bool:
+        """Go to a call of the denoiser; return whether the schedule was made anew since the last one."""
+        self._timestep = timestep
         self._scheduler = getattr(pipeline, "scheduler", None)
         timesteps = getattr(self._scheduler, "timesteps", None)
         if timesteps is self._timesteps:
@@ -28,7 +26,7 @@ class SchedulePosition:
         self._timesteps, self._values = timesteps, []
         return True
 
-    def index(self, timestep: Any) -> int:
+    def index(self) -> int:
         """Return the number of the step.
 
         Most schedulers count their steps themselves. Where one does not, the step is found by its timestep, which
@@ -41,28 +39,21 @@ class SchedulePosition:
             return int(counted)
         if hasattr(self._scheduler, "step_index"):
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
-        now = _number(timestep)
+        now = _number(self._timestep)
         values = self._timestep_values()
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
-    def percent(self, timestep: Any) -> float:
-        """Return how much of the noise schedule lies behind this step: 0 is pure noise, 1 the finished image."""
-        values = self._timestep_values()
-        if not values:
-            return 0.0
-        assert self._scheduler is not None, "it has timesteps"
-        training = float(self._scheduler.config.get("num_train_timesteps", 1000))
-        return 1.0 - values[min(self.index(timestep), len(values) - 1)] / training
+    def progress(self) -> tuple[int, int]:
+        """Return the number of the step and how many there are; ``(0, 0)`` without a schedule."""
+        return (0, 0) if self._timesteps is None else (self.index(), len(self._timesteps))
 
-    def ramp_factor(self, ramp: str, timestep: Any) -> float:
-        """Return the factor of a ratio that changes over the steps: one for each half of them, 1 and 0.5.
-
-        In two stages, as each ratio gives tensors of another size, and each size is another compiled graph.
-        """
-        if ramp == "none" or self._timesteps is None:
-            return 1.0
-        in_first_half = self.index(timestep) * 2 < len(self._timesteps)
-        return 1.0 if in_first_half == (ramp == "fade_out") else 0.5
+    def is_between(self, start_percent: float, end_percent: float) -> bool:
+        """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
+        percent, values = 0.0, self._timestep_values()
+        if values:
+            training = float(self._scheduler.config.get("num_train_timesteps", 1000))
+            percent = 1.0 - values[min(self.index(), len(values) - 1)] / training
+        return start_percent <= percent < end_percent
 
     def _timestep_values(self) -> list[float]:
         if not self._values and self._timesteps is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ....core.errors import require_choice
 from ...precision import DTYPES, PrecisionSettings
 from ...quantization.settings import QuantizationSettings
+from ...token_merging import TokenMergingSettings
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,23 @@ class QuantizeInt8(QuantizationSettings):
         """Check the values."""
         super().__post_init__()
         require_choice("implementation", self.implementation, IMPLEMENTATIONS)
+
+
+@dataclass(frozen=True)
+class TokenMerging(TokenMergingSettings):
+    """Merge similar tokens, or leave out keys and values: the settings of the node Apply ToMe, and one more.
+
+    Attributes:
+        implementation: ``"tomesd"`` runs the package of that name instead, for comparison: SD 1.x and 2.x UNets, only
+            the settings that it has, not in one graph with Compile.
+
+    Raises:
+        InvalidSetting: as for ``TokenMergingSettings``.
+    """
+
+    implementation: str = "paceline"
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        super().__post_init__()
+        require_choice("implementation", self.implementation, ("paceline", "tomesd"))

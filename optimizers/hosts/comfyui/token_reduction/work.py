@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..unet import AttentionBlock, block_name, layers
+from ..unet import AttentionBlock, layers
 
 TEXT_TOKENS = 77
 """Of one prompt. More of them hardly change a step's operations."""
@@ -76,7 +76,7 @@ def saved_lines(
     """
     levels: dict[int, list[tuple[int, int, int, int]]] = {}  # tokens before, after, operations before, after
     for block in blocks:
-        before, after = tokens.get(block_name(block.key), (0, 0))
+        before, after = tokens.get(block.name, (0, 0))
         if before:
             whole = self_attention_operations(before, before, block.channels)
             less = self_attention_operations(after if shrinks_queries else before, after, block.channels)

@@ -5,23 +5,24 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from ....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
-from ....core.order import COMPILATION
-from ...token_merging import TokenMergingSettings
-from .host import Host
-from .patches import Patches
-from .token_reduction import TokenReduction
-from .unet import image_attention, is_unet
+from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ....token_merging import TokenMergingSettings
+from ..host import Host
+from ..patches import Patches
+from ..unet import image_attention, is_unet
+from .denoiser import DenoiserReduction
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
 
 
-class TomesdReduction(TokenReduction):
+class TomesdReduction(DenoiserReduction):
     """``tomesd.apply_patch`` on one UNet, undone by ``tomesd.remove_patch``.
 
     Known from running 0.1.3: each patched block breaks the graph of torch.compile (17 graphs for 4 blocks), images
     whose sides are not multiples of 8 latents can fail, and its random choice depends on the calls before.
     """
+
+    places = "self-attention blocks"
 
     def describe(self) -> str:
         """Return the settings in one line."""
@@ -39,7 +40,7 @@ class TomesdReduction(TokenReduction):
             raise BackendUnavailable(
                 "TokenMerging: implementation is tomesd, which is not installed.", "pip install --no-deps tomesd"
             ) from error
-        compile_settings = getattr(host.find(COMPILATION), "settings", None)
+        compile_settings = getattr(host.find("compile"), "settings", None)
         if getattr(compile_settings, "fullgraph", False):
             raise UnsupportedModel(
                 "TokenMerging: implementation is tomesd, which cannot be traced as one graph, and Compile asks for "

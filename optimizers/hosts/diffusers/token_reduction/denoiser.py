@@ -1,0 +1,89 @@
+"""What both ways of reducing tokens share in this host: when a call is reduced, and how to leave keys out of one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....token_merging import TokenMergingSettings
+from ....token_merging.joint_policy import without
+from ....token_merging.policy import TokenReduction
+from ..components import DENOISER
+from ..host import Host, Technique
+from ..intercept import AttentionIntercept
+from ..schedule import SchedulePosition
+
+NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
+
+Forward = Callable[..., Any]
+"""The ``forward`` of a layer."""
+
+
+class DenoiserReduction(TokenReduction, Technique):
+    """Apply ToMe on one denoiser.
+
+    Args:
+        settings: what to reduce and how much.
+
+    Attributes:
+        active: whether tokens are reduced in the call that runs.
+        factor: of the ratio in this call.
+        seen: calls of attention so far in this call.
+    """
+
+    roles = (DENOISER,)
+
+    def __init__(self, settings: TokenMergingSettings) -> None:
+        super().__init__(settings)
+        self.choose(settings)
+        self.total_places = 0
+        self.active = False
+        self.factor = 1.0
+        self.seen = 0
+        self.position = SchedulePosition()
+
+    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Find out whether this call is to be reduced, and how much."""
+        self.seen = 0
+        timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
+        if self.position.moved_to(host.pipeline, timestep):
+            self.run_changed()
+        self.active = self.is_active(self.position, self.activity)
+        self.factor = self.ratio_factor(self.position) if self.active else 1.0
+
+    def run_changed(self) -> None:
+        """Drop what was kept from one call to the next."""
+
+    def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
+        """Return ``forward`` of an attention layer that leaves keys and values out.
+
+        Args:
+            forward: calls ``scaled_dot_product_attention``.
+            kept_of: given its queries and keys, ``[batch, heads, tokens, channels]``: which keys stay; None for all.
+        """
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+            self.seen += 1
+            kept = kept_of(q, k)
+            if kept is not None:
+                k, v, options["attn_mask"] = without(kept, k, v, options.get("attn_mask"), 2)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+        mode = AttentionIntercept(attend)
+
+        @functools.wraps(forward)
+        def fewer(*args: Any, **options: Any) -> Any:
+            if not self.active:
+                return forward(*args, **options)
+            seen = self.seen
+            with mode:
+                result = forward(*args, **options)
+            if self.seen == seen:
+                self.activity.fall_back(NO_SDPA)
+            return result
+
+        return fewer

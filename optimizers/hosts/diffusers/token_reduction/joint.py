@@ -1,0 +1,114 @@
+"""Token reduction in diffusers' transformers: fewer image keys and values, where attention computes with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from .....core.errors import UnsupportedModel
+from ....families import families, find_family
+from ....families.family import TEXT_FIRST, TokenLayout
+from ....token_merging import TokenMergingSettings
+from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout
+from ..host import Host
+from ..patches import Patches, current
+from .denoiser import DenoiserReduction, Forward
+
+_OTHER_TOKENS = "the number of tokens is not that of text and image (reference images, or tokens added by others)"
+
+
+class JointTokenReduction(JointReduction, DenoiserReduction):
+    """Apply ToMe on one transformer.
+
+    Raises:
+        UnsupportedModel: on attaching, for other classes, and for settings that would have to merge tokens.
+    """
+
+    places = "attention layers"
+
+    def __init__(self, settings: TokenMergingSettings) -> None:
+        super().__init__(settings)
+        self._kept: dict[int, Tensor] = {}
+        self._text = 0
+        self._tokens = TokenLayout(TEXT_FIRST, (), "")
+        self._sides: tuple[Tensor, tuple[int, int]] | None = None
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Shadow the forward of every attention layer."""
+        model: Module = host.component.part
+        self._tokens = _tokens_of(model)
+        self.require_possible(host.component.class_name)
+        layers = [(name, part) for name, part in model.named_modules() if hasattr(part, "get_processor")]
+        self.total_places = len(layers)
+        for name, layer in layers:
+            patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
+
+    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Work out which keys stay in this call."""
+        super().before(host, args, kwargs)
+        self._kept = {}
+        if not self.active:
+            return
+        hidden: Tensor = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
+        text: Tensor = kwargs["encoder_hidden_states"] if "encoder_hidden_states" in kwargs else args[1]
+        grid = Grid(1, *self._grid(host.component.part, hidden, kwargs))
+        self._text = text.shape[1]
+        found = hidden.shape[1] if hidden.dim() == 3 else grid.tokens
+        if found != grid.tokens or grid.tokens == self._text:
+            self.activity.fall_back(SAME_SIZE if found == grid.tokens else _OTHER_TOKENS)
+            self.active = False
+            return
+        before = self._text if self._tokens.in_diffusers == TEXT_FIRST else 0
+        joint = Layout(before, grid, (), self._text - before)
+        method = self.method_for("all", joint.tokens, hidden.device, self.activity)
+        if method is None:
+            self.active = False
+            return
+        for layout in (joint, Layout(0, grid)):
+            self._kept[layout.tokens] = self.kept(method, layout, self.factor, hidden.device)
+
+    def run_changed(self) -> None:
+        """Forget the size of another run's image."""
+        self._sides = None
+
+    def _grid(self, model: Any, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[int, int]:
+        """Return rows and columns of image tokens."""
+        if not self._tokens.places:  # a latent: [batch, channels, height, width]
+            patch = model.config.patch_size
+            return hidden.shape[-2] // patch, hidden.shape[-1] // patch
+        places = kwargs.get(self._tokens.places)  # [tokens, 3], row and column of each token
+        if places is None:
+            return 0, 0
+        if self._sides is None or self._sides[0] is not places:
+            ids = places if places.dim() == 2 else places[0]
+            # Read once for each run: this waits for the device.
+            sides = (ids[:, 1:].amax(0) + 1).tolist()
+            self._sides = (places, (int(sides[0]), int(sides[1])))
+        return self._sides[1]
+
+    def _fewer_keys(self, name: str, forward: Forward) -> Forward:
+        def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
+            tokens = k.shape[2]
+            kept = self._kept.get(tokens)
+            if kept is None or q.shape[2] != tokens:
+                if tokens != self._text:
+                    self.activity.fall_back(_OTHER_TOKENS)
+                return None
+            self.activity.use(name, tokens, kept.shape[0])
+            return kept
+
+        return self.with_fewer_keys(forward, kept_of)
+
+
+def _tokens_of(model: Module) -> TokenLayout:
+    family = find_family(model)
+    if family is not None and family.tokens is not None:
+        return family.tokens
+    paths = (path for one in families() if one.tokens is not None for path in one.networks)
+    served = ", ".join(path.removeprefix("diffusers.") for path in paths if path.startswith("diffusers."))
+    raise UnsupportedModel(
+        f"Apply ToMe cannot reduce tokens in a {type(model).__name__}.",
+        f"Leave TokenMerging out. It works with UNet2DConditionModel and with {served}.",
+    )

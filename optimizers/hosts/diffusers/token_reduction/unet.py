@@ -1,0 +1,138 @@
+"""Token reduction in diffusers' UNets: around the forward of single layers, whatever processor runs inside."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .....core.errors import UnsupportedModel
+from ....token_merging import TokenMergingSettings
+from ....token_merging.unet_policy import CallState, UNetReduction, restored
+from ..host import Host
+from ..patches import Patches, current
+from ..unet import Block, image_attention
+from .denoiser import DenoiserReduction, Forward
+
+_MASK = "an attention mask over the image was given, and merged tokens have no place in it"
+
+
+class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
+    """Apply ToMe on one ``UNet2DConditionModel``.
+
+    Raises:
+        UnsupportedModel: on attaching, if it has no block that the settings would reach.
+    """
+
+    def __init__(self, settings: TokenMergingSettings) -> None:
+        super().__init__(settings)
+        self._latent = (0, 0)
+        self._state = CallState()
+
+    def attach(self, host: Host, patches: Patches) -> None:
+        """Shadow the forward of the layers that the settings name."""
+        model = host.component.class_name
+        self.choose_blocks(model, image_attention(host.component.part))
+        self._require_possible(model)
+        for block in self.blocks:
+            if block.joined:
+                patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
+                continue
+            attention = block.module.attn1
+            patches.shadow(attention, "forward", self._self_attention(block, current(attention, "forward")))
+            if self.settings.merge_crossattn and block.module.attn2 is not None:
+                attention = block.module.attn2
+                patches.shadow(attention, "forward", self._queries_merged(block, current(attention, "forward")))
+            if self.settings.merge_mlp:
+                layer = block.module.ff
+                patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
+
+    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note the size of the image and the step."""
+        super().before(host, args, kwargs)
+        # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
+        self._state = CallState(self.activity)
+        if not self.active:
+            return
+        sample: Tensor = kwargs["sample"] if "sample" in kwargs else args[0]
+        self._latent = (sample.shape[-2], sample.shape[-1])
+        if self.draws:
+            # A tensor, so that compiled code serves all steps. It is not read back.
+            step = torch.tensor(self.position.index(), dtype=torch.int64)
+            self._state.step = step.to(sample.device, non_blocking=True)
+        self._state.ratio_factor = self.factor
+        self._state.shared = self.shared_in((tuple(sample.shape), sample.dtype, sample.device, self.factor))
+
+    def _require_possible(self, model: str) -> None:
+        needs_queries = bool(self.settings.other_layers) or not self.method.works_after_rope
+        if needs_queries and any(block.joined for block in self.blocks):
+            raise UnsupportedModel(
+                f"method is {self.settings.method}, but the self-attention of {model} has text among its keys and its "
+                "residual inside, so queries cannot be merged around it.",
+                "Set method to auto or kv_downsample, with merge_crossattn and merge_mlp off.",
+            )
+
+    def _self_attention(self, block: Block, forward: Forward) -> Forward:
+        """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
+        settings = self.settings
+
+        @functools.wraps(forward)
+        def reduced(
+            hidden_states: Tensor,
+            encoder_hidden_states: Tensor | None = None,
+            attention_mask: Tensor | None = None,
+            **options: Any,
+        ) -> Any:
+            if not self.active or encoder_hidden_states is not None:
+                return forward(
+                    hidden_states,
+                    encoder_hidden_states=encoder_hidden_states,
+                    attention_mask=attention_mask,
+                    **options,
+                )
+            reduction = self.reduction(block, hidden_states, block.size(self._latent), self._state)
+            if reduction is not None and attention_mask is not None:
+                self.activity.fall_back(_MASK)
+                reduction = None
+            if reduction is not None and settings.other_layers:  # else nobody asks, and it would hold memory
+                self._state.reductions[block.number] = reduction
+            if reduction is None or not settings.merge_attn:
+                return forward(hidden_states, attention_mask=attention_mask, **options)
+            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            keys = reduction.reduce(hidden_states)
+            if not reduction.shrinks_queries:
+                return forward(hidden_states, encoder_hidden_states=keys, **options)
+            return restored(reduction, forward(keys, **options), self.activity)
+
+        return reduced
+
+    def _queries_merged(self, block: Block, forward: Forward) -> Forward:
+        """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
+
+        @functools.wraps(forward)
+        def merged(hidden_states: Tensor, *args: Any, **options: Any) -> Any:
+            reduction = self._state.reductions.get(block.number) if self.active else None
+            if reduction is None or not reduction.shrinks_queries:
+                return forward(hidden_states, *args, **options)
+            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            return restored(reduction, forward(reduction.reduce(hidden_states), *args, **options), self.activity)
+
+        return merged
+
+    def _fewer_keys(self, block: Block, forward: Forward) -> Forward:
+        """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
+
+        def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
+            tokens, text = k.shape[2], k.shape[2] - q.shape[2]
+            chosen = self.chosen(block, q, q.shape[2], block.size(self._latent), self._state)
+            if chosen is None or text < 0:
+                return None
+            method, call = chosen
+            image = method.kept_tokens(call.height, call.width, call.ratio, k.device) + text
+            kept = torch.cat([torch.arange(text, device=k.device), image])
+            self.activity.use(block.name, tokens, kept.shape[0])
+            return kept
+
+        return self.with_fewer_keys(forward, kept_of)

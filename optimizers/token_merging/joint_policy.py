@@ -1,0 +1,144 @@
+"""Apply ToMe in diffusion transformers, without a host: fewer image keys and values; text and queries stay whole.
+
+There, keys and values have been projected and keys carry their place in the picture as a rotation (RoPE). So image
+tokens are left out and never averaged: the mean of keys that were rotated by different angles points to no place at
+all. Queries all stay, so nothing has to be made whole again behind attention, and so do text tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ...core.activity import Activity
+from ...core.errors import UnsupportedModel
+from .method import METHODS, Reduction
+from .policy import TokenReduction
+
+SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
+
+Kept = Callable[[int, int, torch.device], Tensor]
+"""Rows, columns and device of a grid -> which of its tokens stay, see :meth:`Reduction.kept_tokens`."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The tokens of one picture or video: frame by frame, row by row."""
+
+    frames: int
+    rows: int
+    columns: int
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return self.frames * self.rows * self.columns
+
+    def kept(self, kept_of: Kept, device: torch.device) -> Tensor:
+        """Return the places that stay, int64: a coarser grid of each frame."""
+        frames = torch.arange(self.frames, device=device)[:, None] * (self.rows * self.columns)
+        return (frames + kept_of(self.rows, self.columns, device)).flatten()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The tokens of one attention call: ``[before, image, references, behind]``.
+
+    Attributes:
+        before: text before the image; 0 where attention is over the image alone.
+        image: the picture or video that is denoised.
+        references: pictures behind it that the model is shown, each on a grid of its own.
+        behind: text behind the image, or what the network adds at the end.
+    """
+
+    before: int
+    image: Grid
+    references: tuple[Grid, ...] = ()
+    behind: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are."""
+        return self.before + sum(grid.tokens for grid in (self.image, *self.references)) + self.behind
+
+    def kept(self, kept_of: Kept, device: torch.device) -> Tensor:
+        """Return the places that stay, int64: all before and behind, and ``kept_of`` each picture."""
+        parts, start = [torch.arange(self.before, device=device)], self.before
+        for grid in (self.image, *self.references):
+            parts.append(start + grid.kept(kept_of, device))
+            start += grid.tokens
+        return torch.cat([*parts, torch.arange(start, self.tokens, device=device)])
+
+
+class JointReduction(TokenReduction):
+    """Apply ToMe in one diffusion transformer.
+
+    ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand``, ``seed`` and ``refresh_every`` have no meaning
+    there: all blocks have one resolution, nothing is matched.
+
+    Attributes:
+        where: which attention calls are reduced, in words.
+    """
+
+    places = "blocks"
+    where = ""
+
+    def require_possible(self, model: str) -> None:
+        """Check that the settings ask for nothing that cannot be done in a diffusion transformer.
+
+        Raises:
+            UnsupportedModel: if they do.
+        """
+        if not self.method.works_after_rope:
+            able = " or ".join(name for name, method in METHODS.items() if method.works_after_rope)
+            raise UnsupportedModel(
+                f"method is {self.settings.method}, but {model} is a diffusion transformer: where its attention can be "
+                "reached, keys already carry their place in the picture, and tokens of different places cannot be "
+                "averaged.",
+                f"Set method to {able}, which leave out keys and values instead.",
+            )
+        if self.settings.other_layers:
+            raise UnsupportedModel(
+                f"{' and '.join(self.settings.other_layers)} cannot be used with {model}: of a diffusion transformer, "
+                "only keys and values of the attention over the image can be reduced.",
+                "Switch it off.",
+            )
+
+    def describe(self) -> str:
+        """Return what is left out, and where."""
+        what = f"{self.settings.method}: leave out {self.settings.ratio:.0%} of the image keys and values"
+        reached = f"eligible: {self.total_places} {self.places}{self.where and f' ({self.where})'}"
+        return (
+            f"{', '.join([what, *self.settings.describe_schedule()])}; {reached}; text and queries stay whole, "
+            "max_downsample does not apply"
+        )
+
+    def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
+        """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""
+        ratio = self.settings.ratio * factor
+        return layout.kept(lambda rows, columns, device: method.kept_tokens(rows, columns, ratio, device), device)
+
+    def saved(self, activity: Activity) -> tuple[str, ...]:
+        """Return one line for each number of tokens."""
+        return tuple(
+            f"{before} -> {after}: {1 - after / before:.0%} less work in attention; other layers as before"
+            for before, after in activity.token_sizes()
+        )
+
+
+def without(kept: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return keys, values and attention mask of the tokens that stay.
+
+    Args:
+        kept: int64 ``[kept]``.
+        k: keys, with the tokens along ``axis``.
+        v: values, likewise.
+        mask: ``[..., queries, tokens]``, or one that is the same for all tokens (size 1).
+        axis: of the tokens in ``k`` and ``v``.
+    """
+    if mask is not None and mask.shape[-1] != 1:
+        mask = mask.index_select(-1, kept)
+    return k.index_select(axis, kept), v.index_select(axis, kept), mask

@@ -1,0 +1,124 @@
+"""What a method of reducing tokens is: what it needs, which method it takes in a block, and what it does there.
+
+To add one: a file with a `Reduction` in it, its line in this package's ``__init__``, a sentence on the node's help page
+and a test. Settings, hosts and the node's tooltip read everything else from here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .settings import TokenMergingSettings
+
+
+class BlockCall(NamedTuple):
+    """One block in one model call.
+
+    Attributes:
+        height: rows of tokens.
+        width: columns of tokens.
+        ratio: share of the tokens to take away in this block, 0 to 1.
+        settings: cells, seed and the rest.
+        step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
+        block: number of the block in the model.
+    """
+
+    height: int
+    width: int
+    ratio: float
+    settings: TokenMergingSettings
+    step: int | Tensor = 0
+    block: int = 0
+
+
+class Method(ABC):
+    """What a user can choose.
+
+    Attributes:
+        name: what workflows save; never changes.
+        help: what it does, for the tooltip.
+        action: what it does with a share of the tokens, e.g. ``merge {} of the tokens``.
+        shrinks_queries: True if queries are reduced too, so that the output must be restored; False if only keys and
+            values are, and every query keeps its own output.
+        serves_other_layers: whether cross-attention and feed-forward layers can have fewer tokens too.
+        needs_matching: whether it looks at the tokens. That takes time, so blocks and steps can share what was found.
+        uses_cells: whether the settings ``sx``, ``sy``, ``use_rand`` and ``seed`` change what it does.
+        works_after_rope: whether `Reduction.kept_tokens` says which keys stay as they are. Where keys carry their
+            place in the picture (RoPE), nothing else is possible: averages of different places mean no place.
+        can_decline: whether it may leave a block as it is because nothing would be gained there.
+    """
+
+    name: ClassVar[str]
+    help: ClassVar[str]
+    action: ClassVar[str]
+    shrinks_queries: ClassVar[bool] = False
+    serves_other_layers: ClassVar[bool] = False
+    needs_matching: ClassVar[bool] = False
+    uses_cells: ClassVar[bool] = False
+    works_after_rope: ClassVar[bool] = False
+    can_decline: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
+        """Return what reduces a block, or None to leave it as it is.
+
+        Args:
+            tokens: how many the block has.
+            device_type: where it runs, e.g. ``cuda``.
+            other_layers: whether its cross-attention or feed-forward layer shall have fewer tokens too.
+        """
+
+
+class Reduction(Method):
+    """How the tokens of one block are reduced in one model call. The class is the method, an instance its result."""
+
+    @classmethod
+    def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
+        """Return this method, in every block."""
+        return cls
+
+    @classmethod
+    @abstractmethod
+    def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
+        """Decide how the tokens of one block are reduced in one model call.
+
+        Args:
+            tokens: ``[batch, height * width, channels]``; only methods that match look at them.
+            call: sizes, settings and the rest.
+
+        Raises:
+            InvalidSetting: if the sizes do not fit.
+        """
+
+    @classmethod
+    def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
+        """Return which tokens of a grid stay: int64, ascending. Only of methods that work after RoPE."""
+        raise NotImplementedError(f"{cls.name} does not work after RoPE")
+
+    @property
+    @abstractmethod
+    def tokens(self) -> int:
+        """How many tokens it was made for."""
+
+    @property
+    @abstractmethod
+    def kept(self) -> int:
+        """How many tokens are left of them."""
+
+    @abstractmethod
+    def reduce(self, x: Tensor) -> Tensor:
+        """``[batch, tokens, channels]`` -> ``[batch, kept, channels]``."""
+
+    def restore(self, y: Tensor) -> Tensor:
+        """``[batch, kept, channels]`` -> ``[batch, tokens, channels]``; only if queries shrink."""
+        return y
+
+
+METHODS: dict[str, type[Method]] = {}
+"""What a user can choose, by name, in the order of the node's list. Filled in this package's ``__init__``."""

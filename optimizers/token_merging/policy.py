@@ -1,0 +1,104 @@
+"""Apply ToMe without a host: when it is on, which method a block gets, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+import torch
+
+from ...core.activity import Activity, Summary
+from ...core.order import TOKEN_MERGING
+from ...core.technique import Technique
+from .method import METHODS, Reduction
+from .settings import TokenMergingSettings
+
+
+class Schedule(Protocol):
+    """Where in the sampling schedule a model call stands. To ask can wait for the GPU."""
+
+    def is_between(self, start_percent: float, end_percent: float) -> bool:
+        """Return whether the call lies between two points of the schedule: 0 is its start, 1 its end."""
+
+    def progress(self) -> tuple[int, int]:
+        """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
+
+
+class TokenReduction(Technique):
+    """What reducing tokens has in common in all kinds of models and both hosts.
+
+    Attributes:
+        settings: what to reduce and how much.
+        method: what the settings name.
+        total_places: how many places there are that could be reduced.
+        places: what to call them.
+    """
+
+    kind = TOKEN_MERGING
+    title = "Apply ToMe"
+    places: ClassVar[str]
+    total_places: int
+
+    def choose(self, settings: TokenMergingSettings) -> None:
+        """Take over the settings."""
+        self.settings = settings
+        self.method = METHODS[settings.method]
+
+    def is_active(self, schedule: Schedule, activity: Activity) -> bool:
+        """Return whether tokens are to be reduced in the model call that begins; count it if they are not."""
+        settings = self.settings
+        active = settings.does_something and (
+            settings.whole_schedule or schedule.is_between(settings.start_percent, settings.end_percent)
+        )
+        activity.idle_calls += not active
+        return active
+
+    def ratio_factor(self, schedule: Schedule) -> float:
+        """Return the factor of the ratio in the model call that begins: ``fade_out`` 1, then 0.5, ``fade_in`` inverse.
+
+        In two stages, because each ratio gives tensors of another size, and each size is another compiled graph: two
+        are the fewest that change anything.
+        """
+        if self.settings.ramp == "none":
+            return 1.0
+        step, steps = schedule.progress()
+        return 1.0 if not steps or (step * 2 < steps) == (self.settings.ramp == "fade_out") else 0.5
+
+    def method_for(self, place: str, tokens: int, device: torch.device, activity: Activity) -> type[Reduction] | None:
+        """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained."""
+        method = self.method.for_block(tokens, device.type, bool(self.settings.other_layers))
+        if method is None:
+            activity.skip(place, f"{tokens} tokens are too few to gain from fewer")
+        return method
+
+    def saved(self, activity: Activity) -> tuple[str, ...]:
+        """Return lines about the work that was saved."""
+        return ()
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``active in 16 of 16 self-attention blocks``, with numbers of tokens and reasons as details."""
+        settings, used = self.settings, len(activity.used)
+        calls, fallbacks = activity.model_calls, activity.fallback_count
+        counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
+        if not settings.does_something:
+            reason = "ratio is 0" if settings.ratio == 0 else "all three merge options are off"
+            return Summary("inactive", f"off: {reason}", counts)
+        if calls and activity.idle_calls == calls:
+            window = f"{settings.start_percent:g} to {settings.end_percent:g}"
+            return Summary("inactive", f"not active: no step was between start and end percent ({window})", counts)
+        details = (*self.saved(activity), *activity.fallback_lines(), *activity.skipped_lines())
+        if not used:
+            text = f"not active in any of {self.total_places} {self.places}"
+            if self.method.can_decline and activity.skipped and not fallbacks:
+                text = f"{settings.method} switched itself off: it would not have been faster"
+            return Summary("inactive", text, counts, details)
+        if activity.idle_calls:
+            details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
+        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
+        details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
+        text = f"active in {used} of {self.total_places} {self.places}"
+        return Summary("partly" if fallbacks else "active", text, counts, details)
+
+    @property
+    def shrinks_queries(self) -> bool:
+        """Whether queries become fewer too, and not keys and values only."""
+        return self.method.shrinks_queries or bool(self.settings.other_layers)

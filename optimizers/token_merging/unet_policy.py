@@ -1,0 +1,210 @@
+"""Apply ToMe in UNets, without a host: which blocks are reduced, by what, and which blocks share a matching."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from torch import Tensor
+
+from ...core.activity import Activity
+from ...core.errors import InvalidSetting, UnsupportedModel
+from .method import BlockCall, Reduction
+from .policy import TokenReduction
+
+OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
+OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+
+
+class Block(Protocol):
+    """One place with self-attention over the image, as both hosts describe it."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it, e.g. ``input 4.1``."""
+
+    @property
+    def number(self) -> int:
+        """Its place among all blocks with self-attention, in the order of execution.
+
+        It is part of the block's random sequence. All blocks count, so that ``max_downsample`` does not change which
+        tokens the other blocks keep.
+        """
+
+    @property
+    def part(self) -> str:
+        """The part of the UNet that it is in: on the way down, in the middle, or on the way up."""
+
+    @property
+    def downsample(self) -> int:
+        """How many times smaller than the latent its tokens' grid is on each side."""
+
+
+B = TypeVar("B", bound=Block)
+Reductions = dict[Hashable, Reduction]
+
+
+@dataclass
+class CallState:
+    """What the blocks of a UNet share in one model call.
+
+    Attributes:
+        activity: counts what happens.
+        step: number of the sampling step, see :class:`BlockCall`.
+        ratio_factor: factor of the ratio in this call.
+        shared: reductions that several blocks use, and several calls; None if each block makes its own.
+        reductions: what the self-attention of a block was reduced by, by number, for its other layers.
+    """
+
+    activity: Activity = field(default_factory=Activity)
+    step: int | Tensor = 0
+    ratio_factor: float = 1.0
+    shared: Reductions | None = None
+    reductions: dict[int, Reduction] = field(default_factory=dict)
+
+
+class UNetReduction(TokenReduction, Generic[B]):
+    """Apply ToMe in one UNet.
+
+    Attributes:
+        blocks: those whose tokens are reduced, in the order of execution.
+        first_level: ``downsample`` of the finest of them.
+    """
+
+    places = "self-attention blocks"
+    blocks: tuple[B, ...]
+
+    def choose_blocks(self, model: str, blocks: Sequence[B]) -> None:
+        """Take those of a UNet's blocks with self-attention that the settings name.
+
+        Raises:
+            UnsupportedModel: if there are none, at all or at an allowed resolution.
+        """
+        if not blocks:
+            raise UnsupportedModel(
+                f"{model} has no self-attention over the image, so there are no tokens to merge.",
+                "Leave token merging out for this model.",
+            )
+        levels = sorted({block.downsample for block in blocks})
+        limit = levels[0] if self.settings.max_downsample == "auto" else self.settings.max_downsample
+        self.blocks = tuple(block for block in blocks if block.downsample <= limit)
+        if not self.blocks:
+            raise UnsupportedModel(
+                f"max_downsample is {limit}, but {model} has its first self-attention at downsample {levels[0]}: no "
+                "block would be merged.",
+                f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
+            )
+        self.total_places, self.first_level = len(blocks), levels[0]
+        self._kept = _SharedReductions()
+
+    def describe(self) -> str:
+        """Return the settings, and how many blocks they reach."""
+        levels = sorted({block.downsample for block in self.blocks})
+        names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
+        reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
+        return f"{self.settings.describe()}; {reached}"
+
+    @property
+    def draws(self) -> bool:
+        """Whether anything is chosen at random, so that the number of the step must be known."""
+        return self.settings.use_rand and self.method.uses_cells
+
+    def shared_in(self, call: Hashable) -> Reductions | None:
+        """Return what earlier model calls left to share; None if every block makes its own reduction.
+
+        Args:
+            call: what has to agree for reductions to fit: sizes, device, passes, factor of the ratio.
+        """
+        every = self.settings.refresh_every
+        return self._kept.of_call(call, every) if every > 1 else None
+
+    def run_changed(self) -> None:
+        """Forget the reductions of another run."""
+        self._kept = _SharedReductions()
+
+    def reduction(self, block: B, tokens: Tensor, size: tuple[int, int], state: CallState) -> Reduction | None:
+        """Decide how the tokens of a block are reduced, or None, noted in ``state``, to leave them as they are.
+
+        Args:
+            block: one of `blocks`.
+            tokens: ``[batch, rows * columns, channels]``.
+            size: rows and columns of tokens.
+            state: of this model call.
+
+        Raises:
+            InvalidSetting: if cells are larger than the grid.
+        """
+        chosen = self.chosen(block, tokens, tokens.shape[1], size, state)
+        if chosen is None:
+            return None
+        method, call = chosen
+        shared = state.shared if method.needs_matching else None
+        place = (block.part, block.downsample)
+        reduction = None if shared is None else shared.get(place)
+        if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
+            reduction = method.plan(tokens, call)
+            if shared is not None:
+                shared[place] = reduction
+        if reduction.kept >= reduction.tokens:
+            state.activity.skip(block.name, ALL_KEPT)
+            return None
+        return reduction
+
+    def chosen(
+        self, block: B, like: Tensor, count: int, size: tuple[int, int], state: CallState
+    ) -> tuple[type[Reduction], BlockCall] | None:
+        """Return what reduces the ``count`` image tokens of a block, on the device of ``like``, and by how much."""
+        rows, columns = size
+        if count != rows * columns:
+            state.activity.fall_back(OTHER_TOKENS)
+            return None
+        method = self.method_for(block.name, count, like.device, state.activity)
+        if method is None:
+            return None
+        settings = self.settings
+        if method.uses_cells and (settings.sx > columns or settings.sy > rows):
+            raise InvalidSetting(
+                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only "
+                f"{columns} x {rows} tokens for an image of this size.",
+                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+            )
+        ratio = settings.ratio_at(block.downsample, self.first_level) * state.ratio_factor
+        return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)
+
+
+def restored(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor:
+    """Return the output of a layer for all tokens; as it is, and counted, if another layer has done that already."""
+    if output.shape[1] == reduction.tokens != reduction.kept:
+        activity.fall_back(OTHER_OUTPUT)
+        return output
+    return reduction.restore(output)
+
+
+@dataclass
+class _Kept:
+    reductions: Reductions = field(default_factory=dict)
+    calls: int = 0
+
+
+class _SharedReductions:
+    """Keeps the reductions of a model call for a number of calls; emptied when a sampling run begins or ends.
+
+    Which call makes them anew is decided before the network runs and not inside of it: a compiled network then has
+    two graphs, one that makes them and one that uses them.
+
+    Model calls are counted, not steps: the number of the step can be on the GPU, and to ask for it would make every
+    call wait. The positive and the negative pass have keys of their own, so each counts its own calls.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, _Kept] = {}
+
+    def of_call(self, key: Hashable, refresh_every: int) -> Reductions:
+        """Return what an earlier call has made, or an empty dict to fill if that has served ``refresh_every`` calls."""
+        kept = self._kept.get(key)
+        if kept is None or kept.calls >= refresh_every:
+            kept = self._kept[key] = _Kept()
+        kept.calls += 1
+        return kept.reductions
