@@ -11,7 +11,6 @@ from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.output_files import OutputFiles
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.save import save_int8_model
-from ..optimizers.hosts.comfyui.reporting import announce
 from .common import PacelineNode
 
 
@@ -50,7 +49,6 @@ class PacelineSaveInt8Model(PacelineNode):
         metadata = save_int8_model(model, path)
         shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
         note = json.loads(metadata["paceline"]).get("note")
-        if note:
-            shown += f"; the image will differ a little: {note}"
-        announce(cls.node_id(), Summary("active", f"saved {shown}"))
-        return io.NodeOutput(ui={"text": (shown,)})
+        details = [f"The image will differ a little: {note}"] if note else []
+        cls.announce(Summary("active", f"saved {shown}", details=tuple(details)))
+        return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

@@ -230,6 +230,20 @@ def test_a_prompt_of_nobody_changes_no_badge(page: Page):
     assert page.badges() == before
 
 
+def test_a_page_that_is_loaded_during_a_run_shows_the_rest_of_it(page: Page):
+    prompt = begin_again(page)
+    tell(page, "execution_interrupted", {"prompt_id": prompt})
+    page.wait(lambda: page.script("return !!localStorage.length || !!sessionStorage.length"), "saved draft")
+    page.reload()
+    page.wait(lambda: page.script("return !!app.graph.getNodeById(args[0])", TOME), "workflow of last time")
+    assert page.badges() == {}
+    activity = {"state": "working", "title": "Apply ToMe", "headline": "half way", "counts": {}, "details": []}
+    tell(page, "paceline.activity", activity | {"node": str(TOME), "prompt_id": prompt})
+    page.wait(lambda: page.badges() == {str(TOME): "working: ↻half way"}, "badge")
+    tell(page, "execution_interrupted", {"prompt_id": prompt})
+    page.wait(lambda: page.badges() == {}, "end of the run")
+
+
 def begin_again(page: Page) -> str:
     """Let the page believe that its last run goes on, so that it takes our messages for the run's own."""
     page.script("app.api.addEventListener('execution_start', (e) => (window.prompt_id = e.detail.prompt_id))")
