@@ -1,0 +1,183 @@
+"""Methods of Apply ToMe that only this file knows: one class is all that each needs, in both hosts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+from comfy_host import in_process
+from comfy_host.transformers import build, conditioning, latent
+from paceline import TokenMerging, optimize, report
+from paceline.core.errors import InvalidSetting
+from paceline.optimizers.token_merging import METHODS, BlockCall, Reduction, TokenMergingSettings
+from random_pipelines import baseline, picture, small
+
+TEXT = 20
+
+
+def even_rows(x, width):
+    """Leave out every second row of ``[batch, rows * width, channels]``."""
+    return x.unflatten(1, (-1, width))[:, ::2].flatten(1, 2)
+
+
+@dataclass(frozen=True)
+class EvenRows(Reduction):
+    """Keys and values of every second row; the ratio changes nothing."""
+
+    height: int
+    width: int
+    name = "even_rows"
+    help = "every second row of keys and values"
+    action = "leave out half of the keys and values, whatever {} says,"
+    works_after_rope: ClassVar[bool] = True
+
+    @classmethod
+    def plan(cls, tokens: torch.Tensor, call: BlockCall) -> EvenRows:
+        return cls(call.height, call.width)
+
+    @classmethod
+    def kept_tokens(cls, height, width, ratio, device="cpu"):
+        return torch.arange(height * width, device=device).view(height, width)[::2].flatten()
+
+    @property
+    def tokens(self) -> int:
+        return self.height * self.width
+
+    @property
+    def kept(self) -> int:
+        return -(-self.height // 2) * self.width
+
+    def reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return even_rows(x, self.width)
+
+
+class NeighbourPairs(EvenRows):
+    """The mean of each two neighbours in a row, queries too."""
+
+    name = "pairs"
+    help = "the mean of two neighbours"
+    action = "merge half of the tokens, whatever {} says,"
+    works_after_rope: ClassVar[bool] = False
+    shrinks_queries: ClassVar[bool] = True
+    serves_other_layers: ClassVar[bool] = True
+
+    @property
+    def kept(self) -> int:
+        return self.tokens // 2
+
+    def reduce(self, x: torch.Tensor) -> torch.Tensor:
+        return x.unflatten(1, (-1, 2)).mean(2)
+
+    def restore(self, y: torch.Tensor) -> torch.Tensor:
+        return y.repeat_interleave(2, dim=1)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    """Both methods are in the list as long as a test runs."""
+    for method in (EvenRows, NeighbourPairs):
+        monkeypatch.setitem(METHODS, method.name, method)
+
+
+def close(a, b):
+    return ((a - b).norm() / b.norm()).item() < 1e-5
+
+
+def test_the_node_offers_it_with_its_help(studio):
+    inputs = {put.id: put for put in studio.nodes["PacelineApplyToMe"].define_schema().inputs}
+    assert list(inputs["method"].options)[-2:] == ["even_rows", "pairs"]
+    assert inputs["method"].tooltip.endswith("even_rows: every second row of keys and values. pairs: the mean of two "
+                                             "neighbours.")  # fmt: skip
+    assert "auto or kv_downsample or even_rows also" in inputs["model"].tooltip
+
+
+def by_hand(studio, pairs):
+    """The model with a patch of ComfyUI's own that reduces at the finest level."""
+    clone, width = studio.model.clone(), 16
+
+    def before(q, k, v, extra):
+        if tuple(extra["activations_shape"][2:]) != (24, width):
+            return q, k, v
+        if pairs:
+            return tuple(x.unflatten(1, (-1, 2)).mean(2) for x in (q, k, v))
+        return q, even_rows(k, width), even_rows(v, width)
+
+    clone.set_model_attn1_patch(before)
+    if pairs:
+        clone.set_model_attn1_output_patch(lambda n, extra: n.repeat_interleave(2, dim=1) if n.shape[1] == 192 else n)
+    return clone
+
+
+@pytest.mark.parametrize(("method", "what"), [("even_rows", "keys and values"), ("pairs", "tokens")])
+def test_one_class_is_enough_in_comfyui(studio, baseline, method, what):
+    model = studio.tome(studio.model, method=method)
+    image = studio.sample(model)
+    assert torch.equal(image, studio.sample(by_hand(studio, method == "pairs")))
+    assert not torch.equal(image, baseline)
+    text = studio.report(model)
+    assert "active in 3 of 7 self-attention blocks" in text and f"384 -> 192 {what}" in text and "fallbacks: 0" in text
+
+
+def test_other_layers_have_it_too_if_it_says_so(studio):
+    model = studio.tome(studio.model, method="pairs", merge_mlp=True, merge_crossattn=True)
+    image = studio.sample(model)
+    assert not torch.equal(image, studio.sample(studio.tome(studio.model, method="pairs")))
+    with pytest.raises(Exception, match="method is even_rows, which leaves every query .* local_merge or pairs"):
+        studio.tome(studio.model, method="even_rows", merge_mlp=True)
+
+
+def test_a_transformer_takes_it_if_it_works_after_rope(studio):
+    model = build("flux")
+
+    def sample(one):
+        words = conditioning("flux", TEXT, seed=1)
+        return in_process.sample(one, words, words, latent("flux", 16, 24), steps=1, seed=7, cfg=1.0)
+
+    def fewer(func, q, k, v, heads, mask=None, skip_reshape=False, **options):
+        kept = torch.cat([torch.arange(TEXT), TEXT + EvenRows.kept_tokens(8, 12, 0.0)])
+        k, v = (x.index_select(2 if skip_reshape else 1, kept) for x in (k, v))
+        return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **options)
+
+    expected = model.clone()
+    expected.model_options["transformer_options"]["optimized_attention_override"] = fewer
+    reduced = studio.tome(model, method="even_rows")
+    assert close(sample(reduced), sample(expected)) and not close(sample(reduced), sample(model))
+    assert "116 -> 68 keys and values" in studio.report(reduced)
+    with pytest.raises(Exception, match="method is pairs, but Flux .* auto or kv_downsample or even_rows"):
+        studio.tome(model, method="pairs")
+
+
+@pytest.mark.parametrize(("method", "what"), [("even_rows", "keys and values"), ("pairs", "tokens")])
+def test_one_class_is_enough_in_diffusers(method, what):
+    pipeline, expected = small("sd15"), small("sd15")
+    unet = expected.pipe.unet
+    blocks = [module for module in unet.modules() if type(module).__name__ == "BasicTransformerBlock"]
+    reached = []
+    for block in blocks:
+
+        def reduced(hidden_states, *args, plain=block.attn1.forward, **options):
+            if hidden_states.shape[1] != 256:
+                return plain(hidden_states, *args, **options)
+            reached.append(1)
+            if method == "pairs":
+                return plain(hidden_states.unflatten(1, (-1, 2)).mean(2)).repeat_interleave(2, dim=1)
+            return plain(hidden_states, encoder_hidden_states=even_rows(hidden_states, 16))
+
+        block.attn1.forward = reduced
+    with optimize(pipeline.pipe, TokenMerging(method=method)):
+        drawn = picture(pipeline)
+        text = str(report(pipeline.pipe))
+    assert torch.equal(drawn, picture(expected)) and reached
+    assert not torch.equal(drawn, baseline("sd15"))
+    assert "active in 3 of 10 self-attention blocks" in text and f"256 -> 128 {what}" in text
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+
+
+def test_and_without_its_line_nothing_knows_it(studio, monkeypatch):
+    monkeypatch.delitem(METHODS, "even_rows")
+    with pytest.raises(InvalidSetting, match="method is 'even_rows'. It must be one of: auto, merge, local_merge, kv"):
+        TokenMergingSettings(method="even_rows")
+    with pytest.raises(Exception, match="method is 'even_rows'"):
+        studio.tome(studio.model, method="even_rows")
