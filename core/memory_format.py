@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeVar, cast
 
 import torch
+
+T = TypeVar("T")
 
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
-def channels_last(value: Any) -> Any:
+def channels_last(value: T) -> T:
     """Return ``value`` in memory order ``[batch, (frames,) height, width, channels]`` if it is an image or a video.
 
     Only the order in memory changes: shape, values and dtype stay, and so does the caller's own tensor. Convolutions
@@ -17,15 +19,15 @@ def channels_last(value: Any) -> Any:
     floating point tensor of 4 or 5 dimensions is returned as it is.
     """
     if isinstance(value, torch.Tensor) and value.ndim in _FORMATS and value.is_floating_point():
-        return value.contiguous(memory_format=_FORMATS[value.ndim])
+        return cast(T, value.contiguous(memory_format=_FORMATS[value.ndim]))
     return value
 
 
-def without_gaps(value: Any) -> Any:
+def without_gaps(value: T) -> T:
     """Return ``value`` with its elements side by side in memory if it is an image or a video that is a part of another.
 
     One with its channels last stays so. What is no tensor of 4 or 5 dimensions is returned as it is.
     """
     if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
         return value
-    return value if value.is_contiguous(memory_format=_FORMATS[value.ndim]) else value.contiguous()
+    return value if value.is_contiguous(memory_format=_FORMATS[value.ndim]) else cast(T, value.contiguous())

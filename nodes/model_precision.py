@@ -7,8 +7,8 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.precision import model_precision
-from ..optimizers.precision import DTYPES, PrecisionSettings
+from ..optimizers.hosts.comfyui.precision.model import model_precision
+from ..optimizers.precision.settings import DTYPES, PrecisionSettings
 from .common import PacelineNode
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.precision import with_precision
+from ..optimizers.hosts.comfyui.precision.vae import with_precision
 from ..optimizers.hosts.comfyui.vae import VAETarget
-from ..optimizers.precision import PrecisionSettings
+from ..optimizers.precision.settings import PrecisionSettings
 from .common import PacelineNode
 from .model_precision import precision_inputs
 

@@ -245,7 +245,7 @@ def test_weights_that_are_away_are_not_quantised() -> None:
 
 
 def test_precision_is_the_setting_of_the_node() -> None:
-    from paceline.optimizers.precision import PrecisionSettings
+    from paceline.optimizers.precision.settings import PrecisionSettings
 
     pipeline = small("sd15")
     before = state_of(pipeline.pipe)
@@ -257,5 +257,5 @@ def test_precision_is_the_setting_of_the_node() -> None:
     with optimize(pipeline.pipe, Precision("fp32", channels_last=True)) as now:
         assert pipeline.denoiser.conv_in.weight.is_contiguous(memory_format=torch.channels_last)
         assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
-        assert "unet in fp32, channels last" in str(now)
+        assert "unet: Model Precision: computes in fp32; channels last" in str(now)
     assert not differences(before, state_of(pipeline.pipe))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.precision import PrecisionSettings, arithmetic, missing
+from paceline.optimizers.precision.arithmetic import arithmetic, missing
+from paceline.optimizers.precision.settings import PrecisionSettings
 
 MATMUL = torch.backends.cuda.matmul
 

@@ -175,6 +175,9 @@ class NetworkPatcher(Protocol):
     model: Module
     load_device: torch.device
     offload_device: torch.device
+    size: int
+    parent: NetworkPatcher | None
+    cached_patcher_init: Factory | None
 
     def clone(
         self, disable_dynamic: bool = ..., model_override: tuple[Module, SharedBackups] | None = ...

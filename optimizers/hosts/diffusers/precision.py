@@ -12,11 +12,9 @@ from typing import Any
 
 import torch
 
-from ....core.activity import Activity, Summary
-from ....core.errors import UnsupportedModel
-from ....core.order import PRECISION
-from ...precision import arithmetic, missing
-from ...precision.settings import dtype_name, processor_dtype
+from ....core.errors import BackendUnavailable, UnsupportedModel
+from ...precision.arithmetic import arithmetic
+from ...precision.policy import PrecisionPolicy, choose_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
 from .host import Host, Technique
 from .memory_layout import to_channels_last
@@ -27,23 +25,26 @@ _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
 
 
-class ComponentPrecision(Technique):
+class ComponentPrecision(PrecisionPolicy, Technique):
     """Model Precision on one component.
 
     Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
     """
 
-    kind = PRECISION
+    settings: Precision
     title = "Model Precision"
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
 
     def __init__(self, settings: Precision) -> None:
-        super().__init__(settings)
-        self._text = ""
+        Technique.__init__(self, settings)
+        dtype = settings.torch_dtype or torch.float32  # until it is attached
+        PrecisionPolicy.__init__(self, settings, dtype, dtype, dtype, dtype)
+        self._kept = 0
 
     def describe(self) -> str:
-        """Return what was converted."""
-        return self._text
+        """Return what was converted, and how many weights were not."""
+        text = super().describe()
+        return f"{text}; {self._kept} weights stay in fp32" if self._kept else text
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Convert weights, except those that the model keeps in float32."""
@@ -51,13 +52,15 @@ class ComponentPrecision(Technique):
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
         device = device_of(component.part)
-        dtype = settings.torch_dtype or _suitable(device)
-        refusal = missing(settings, device, dtype)
-        if refusal is not None:
-            raise UnsupportedModel(f"Model Precision: {refusal[0]}", refusal[1])
-        kept = 0
-        for tensor, stays in _weights(host.component.part):
-            kept += stays
+        try:
+            dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
+        except BackendUnavailable as error:
+            raise UnsupportedModel(f"Model Precision: {error.problem}", error.remedy) from None
+        self.dtype = self.storage = dtype
+        weights = list(_weights(component.part))
+        self.previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
+        self._kept = sum(stays for _, stays in weights)
+        for tensor, stays in weights:
             if stays or tensor.dtype == dtype:
                 continue
             original = tensor.data
@@ -67,8 +70,6 @@ class ComponentPrecision(Technique):
         self._convert_calls(host, patches, dtype)
         if settings.channels_last:
             to_channels_last(component.part, patches)
-        extras = "".join(f", {name}" for name in settings.extras())
-        self._text = f"{component.name} in {dtype_name(dtype)}{extras}" + (f", {kept} weights in fp32" if kept else "")
 
     def _convert_calls(self, host: Host, patches: Patches, dtype: torch.dtype) -> None:
         """Let the component take tensors of other dtypes: pipelines expect the same one of all their parts."""
@@ -90,17 +91,12 @@ class ComponentPrecision(Technique):
 
     def around(self) -> AbstractContextManager[None]:
         """Switch torch's faster products on for the call."""
+        self.activity.use("call")
         return arithmetic(self.settings)
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Return the dtype."""
-        return Summary("active", self._text)
 
 
 def _suitable(device: torch.device) -> torch.dtype:
-    """Return what ``auto`` means: 16 bits where the device multiplies them faster."""
-    if device.type == "cpu":
-        return processor_dtype()
+    """Return what ``auto`` means on other devices than processors: those 16 bits that they multiply fastest."""
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0):
         return torch.bfloat16
     return torch.float16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....core.errors import require_choice
-from ...precision import DTYPES, PrecisionSettings
+from ...precision.settings import DTYPES, PrecisionSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 

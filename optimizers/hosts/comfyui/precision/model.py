@@ -7,68 +7,52 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .....core.activity import Activity, Summary
+from .....core.activity import Activity
+from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import channels_last
-from .....core.order import PRECISION
-from ....precision import PrecisionSettings, arithmetic
-from ....precision.settings import dtype_name
+from ....precision.arithmetic import arithmetic
+from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
+from ....precision.settings import PrecisionSettings
 from ..model import describe_model, inference_dtype, require_model
+from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, ModelCall, Technique
 from ..unet import is_unet
 from ..weight_clone import Plan
 from ..weight_swap import WeightTechnique, original
-from .choice import choose_dtype, needs_other_weights
-from .weights import convert_weight, storage_dtype
 
 _NETWORK = "diffusion_model."
 
 
-class ModelPrecision(Technique[ModelCall]):
+class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
     """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights.
 
     Args:
         settings: what was asked for.
-        before: what the network computed in.
+        previous: what the network computed in.
         dtype: what it computes in now.
         stored: what its file's weights are in.
         node_id: the node to report to.
     """
 
-    kind = PRECISION
     title = "Model Precision"
 
     def __init__(
         self,
         settings: PrecisionSettings,
-        before: torch.dtype,
+        previous: torch.dtype,
         dtype: torch.dtype,
         stored: torch.dtype,
         node_id: str | None = None,
     ) -> None:
-        super().__init__(node_id)
-        self.settings, self.before, self.dtype, self.stored = settings, before, dtype, stored
-        self.storage = storage_dtype(stored, dtype) if dtype != before else stored
-
-    def describe(self) -> str:
-        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16; channels last``."""
-        text = f"computes in {dtype_name(self.dtype)}"
-        if self.dtype != self.before:
-            text += f" instead of {dtype_name(self.before)}, weights in {dtype_name(self.storage)}"
-            if self.storage != self.dtype:
-                text += ", cast at each use"
-        return "; ".join((text, *self.settings.extras()))
+        Technique.__init__(self, node_id)
+        storage = storage_dtype(stored, dtype) if dtype != previous else stored
+        PrecisionPolicy.__init__(self, settings, previous, dtype, stored, storage)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Switch arithmetic on for this call."""
         activity.use("call")
         call.cleanup.enter_context(arithmetic(self.settings))
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
-        if not activity.use_count:
-            return Summary("inactive", "not active: the model was not called")
-        return Summary("active", f"active in {activity.use_count} model calls: {self.describe()}")
 
 
 class WeightPrecision(WeightTechnique, ModelPrecision):
@@ -77,23 +61,22 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
     def plan(self, plan: Plan) -> None:
         """Say what all layers compute in, and keep ComfyUI's own settings in step."""
         plan.compute_dtype = self.dtype
-        if self.dtype != self.before:
+        if self.dtype != self.previous:
             plan.config.set_inference_dtype(self.storage, None if self.storage == self.dtype else self.dtype)
 
     def convert_tensor(self, name: str, tensor: Tensor, plan: Plan) -> Tensor:
         """Convert the network's weights; the noise schedule beside it stays in fp32."""
-        if not name.startswith(_NETWORK):
-            return tensor
-        return convert_weight(tensor, self.stored, self.storage, self.settings.channels_last)
+        return self.convert_weight(tensor) if name.startswith(_NETWORK) else tensor
 
-    def finish(self, model: Any, plan: Plan) -> None:
+    def finish(self, model: BaseModel, plan: Plan) -> None:
         """Tell the network what it is in now, and its layers to cast where they must."""
-        if self.dtype == self.before:
+        if self.dtype == self.previous:
             return
+        network: Any = model.diffusion_model
         model.manual_cast_dtype = None if self.storage == self.dtype else self.dtype
-        model.diffusion_model.dtype = self.storage
+        network.dtype = self.storage
         if self.storage != self.dtype:
-            for module in model.diffusion_model.modules():
+            for module in network.modules():
                 if hasattr(module, "comfy_cast_weights"):
                     module.comfy_cast_weights = True
 
@@ -111,11 +94,11 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
         call.transformer_options["wrappers"] = wrappers
 
 
-def _with_channels_last(executor: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_channels_last(executor: Function, x: Tensor, *args: object, **kwargs: object) -> object:
     return executor(channels_last(x), *args, **kwargs)
 
 
-def model_precision(patcher: Any, settings: PrecisionSettings, node_id: str | None = None) -> ModelPrecision:
+def model_precision(patcher: ModelPatcher, settings: PrecisionSettings, node_id: str | None = None) -> ModelPrecision:
     """Return the technique for a MODEL.
 
     Args:
@@ -139,6 +122,7 @@ def model_precision(patcher: Any, settings: PrecisionSettings, node_id: str | No
             f"channels_last is for networks of convolutions, and a {what} has next to none.",
             "Switch channels_last off.",
         )
-    other_weights = needs_other_weights(settings, what, device, before, dtype, supported)
-    kind = WeightPrecision if other_weights else ModelPrecision
-    return kind(settings, before, dtype, home.model.get_dtype(), node_id)
+    technique = ModelPrecision(settings, before, dtype, home.model.get_dtype(), node_id)
+    if technique.require_change(what, device, supported):
+        return WeightPrecision(settings, before, dtype, technique.stored, node_id)
+    return technique

@@ -2,68 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
+from torch import Tensor
+from torch.nn import Module
 
-from .....core.activity import Activity, Summary
+from .....core.activity import Activity
+from .....core.calls import Function
 from .....core.memory_format import channels_last
-from .....core.order import PRECISION
-from ....precision import PrecisionSettings, arithmetic
-from ....precision.settings import dtype_name
+from ....precision.arithmetic import arithmetic
+from ....precision.policy import PrecisionPolicy, choose_dtype
+from ....precision.settings import PrecisionSettings
 from ..method_proxy import NetworkCall, NetworkTechnique
+from ..protocols import VAE, NetworkPatcher
 from ..vae import at_home, describe_vae, moved_to, require_vae
 from ..weight_clone import second_module
-from .choice import choose_dtype, needs_other_weights
-from .weights import convert_weight
 
 
-class VAEPrecision(NetworkTechnique):
+class VAEPrecision(PrecisionPolicy, NetworkTechnique):
     """What VAE Precision does in each call; the weights are another network's (see ``with_precision``).
 
     Args:
         settings: what was asked for.
-        before: what the VAE computed in.
-        dtype: what it computes in now.
+        previous: what the VAE computed in.
+        dtype: what it computes in now, and what its weights are in.
         node_id: the node to report to.
     """
 
-    kind = PRECISION
     title = "VAE Precision"
 
     def __init__(
-        self, settings: PrecisionSettings, before: torch.dtype, dtype: torch.dtype, node_id: str | None = None
+        self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype, node_id: str | None = None
     ) -> None:
-        super().__init__(node_id)
-        self.settings, self.before, self.dtype = settings, before, dtype
+        NetworkTechnique.__init__(self, node_id)
+        PrecisionPolicy.__init__(self, settings, previous, dtype, stored=previous, storage=dtype)
 
-    def describe(self) -> str:
-        """Return e.g. ``computes in bf16 instead of fp32; channels last``."""
-        text = f"computes in {dtype_name(self.dtype)}"
-        if self.dtype != self.before:
-            text += f" instead of {dtype_name(self.before)}"
-        return "; ".join((text, *self.settings.extras()))
-
-    def install(self, call: Any, activity: Activity) -> None:
+    def install(self, call: NetworkCall, activity: Activity) -> None:
         """Switch arithmetic on, and hand over images in the order of the weights."""
-        network: NetworkCall = call
         activity.use("call")
-        network.cleanup.enter_context(arithmetic(self.settings))
+        call.cleanup.enter_context(arithmetic(self.settings))
         if self.settings.channels_last:
-            for method in tuple(network.methods):
-                network.wrap(method, _with_channels_last)
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active: computes in bf16 instead of fp32``."""
-        return Summary("active", f"active: {self.describe()}")
+            for method in tuple(call.methods):
+                call.wrap(method, _with_channels_last)
 
 
-def _with_channels_last(inner: Callable[..., Any], x: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_channels_last(inner: Function, x: Tensor, *args: object, **kwargs: object) -> object:
     return inner(channels_last(x), *args, **kwargs)
 
 
-def with_precision(vae: Any, settings: PrecisionSettings, node_id: str | None = None) -> tuple[Any, VAEPrecision]:
+def with_precision(vae: VAE, settings: PrecisionSettings, node_id: str | None = None) -> tuple[VAE, VAEPrecision]:
     """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
 
     Args:
@@ -77,38 +63,38 @@ def with_precision(vae: Any, settings: PrecisionSettings, node_id: str | None = 
         BackendUnavailable: if its device has no such arithmetic.
     """
     require_vae(vae)
-    home = at_home(vae)
+    home: VAE = at_home(vae)
     device, before = torch.device(home.device), home.vae_dtype
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)
-    other_weights = needs_other_weights(settings, what, device, before, dtype, supported)
     technique = VAEPrecision(settings, before, dtype, node_id)
-    if other_weights:
-        home = moved_to(home, _second_patcher(home.patcher, before, dtype, settings.channels_last), vae_dtype=dtype)
+    if technique.require_change(what, device, supported):
+        home = moved_to(home, _second_patcher(home.patcher, technique), vae_dtype=dtype)
     return home, technique
 
 
-def _second_patcher(patcher: Any, before: torch.dtype, dtype: torch.dtype, order: bool) -> Any:
+def _second_patcher(patcher: NetworkPatcher, technique: VAEPrecision) -> NetworkPatcher:
     """Return a patcher of the same class on a second network; the first keeps its weights."""
-    network = _second_network(patcher.model, before, dtype, order)
-    second = patcher.clone(model_override=(network, ({}, {}, {}, set())))
+    second = patcher.clone(model_override=(_second_network(patcher.model, technique), ({}, {}, {}, set())))
     second.size, second.parent = 0, None
     # ComfyUI asks for an independent copy when it leaves dynamic VRAM.
-    second.cached_patcher_init = (_load_again, (patcher, before, dtype, order))
+    second.cached_patcher_init = (_load_again, (patcher, technique))
     return second
 
 
-def _load_again(
-    patcher: Any, before: torch.dtype, dtype: torch.dtype, order: bool, disable_dynamic: bool = False
-) -> Any:
+def _load_again(patcher: NetworkPatcher, technique: VAEPrecision, disable_dynamic: bool = False) -> NetworkPatcher:
     import comfy.model_patcher as patchers
 
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
-    network = _second_network(patcher.model, before, dtype, order)
-    return patcher_class(network, load_device=patcher.load_device, offload_device=patcher.offload_device)
-
-
-def _second_network(network: Any, before: torch.dtype, dtype: torch.dtype, order: bool) -> Any:
-    return second_module(
-        network, lambda name, module: None, lambda name, tensor: convert_weight(tensor, before, dtype, order)
+    network = _second_network(patcher.model, technique)
+    again: NetworkPatcher = patcher_class(
+        network, load_device=patcher.load_device, offload_device=patcher.offload_device
     )
+    return again
+
+
+def _second_network(network: Module, technique: VAEPrecision) -> Module:
+    second: Module = second_module(
+        network, lambda name, module: None, lambda name, tensor: technique.convert_weight(tensor)
+    )
+    return second

@@ -1,0 +1,128 @@
+"""What a network computes in and keeps its weights in, and what a person reads about it. One rule for all hosts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...core.activity import Activity, Summary
+from ...core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ...core.memory_format import channels_last
+from ...core.order import PRECISION
+from ...core.technique import Technique
+from .arithmetic import missing
+from .settings import PrecisionSettings, dtype_name, processor_dtype
+
+_PLAIN = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def choose_dtype(
+    settings: PrecisionSettings,
+    what: str,
+    device: torch.device,
+    otherwise: torch.dtype,
+    supported: tuple[torch.dtype, ...] | None = None,
+) -> torch.dtype:
+    """Return what to compute in.
+
+    Args:
+        settings: what was asked for.
+        what: the object, as a person calls it.
+        device: where it runs.
+        otherwise: what ``auto`` means where ``device`` is no processor, or where the processor's choice does not work.
+        supported: what it works in; None if it does not say.
+
+    Raises:
+        InvalidSetting: if it does not work in the chosen dtype.
+        BackendUnavailable: if the device has no such arithmetic.
+    """
+    dtype = settings.torch_dtype or (processor_dtype() if device.type == "cpu" else otherwise)
+    if supported is not None and dtype not in supported:
+        if settings.torch_dtype is not None:
+            raise InvalidSetting(
+                f"dtype is {settings.dtype}, in which a {what} does not work: its numbers get too large or too small.",
+                f"Choose auto or one of: {_names(supported)}.",
+            )
+        dtype = otherwise
+    found = missing(settings, device, dtype)
+    if found is not None:
+        raise BackendUnavailable(*found)
+    return dtype
+
+
+def storage_dtype(stored: torch.dtype, compute: torch.dtype) -> torch.dtype:
+    """Return what weights are kept in: never more bytes than they have now. The host casts the rest at each use."""
+    return compute if stored in _PLAIN and compute.itemsize <= stored.itemsize else stored
+
+
+class PrecisionPolicy(Technique):
+    """What a precision node or setting does and says, whatever host and whatever kind of network.
+
+    Args:
+        settings: what was asked for.
+        previous: what the network computed in.
+        dtype: what it computes in now.
+        stored: what its weights are in.
+        storage: what they are kept in now.
+    """
+
+    kind = PRECISION
+
+    def __init__(
+        self,
+        settings: PrecisionSettings,
+        previous: torch.dtype,
+        dtype: torch.dtype,
+        stored: torch.dtype,
+        storage: torch.dtype,
+    ) -> None:
+        self.settings, self.previous, self.dtype, self.stored, self.storage = settings, previous, dtype, stored, storage
+
+    def describe(self) -> str:
+        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16; channels last``."""
+        return "; ".join((self._headline(), *self.settings.extras()))
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
+        calls = activity.use_count
+        if not calls:
+            return Summary("inactive", "not active: the model was not called")
+        return Summary(
+            "active", f"active in {calls} model calls: {self._headline()}", {"calls": calls}, self.settings.extras()
+        )
+
+    def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> bool:
+        """Return whether the settings ask for other weights; ``supported`` as for ``choose_dtype``.
+
+        Raises:
+            UnsupportedModel: if they change nothing at all.
+        """
+        other_weights = self.dtype != self.previous or self.settings.channels_last
+        if not other_weights and not self.settings.extras():
+            raise UnsupportedModel(
+                f"Nothing would change: this {what} computes in {dtype_name(self.previous)} already"
+                + (f", which suits {device.type} best." if self.settings.torch_dtype is None else "."),
+                f"Choose another dtype ({_names(supported or (self.dtype,))}), or remove the node.",
+            )
+        return other_weights
+
+    def convert_weight(self, tensor: Tensor) -> Tensor:
+        """Return a weight as it is kept now; with channels last if it belongs to a convolution.
+
+        Weights in another dtype than ``stored`` are left: their network keeps them so (tables in fp32, int8 layers).
+        """
+        if tensor.dtype == self.stored != self.storage:
+            tensor = tensor.to(self.storage)
+        return channels_last(tensor) if self.settings.channels_last else tensor
+
+    def _headline(self) -> str:
+        text = f"computes in {dtype_name(self.dtype)}"
+        if self.dtype != self.previous:
+            text += f" instead of {dtype_name(self.previous)}, weights in {dtype_name(self.storage)}"
+            if self.storage != self.dtype:
+                text += ", cast at each use"
+        return text
+
+
+def _names(dtypes: tuple[torch.dtype, ...]) -> str:
+    return ", ".join(dtype_name(dtype) for dtype in dtypes)
