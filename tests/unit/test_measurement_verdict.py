@@ -110,6 +110,35 @@ def test_the_verdict_in_words(found, state, text):
     assert ";" not in verdict.headline  # it stands on a badge
 
 
+def test_the_limits_belong_to_the_milder_side():
+    """What is exactly half a seed change, exactly the baseline's own noise, or measured in two rounds."""
+    seed = Distance(0.5, 6.0, 0.2)
+    half, more = evidence(difference=distance(0.25), seed=seed), evidence(difference=distance(0.2501), seed=seed)
+    assert (judge(half).state, judge(more).state) == ("faster", "suspicious")
+    noisy = evidence(difference=distance(0.3), repeat=distance(0.3))
+    assert judge(noisy).text.endswith("difference is no larger than the baseline's own from run to run.")
+    rounded = evidence(difference=distance(0.02), precision=distance(0.02))
+    assert judge(rounded).text.endswith("and smaller than what rounding does to the baseline.")
+    twice = measure_speedup([1.0, 1.01], [1.01, 1.0])
+    assert judge(evidence(twice)).state == "no_gain"
+    assert judge(evidence(twice)).headline.startswith("No measurable difference in time (between ")
+    assert [fraction(share) for share in (0.01, 0.35)] == ["1/100", "1/3"]
+
+
+def test_nothing_is_said_of_an_image_that_is_the_same_in_the_same_time():
+    found = judge(evidence(EQUAL, SAME, same_bits=True))
+    assert found.headline == "No measurable difference in time and image"
+    assert found.text == f"{found.headline}: the optimised model does what the baseline does."
+
+
+def test_perception_decides_only_where_both_sides_have_it():
+    """A picture that is too small for LPIPS has none."""
+    found = judge(evidence(difference=distance(0.04, lpips=0.05)))
+    assert (found.measure, found.seed_share) == ("RMSE", pytest.approx(1 / 9))
+    assert judge(evidence(seed=Distance(0.36, 8.9, 0.2, 0.6))).measure == "RMSE"
+    assert judge(evidence(difference=distance(0.04, lpips=0.05), seed=Distance(0.36, 8.9, 0.2, 0.0))).measure == "RMSE"
+
+
 def test_perception_decides_where_it_was_measured():
     """A picture that has only moved by a pixel is far off in RMSE, and the same to a person."""
     moved = evidence(difference=distance(0.25, lpips=0.05), seed=Distance(0.36, 8.9, 0.2, 0.6))

@@ -7,7 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import package
-from paceline.optimizers.quantization.rounding import dequantize_weight, quantize_rows, quantize_weight, rotate
+from paceline.optimizers.quantization.rounding import (
+    ROTATION_GROUPS,
+    Int8Weight,
+    dequantize_weight,
+    quantize_rows,
+    quantize_weight,
+    rotate,
+)
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
@@ -40,13 +47,36 @@ def test_special_rows(dtype):
 def test_rows_are_those_of_comfy_kitchen(dtype):
     kitchen = package("comfy_kitchen")
     x = random(37, 96, dtype=dtype) * 3
+    x[0] = 0
+    x[1] *= torch.finfo(dtype).tiny  # too small for the type's usual precision, and for a scale of its own in 16 bits
+    x[2] = torch.finfo(dtype).smallest_normal
+    x[3] *= 127 / x[3].abs().max()
     values, scale = quantize_rows(x)
     expected, expected_scale = kitchen.quantize_int8_rowwise(x)
     assert torch.equal(values, expected)
     assert torch.equal(scale.flatten(), expected_scale.flatten())
 
 
-@pytest.mark.parametrize("group", [16, 64, 256])
+def test_values_too_small_for_a_scale_in_sixteen_bits_become_zero():
+    x = torch.zeros(2, 8, dtype=torch.float16)
+    x[0, :3] = torch.tensor([1.0, -2.0, 3.0]) * 2.0**-24  # the smallest number there is, and small multiples
+    values, scale = quantize_rows(x)
+    assert values.count_nonzero() == 0 and (scale > 0).all()
+
+
+def test_a_weight_is_not_rotated_unless_asked_for():
+    weight = random(4, 32)
+    quantized = quantize_weight(weight)
+    assert quantized.rotation == 0 == Int8Weight(quantized.values, quantized.scale).rotation
+    assert torch.equal(quantized.values, quantize_rows(weight)[0])
+    assert torch.equal(dequantize_weight(quantized), quantized.values * quantized.scale)
+
+
+def test_groups_of_a_rotation_are_powers_of_four():
+    assert ROTATION_GROUPS == (16, 64, 256)
+
+
+@pytest.mark.parametrize("group", ROTATION_GROUPS)
 def test_rotation_is_its_own_inverse_and_keeps_lengths(group):
     x = random(5, 512)
     turned = rotate(x, group)
