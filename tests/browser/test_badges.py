@@ -87,10 +87,10 @@ def test_details_appear_on_hover_and_with_the_keyboard(page: Page, renderer: str
     ActionChains(page.driver).move_to_element(page.element("body")).perform()
     page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
     page.script("args[0].focus()", page.badge(TOME))
-    assert page.element(".paceline-tooltip") is not None
+    page.wait(lambda: page.element(".paceline-tooltip"), "tooltip of the focused badge")
     assert page.badge(TOME).get_attribute("aria-describedby") == "paceline-tooltip"
     page.press(ESCAPE)
-    assert page.element(".paceline-tooltip") is None
+    page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
 
 
 def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):

@@ -56,7 +56,7 @@ def test_the_report_lists_our_nodes_and_obeys_the_keyboard(page: Page, tome_work
     assert page.driver.switch_to.active_element.text == "Close"
     assert axe("dialog.paceline-dialog") == []
     page.press(ESCAPE)
-    assert page.element("dialog.paceline-dialog") is None
+    page.wait(lambda: page.element("dialog.paceline-dialog") is None, "end of the report")
 
 
 def test_the_report_is_in_the_menu(page: Page):
