@@ -167,5 +167,6 @@ def test_one_record_is_enough_in_diffusers():
     with added(MINE), optimize(network, FuseQKV()):
         assert close(network(**inputs), plain)
         assert "q, k and v of 2 attention layers" in str(report(network))
-        assert "one multiplication for q, k and v in 2 attention calls; 0 fallbacks" in str(report(network))
+        text = str(report(network))
+        assert "one multiplication for q, k and v in 2 attention calls" in text and "fallbacks: 0" in text
     assert torch.equal(network(**inputs), plain)
