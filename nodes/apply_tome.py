@@ -12,6 +12,8 @@ from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
 from .common import PacelineNode
 
+_SHARE: Any = {"min": 0.0, "max": 1.0, "step": 0.01}
+
 
 class PacelineApplyToMe(PacelineNode):
     """Merge similar tokens before attention, so that it has fewer to look at."""
@@ -52,9 +54,7 @@ class PacelineApplyToMe(PacelineNode):
                 io.Float.Input(
                     "ratio",
                     default=0.5,
-                    min=0.0,
-                    max=1.0,
-                    step=0.01,
+                    **_SHARE,
                     tooltip="Share of the tokens that are merged away. Higher is faster, needs less memory and changes "
                     "the image more. 0 leaves it exactly as it is. Limited by sx and sy: with 2 x 2 at most 0.75.",
                 ),
@@ -109,27 +109,21 @@ class PacelineApplyToMe(PacelineNode):
                 io.Float.Input(
                     "start_percent",
                     default=0.0,
-                    min=0.0,
-                    max=1.0,
-                    step=0.01,
+                    **_SHARE,
                     advanced=True,
                     tooltip="Start merging at this part of denoising. Later keeps the composition as it was.",
                 ),
                 io.Float.Input(
                     "end_percent",
                     default=1.0,
-                    min=0.0,
-                    max=1.0,
-                    step=0.01,
+                    **_SHARE,
                     advanced=True,
                     tooltip="Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
                 ),
                 io.Float.Input(
                     "level_decay",
                     default=1.0,
-                    min=0.0,
-                    max=1.0,
-                    step=0.01,
+                    **_SHARE,
                     advanced=True,
                     tooltip="Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
                     "of the picture, keep more of their tokens.",

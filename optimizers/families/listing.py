@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import NOT_EXAMINED, families
-from .table import NO_HOOK
+from .family import NO_HOOK
 
 
 def families_table() -> str:

@@ -10,7 +10,6 @@ from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family,
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 
-NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
 _EXTRA = (
     "it puts references, poses, sound or earlier frames among its image tokens, so their places in the picture cannot "
     "be told from the sizes alone"

@@ -7,10 +7,10 @@ Use, for one block at one step::
 """
 
 from .automatic import Automatic
-from .grid import Partition, partition_tokens, random_offsets
-from .kv_downsample import KVDownsampling, downsample_tokens, downsampled_side, kept_tokens
-from .local_merge import LocalMatching, LocalMerging, match_locally, merge_locally, unmerge_locally, windows_of
-from .matching import Matching, MergeMode, match, merge, merge_count, unmerge
+from .grid import partition_tokens, random_offsets
+from .kv_downsample import KVDownsampling, downsampled_side
+from .local_merge import LocalMerging, windows_of
+from .matching import match, merge, merge_count, unmerge
 from .merging import Merging
 from .method import METHODS, BlockCall, Method, Reduction
 from .settings import PRESET_NAMES, PRESETS, RAMPS, TokenMergingSettings, apply_preset
@@ -25,27 +25,18 @@ __all__ = [
     "Automatic",
     "BlockCall",
     "KVDownsampling",
-    "LocalMatching",
     "LocalMerging",
-    "Matching",
-    "MergeMode",
     "Merging",
     "Method",
-    "Partition",
     "Reduction",
     "TokenMergingSettings",
     "apply_preset",
-    "downsample_tokens",
     "downsampled_side",
-    "kept_tokens",
     "match",
-    "match_locally",
     "merge",
     "merge_count",
-    "merge_locally",
     "partition_tokens",
     "random_offsets",
     "unmerge",
-    "unmerge_locally",
     "windows_of",
 ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from .kv_downsample import KVDownsampling
 from .merging import Merging
 from .method import Method, Reduction
@@ -27,11 +25,11 @@ class Automatic(Method):
     name = "auto"
     help = "what was fastest for the least change at this image size, or nothing where nothing would be gained"
     action = "merge {} of the tokens"
-    serves_other_layers: ClassVar[bool] = True
-    needs_matching: ClassVar[bool] = True
-    uses_cells: ClassVar[bool] = True
-    works_after_rope: ClassVar[bool] = True
-    can_decline: ClassVar[bool] = True
+    serves_other_layers = True
+    needs_matching = True
+    uses_cells = True
+    works_after_rope = True
+    can_decline = True
 
     @classmethod
     def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -24,7 +23,13 @@ from .method import BlockCall, Reduction
 
 @dataclass(frozen=True)
 class KVDownsampling(Reduction):
-    """Keys and values on a coarser grid (ToDo, arXiv 2402.13573)."""
+    """Image tokens on a coarser, regular grid that has the borders.
+
+    Attributes:
+        height: rows of tokens.
+        width: columns of tokens.
+        ratio: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
+    """
 
     height: int
     width: int
@@ -32,7 +37,7 @@ class KVDownsampling(Reduction):
     name = "kv_downsample"
     help = "leave out keys and values (ToDo)"
     action = "leave out {} of the keys and values"
-    works_after_rope: ClassVar[bool] = True
+    works_after_rope = True
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:
@@ -41,8 +46,9 @@ class KVDownsampling(Reduction):
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        """Return which tokens of a grid stay."""
-        return kept_tokens(height, width, ratio, device)
+        """Return which tokens of a grid stay: int64 ``[kept rows * kept columns]``, ascending."""
+        rows, columns = _places(height, ratio, device), _places(width, ratio, device)
+        return (rows[:, None] * width + columns).flatten()
 
     @property
     def tokens(self) -> int:
@@ -55,8 +61,16 @@ class KVDownsampling(Reduction):
         return downsampled_side(self.height, self.ratio) * downsampled_side(self.width, self.ratio)
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Leave out rows and columns of keys and values."""
-        return downsample_tokens(x, self.height, self.width, self.ratio)
+        """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
+
+        Raises:
+            InvalidSetting: if ``x`` has another number of tokens, or the ratio is out of range.
+        """
+        if x.shape[1] != self.tokens:
+            raise InvalidSetting(f"There are {x.shape[1]} tokens, but {self.height} x {self.width} places.")
+        if self.kept == self.tokens:
+            return x
+        return x.index_select(1, self.kept_tokens(self.height, self.width, self.ratio, x.device))
 
 
 def downsampled_side(side: int, ratio: float) -> int:
@@ -68,44 +82,6 @@ def downsampled_side(side: int, ratio: float) -> int:
     require_number("ratio", ratio, 0.0, 1.0)
     evenly = max(1, round(side * math.sqrt(1.0 - ratio)))
     return min(side, evenly + 1) if evenly < side else side
-
-
-def kept_tokens(height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-    """Return which tokens of a grid stay.
-
-    Args:
-        height: rows of tokens.
-        width: columns of tokens.
-        ratio: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
-        device: where the result is wanted.
-
-    Returns:
-        int64 ``[kept rows * kept columns]``, ascending.
-    """
-    rows, columns = _places(height, ratio, device), _places(width, ratio, device)
-    return (rows[:, None] * width + columns).flatten()
-
-
-def downsample_tokens(x: Tensor, height: int, width: int, ratio: float) -> Tensor:
-    """Keep image tokens on a coarser, regular grid that has the borders.
-
-    Args:
-        x: ``[batch, height * width, channels]``, row by row.
-        height: rows of tokens.
-        width: columns of tokens.
-        ratio: share of the tokens to leave out, 0 to 1.
-
-    Returns:
-        ``[batch, kept rows * kept columns, channels]``; ``x`` itself if nothing is left out.
-
-    Raises:
-        InvalidSetting: if ``x`` does not have ``height * width`` tokens, or ``ratio`` is out of range.
-    """
-    if x.shape[1] != height * width:
-        raise InvalidSetting(f"There are {x.shape[1]} tokens, but {height} x {width} places.")
-    if downsampled_side(height, ratio) == height and downsampled_side(width, ratio) == width:
-        return x
-    return x.index_select(1, kept_tokens(height, width, ratio, x.device))
 
 
 def _places(side: int, ratio: float, device: torch.device | str) -> Tensor:

@@ -9,7 +9,7 @@ which takes many small steps: it is meant to be shared by the blocks of a level 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,8 @@ class Windows(NamedTuple):
         return -(-self.width // self.window_width)
 
 
-class LocalMatching(NamedTuple):
+@dataclass(frozen=True)
+class LocalMerging(Reduction):
     """Weights between the tokens and the destinations of each window.
 
     Attributes:
@@ -56,90 +57,70 @@ class LocalMatching(NamedTuple):
     merge_weights: Tensor
     unmerge_weights: Tensor
     windows: Windows
-
-
-@dataclass(frozen=True)
-class LocalMerging(Reduction):
-    """Dense products inside of windows (after ToMA, arXiv 2509.10918)."""
-
-    matching: LocalMatching
     name = "local_merge"
     help = "merge within small windows (after ToMA)"
     action = "merge {} of the tokens"
-    shrinks_queries: ClassVar[bool] = True
-    serves_other_layers: ClassVar[bool] = True
-    needs_matching: ClassVar[bool] = True
+    shrinks_queries = True
+    serves_other_layers = True
+    needs_matching = True
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> LocalMerging:
         """Choose each window's destinations."""
-        return cls(match_locally(tokens, windows_of(call.height, call.width), call.ratio))
+        return cls.match(tokens, windows_of(call.height, call.width), call.ratio)
+
+    @classmethod
+    @torch.no_grad()
+    def match(cls, metric: Tensor, windows: Windows, ratio: float) -> LocalMerging:
+        """Choose each window's destinations, and how its tokens are made of them.
+
+        Args:
+            metric: ``[batch, tokens, channels]``; tokens are compared by the cosine of their channels.
+            windows: see `windows_of`.
+            ratio: share of each window's tokens to merge away, 0 to 1; one always stays.
+
+        Raises:
+            InvalidSetting: if ``metric`` has another number of tokens than ``windows``, or ``ratio`` is out of range.
+        """
+        require_number("ratio", ratio, 0.0, 1.0)
+        precise = metric.to(torch.promote_types(metric.dtype, torch.float32))
+        tokens = F.normalize(_cut(precise, windows), dim=-1)  # [B * W, places, channels]
+        places = tokens.shape[1]
+        present = _cut(metric.new_ones(1, metric.shape[1], 1), windows)[..., 0].bool()  # padding is False
+        present = present.repeat(metric.shape[0], 1)
+        similarity = torch.bmm(tokens, tokens.transpose(1, 2))  # [B * W, places, places]
+        destinations = _facility_location(similarity, present, max(1, round(places * (1.0 - ratio))))
+        to_destinations = similarity.gather(2, destinations[:, None, :].expand(-1, places, -1))
+        unmerge_weights = (to_destinations / TEMPERATURE).softmax(dim=-1)
+        merge_weights = unmerge_weights.transpose(1, 2) * present[:, None, :]
+        merge_weights = merge_weights / merge_weights.sum(dim=-1, keepdim=True).clamp_min(1e-6)
+        return cls(merge_weights.to(metric.dtype), unmerge_weights.to(metric.dtype), windows)
 
     @property
     def tokens(self) -> int:
         """How many tokens it was made for."""
-        return self.matching.windows.height * self.matching.windows.width
+        return self.windows.height * self.windows.width
 
     @property
     def kept(self) -> int:
         """How many tokens are left."""
-        windows = self.matching.windows
-        return windows.rows * windows.columns * self.matching.merge_weights.shape[1]
+        return self.windows.rows * self.windows.columns * self.merge_weights.shape[1]
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Mix each window's tokens into its destinations."""
-        return merge_locally(x, self.matching)
+        """Mix each window's tokens into its destinations: ``[batch, windows * destinations, channels]``."""
+        return torch.bmm(self.merge_weights, _cut(x, self.windows)).reshape(x.shape[0], -1, x.shape[-1])
 
     def restore(self, y: Tensor) -> Tensor:
         """Mix each token from its window's destinations."""
-        return unmerge_locally(y, self.matching)
+        batch, _, channels = y.shape
+        spread = torch.bmm(self.unmerge_weights, y.reshape(-1, self.unmerge_weights.shape[-1], channels))
+        return _join(spread, batch, self.windows)
 
 
 def windows_of(height: int, width: int, side: int = WINDOW) -> Windows:
     """Cut an image into windows of about ``side`` tokens a side, as equal as possible."""
     rows, columns = -(-height // side), -(-width // side)
     return Windows(height, width, -(-height // rows), -(-width // columns))
-
-
-@torch.no_grad()
-def match_locally(metric: Tensor, windows: Windows, ratio: float) -> LocalMatching:
-    """Choose each window's destinations, and how its tokens are made of them.
-
-    Args:
-        metric: ``[batch, tokens, channels]``; tokens are compared by the cosine of their channels.
-        windows: see `windows_of`.
-        ratio: share of each window's tokens to merge away, 0 to 1; one always stays.
-
-    Raises:
-        InvalidSetting: if ``metric`` has another number of tokens than ``windows``, or ``ratio`` is out of range.
-    """
-    require_number("ratio", ratio, 0.0, 1.0)
-    precise = metric.to(torch.promote_types(metric.dtype, torch.float32))
-    tokens = F.normalize(_cut(precise, windows), dim=-1)  # [B * W, places, channels]
-    places = tokens.shape[1]
-    present = _cut(metric.new_ones(1, metric.shape[1], 1), windows)[..., 0].bool()  # padding is False
-    present = present.repeat(metric.shape[0], 1)
-    similarity = torch.bmm(tokens, tokens.transpose(1, 2))  # [B * W, places, places]
-    destinations = _facility_location(similarity, present, max(1, round(places * (1.0 - ratio))))
-    to_destinations = similarity.gather(2, destinations[:, None, :].expand(-1, places, -1))
-    unmerge_weights = (to_destinations / TEMPERATURE).softmax(dim=-1)
-    merge_weights = unmerge_weights.transpose(1, 2) * present[:, None, :]
-    merge_weights = merge_weights / merge_weights.sum(dim=-1, keepdim=True).clamp_min(1e-6)
-    return LocalMatching(merge_weights.to(metric.dtype), unmerge_weights.to(metric.dtype), windows)
-
-
-def merge_locally(x: Tensor, matching: LocalMatching) -> Tensor:
-    """Return ``[batch, windows * destinations, channels]`` for ``x`` of ``[batch, tokens, channels]``."""
-    merged = torch.bmm(matching.merge_weights, _cut(x, matching.windows))
-    return merged.reshape(x.shape[0], -1, x.shape[-1])
-
-
-def unmerge_locally(y: Tensor, matching: LocalMatching) -> Tensor:
-    """Return ``[batch, tokens, channels]`` for ``y`` of ``[batch, windows * destinations, channels]``."""
-    batch, _, channels = y.shape
-    count = matching.unmerge_weights.shape[-1]
-    spread = torch.bmm(matching.unmerge_weights, y.reshape(-1, count, channels))
-    return _join(spread, batch, matching.windows)
 
 
 def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tensor:

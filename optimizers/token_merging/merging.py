@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,10 +19,10 @@ class Merging(Reduction):
     name = "merge"
     help = "tokens that are alike (ToMe)"
     action = "merge {} of the tokens"
-    shrinks_queries: ClassVar[bool] = True
-    serves_other_layers: ClassVar[bool] = True
-    needs_matching: ClassVar[bool] = True
-    uses_cells: ClassVar[bool] = True
+    shrinks_queries = True
+    serves_other_layers = True
+    needs_matching = True
+    uses_cells = True
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Merging:

@@ -1,7 +1,7 @@
-"""What a method of reducing tokens is: what it needs, which method it takes in a block, and what it does there.
+"""What a method of reducing tokens needs, and what it does in a block.
 
 To add one: a file with a `Reduction` in it, its line in this package's ``__init__``, a sentence on the node's help page
-and a test. Settings, hosts and the node's tooltip read everything else from here.
+and a test. Settings, hosts and the node's tooltip read everything else from the class.
 """
 
 from __future__ import annotations

@@ -27,11 +27,7 @@ class Block(Protocol):
 
     @property
     def number(self) -> int:
-        """Its place among all blocks with self-attention, in the order of execution.
-
-        It is part of the block's random sequence. All blocks count, so that ``max_downsample`` does not change which
-        tokens the other blocks keep.
-        """
+        """How many others come before it: part of its random sequence, so ``max_downsample`` must not change it."""
 
     @property
     def part(self) -> str:
@@ -97,7 +93,7 @@ class UNetReduction(TokenReduction, Generic[B]):
                 f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
             )
         self.total_places, self.first_level = len(blocks), levels[0]
-        self._kept = _SharedReductions()
+        self._shared: dict[Hashable, tuple[Reductions, int]] = {}
 
     def describe(self) -> str:
         """Return the settings, and how many blocks they reach."""
@@ -112,17 +108,28 @@ class UNetReduction(TokenReduction, Generic[B]):
         return self.settings.use_rand and self.method.uses_cells
 
     def shared_in(self, call: Hashable) -> Reductions | None:
-        """Return what earlier model calls left to share; None if every block makes its own reduction.
+        """Return what earlier model calls left to share, to be added to; None if every block makes its own reduction.
+
+        Which call makes them anew is decided here, before the network runs, and not inside of it: a compiled network
+        then has two graphs, one that makes them and one that uses them. Model calls are counted, not steps: the number
+        of the step can be on the GPU, and to ask for it would make every call wait.
 
         Args:
-            call: what has to agree for reductions to fit: sizes, device, passes, factor of the ratio.
+            call: what has to agree for reductions to fit: sizes, device, factor of the ratio, and the passes, so that
+                the positive and the negative pass each count their own calls.
         """
         every = self.settings.refresh_every
-        return self._kept.of_call(call, every) if every > 1 else None
+        if every == 1:
+            return None
+        reductions, calls = self._shared.get(call, ({}, 0))
+        if calls >= every:
+            reductions, calls = {}, 0
+        self._shared[call] = (reductions, calls + 1)
+        return reductions
 
     def run_changed(self) -> None:
-        """Forget the reductions of another run."""
-        self._kept = _SharedReductions()
+        """Forget the reductions of another run: a sampling run begins or has ended."""
+        self._shared.clear()
 
     def reduction(self, block: B, tokens: Tensor, size: tuple[int, int], state: CallState) -> Reduction | None:
         """Decide how the tokens of a block are reduced, or None, noted in ``state``, to leave them as they are.
@@ -180,31 +187,3 @@ def restored(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor
         activity.fall_back(OTHER_OUTPUT)
         return output
     return reduction.restore(output)
-
-
-@dataclass
-class _Kept:
-    reductions: Reductions = field(default_factory=dict)
-    calls: int = 0
-
-
-class _SharedReductions:
-    """Keeps the reductions of a model call for a number of calls; emptied when a sampling run begins or ends.
-
-    Which call makes them anew is decided before the network runs and not inside of it: a compiled network then has
-    two graphs, one that makes them and one that uses them.
-
-    Model calls are counted, not steps: the number of the step can be on the GPU, and to ask for it would make every
-    call wait. The positive and the negative pass have keys of their own, so each counts its own calls.
-    """
-
-    def __init__(self) -> None:
-        self._kept: dict[Hashable, _Kept] = {}
-
-    def of_call(self, key: Hashable, refresh_every: int) -> Reductions:
-        """Return what an earlier call has made, or an empty dict to fill if that has served ``refresh_every`` calls."""
-        kept = self._kept.get(key)
-        if kept is None or kept.calls >= refresh_every:
-            kept = self._kept[key] = _Kept()
-        kept.calls += 1
-        return kept.reductions

@@ -16,14 +16,11 @@ from paceline.optimizers.token_merging import (
     Automatic,
     BlockCall,
     KVDownsampling,
+    LocalMerging,
     Merging,
     TokenMergingSettings,
     apply_preset,
-    downsample_tokens,
     downsampled_side,
-    match_locally,
-    merge_locally,
-    unmerge_locally,
     windows_of,
 )
 
@@ -55,7 +52,7 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
         places.append(sorted({*grid, side - 1}))
         assert downsampled_side(side, ratio) == len(places[-1])
     expected = x.view(batch, height, width, -1)[:, places[0]][:, :, places[1]].flatten(1, 2)
-    assert torch.equal(downsample_tokens(x, height, width, ratio), expected)
+    assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 
 
 @pytest.mark.parametrize("ratio", [0.0])
@@ -89,8 +86,8 @@ def test_local_merging_stays_inside_of_its_window():
     changed[:, :8, 8:16] = torch.randn(8, 8, x.shape[-1])
     outputs = []
     for tokens in (x, changed.view_as(x)):
-        matching = match_locally(tokens, windows, 0.5)
-        outputs.append(unmerge_locally(merge_locally(tokens, matching), matching).view(16, 24, -1))
+        matching = LocalMerging.match(tokens, windows, 0.5)
+        outputs.append(matching.restore(matching.reduce(tokens)).view(16, 24, -1))
     same = (outputs[0] == outputs[1]).all(-1)
     assert not same[:8, 8:16].any()
     same[:8, 8:16] = True
@@ -102,8 +99,8 @@ def test_local_merging_is_nearer_to_the_picture_than_leaving_tokens_out():
     windows = windows_of(32, 32)
     errors = {}
     for ratio in (0.25, 0.5, 0.75):
-        matching = match_locally(x, windows, ratio)
-        errors[ratio] = (unmerge_locally(merge_locally(x, matching), matching) - x).norm() / x.norm()
+        matching = LocalMerging.match(x, windows, ratio)
+        errors[ratio] = (matching.restore(matching.reduce(x)) - x).norm() / x.norm()
     assert errors[0.25] < errors[0.5] < errors[0.75] < 0.8
 
 
@@ -155,9 +152,9 @@ def test_auto_leaves_small_images_alone():
 def test_bad_input_is_a_sentence():
     x = field(1, 4, 4)
     with pytest.raises(InvalidSetting, match="There are 16 tokens, but 4 x 5 places"):
-        downsample_tokens(x, 4, 5, 0.5)
+        KVDownsampling(4, 5, 0.5).reduce(x)
     with pytest.raises(InvalidSetting, match="There are 16 tokens, but the windows are for 4 x 5"):
-        match_locally(x, windows_of(4, 5), 0.5)
+        LocalMerging.match(x, windows_of(4, 5), 0.5)
     with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
     with pytest.raises(InvalidSetting, match="refresh_every is 0"):

@@ -17,17 +17,15 @@ from .network import Place, SelfAttention
 
 load_pack()
 from paceline.optimizers.token_merging import (  # noqa: E402
-    downsample_tokens,
+    KVDownsampling,
+    LocalMerging,
     downsampled_side,
     match,
-    match_locally,
     merge,
     merge_count,
-    merge_locally,
     partition_tokens,
     random_offsets,
     unmerge,
-    unmerge_locally,
     windows_of,
 )
 
@@ -125,12 +123,12 @@ def _plan(tokens: Tensor, place: Place, setting: Setting, step: int) -> Plan:
     if method == "zero":
         return Plan(torch.zeros_like, None)
     if method == "kv borders":
-        return Plan(lambda x: downsample_tokens(x, height, width, ratio), None)
+        return Plan(KVDownsampling(height, width, ratio).reduce, None)
     if method.startswith("kv "):
         return Plan(lambda x: _other_grid(x, height, width, ratio, method), None)
     if method == "local merge":
-        local = match_locally(tokens.float(), windows_of(height, width), ratio)
-        return Plan(lambda x: merge_locally(x, local), lambda y: unmerge_locally(y, local))
+        local = LocalMerging.match(tokens.float(), windows_of(height, width), ratio)
+        return Plan(local.reduce, local.restore)
     offsets = None if method == "merge top-left" else random_offsets(height, width, step=step, block=block)
     matching = match(tokens, partition_tokens(height, width, offsets=offsets), ratio)
     if method == "merge keys":

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family, not_reduced
 from ....token_merging import TokenMergingSettings
 from ..model import describe_model, require_model
-from ..protocols import ModelPatcher
 from ..stack import ModelCall, Technique
 from ..unet import is_unet
 from .joint import JointTokenReduction
 from .unet import UNetTokenReduction
+
+if TYPE_CHECKING:
+    from ..protocols import ModelPatcher
 
 
 def token_reduction_for(

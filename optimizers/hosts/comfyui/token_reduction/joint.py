@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,9 +22,11 @@ from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
 from ..attention_chain import add_layer
 from ..model import describe_model
-from ..protocols import ModelPatcher, Options
 from ..schedule import SchedulePosition
 from ..stack import ModelCall, Technique
+
+if TYPE_CHECKING:
+    from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_joint_token_reduction"
 

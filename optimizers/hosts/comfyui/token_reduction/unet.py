@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor
@@ -15,11 +15,13 @@ from .....core.shadow import Shadows
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..model import describe_model
-from ..protocols import ModelPatcher, Options
 from ..schedule import SchedulePosition
 from ..stack import ModelCall, Technique
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
 from .work import StepWork, saved_lines
+
+if TYPE_CHECKING:
+    from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_token_reduction"
 _RESTORE = "paceline_restore_tokens"
