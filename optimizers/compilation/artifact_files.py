@@ -24,9 +24,17 @@ def read_about(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def write_about(folder: Path, about: Mapping[str, Any]) -> None:
+def read_seconds(folder: Path) -> dict[str, float]:
+    """Return how long each function took to compile the last time, by its name; empty if that is not known."""
+    try:
+        return {str(name): float(value) for name, value in json.loads(_entry(folder))["seconds"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def write_about(folder: Path, about: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
     """Write ``entry.json``; its time of change says when the entry was last used."""
-    content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder)}
+    content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder), "seconds": dict(seconds)}
     temporary = folder / f"entry.{os.getpid()}.tmp"
     temporary.write_text(json.dumps(content, indent=1, default=str), "utf-8")
     temporary.replace(folder / "entry.json")
@@ -38,10 +46,14 @@ def libraries_are_whole(folder: Path) -> bool:
     A library that was cut off (no space left, no power) does not raise an error when it is run: it ends the program.
     """
     try:
-        expected = json.loads((folder / "entry.json").read_text("utf-8"))["libraries"]
+        expected = json.loads(_entry(folder))["libraries"]
         return bool(expected == _libraries(folder))
     except (OSError, ValueError, KeyError):
         return False
+
+
+def _entry(folder: Path) -> str:
+    return (folder / "entry.json").read_text("utf-8")
 
 
 def _libraries(folder: Path) -> dict[str, str]:

@@ -23,10 +23,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ...core.devices import fingerprint, machine_description
-from .artifact_files import belongs_to_user_alone, folder_size, libraries_are_whole, read_about, write_about
+from .artifact_files import belongs_to_user_alone, folder_size, libraries_are_whole, read_about, read_seconds, write_about
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3
@@ -152,18 +153,27 @@ class ArtifactFolder:
         """Return the bytes it takes."""
         return folder_size(self.path)
 
+    def expected_seconds(self, function: str) -> float | None:
+        """Return how long a function took to compile when this folder was last used; None if that is not known."""
+        return read_seconds(self.path).get(function)
+
+    def remember_seconds(self, function: str, seconds: float) -> None:
+        """Write down how long a function took to compile; only where something is kept."""
+        if self._opened and self.path.exists():
+            self._keep({function: seconds})
+
     def discard(self, reason: str) -> None:
         """Remove it, because what it holds cannot be used."""
         _log.warning("Paceline: compiled code in %s was removed: %s", self.path, reason)
         shutil.rmtree(self.path, ignore_errors=True)
         self.was_used = self._opened = False
 
-    def _keep(self) -> None:
-        """Say what was made, and keep the store within its limit."""
+    def _keep(self, seconds: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Say what was made and how long that took, and keep the store within its limit."""
         try:
             # Gone if somebody has cleared the store in the meantime.
             (self.path / "inductor").mkdir(parents=True, exist_ok=True)
-            write_about(self.path, self.about)
+            write_about(self.path, self.about, {**read_seconds(self.path), **seconds})
             self.store.trim(keep=self.path)
         except OSError as error:
             _log.warning("Paceline: compiled code could not be kept in %s: %s", self.path, error)

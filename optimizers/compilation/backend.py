@@ -7,8 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from .artifacts import ArtifactFolder
-from .cuda_graphs import cudagraph_trees_refusal
-from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, inductor_options
+from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal, inductor_options
 from .state import GENERATING, TRACING, CompileState
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
+
+import torch
 
 from .artifacts import ArtifactFolder
 from .backend import CountingBackend
 from .failures import CompilationCancelled, CompilationFailed, explain
-from .onlooker import Compilations
-from .settings import CompileSettings
+from .progress import Compilations, Observer, Stop
+from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
+from .sizes import Sizes
 from .state import EAGER, IDLE, READY, CompileState
-from .watch import Observer, Stop
 from .weights import WeightGuards
 
 LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
@@ -32,6 +35,7 @@ class CompiledFunction:
         name: what a person calls it, for progress messages.
         artifacts: where compiled code is kept for the next start; None keeps it where torch does.
         weights: of the network that the function is a method of, to be guarded in a way that suits ComfyUI.
+        sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         backend: runs in place of the backend that ``settings`` name; for tests.
 
     Attributes:
@@ -47,6 +51,7 @@ class CompiledFunction:
         name: str = "function",
         artifacts: ArtifactFolder | None = None,
         weights: WeightGuards | None = None,
+        sizes: Sizes | None = None,
         backend: Callable[..., Any] | None = None,
     ) -> None:
         self.function = function
@@ -56,6 +61,8 @@ class CompiledFunction:
         self.state = CompileState()
         self.observer: Observer | None = None
         self._weights = weights
+        self._sizes = sizes if settings.dynamic != "false" else None
+        self._reuses_results = settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
         self._backend = CountingBackend(settings, self.state, artifacts, backend)
         self._compiled: Callable[..., Any] | None = None
         self._discarded_artifacts = False
@@ -89,13 +96,14 @@ class CompiledFunction:
             return self.function(*args, **kwargs)
         # Part of the function may have run and emptied its arguments when a later part fails to compile.
         untouched = _copy_containers((args, kwargs))
-        runs = self._backend.runs
-        call = Compilations(self.name, self.state, self.observer)
+        runs, first = self._backend.runs, not state.graphs
+        call = Compilations(self.name, state, self.observer, self._expected_seconds)
         try:
             try:
-                with call:
+                with call, self._marked(args, kwargs) as (marked, named):
                     key = self._weights.key() if self._weights is not None else "none"
-                    result = self._compiled_function()(key, *args, **kwargs)
+                    result = self._compiled_function()(key, *marked, **named)
+                call.close(last=True)
             finally:
                 call.close()
         except Stop:
@@ -114,10 +122,20 @@ class CompiledFunction:
             raise call.cancelled
         if self._backend.runs == runs:
             state.count_eager(LIMIT_REACHED if self.variants_left() <= 0 else TURNED_OFF)
-        else:
-            state.compiled_calls += 1
-            state.phase = READY
-        return result
+            return result
+        state.compiled_calls += 1
+        state.phase = READY
+        if first and self.artifacts is not None:
+            self.artifacts.remember_seconds(self.name, call.seconds)
+        return _cloned(result) if self._reuses_results else result
+
+    def _expected_seconds(self) -> float | None:
+        """Return how long the first compilation took in an earlier start; of later ones, nothing is known."""
+        known = self.artifacts is not None and not self.state.graphs
+        return self.artifacts.expected_seconds(self.name) if known else None  # type: ignore[union-attr]
+
+    def _marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
 
     def _run_uncompiled(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the plain function after ``error``, and remember why."""
@@ -143,8 +161,6 @@ class CompiledFunction:
 
     def _compiled_function(self) -> Callable[..., Any]:
         if self._compiled is None:
-            import torch
-
             options: dict[str, Any] = {}
             parameters = _compile_parameters()
             if "recompile_limit" in parameters:  # before torch had it, one limit held for everything
@@ -166,8 +182,6 @@ class CompiledFunction:
 
 @cache
 def _compile_parameters() -> frozenset[str]:
-    import torch
-
     return frozenset(inspect.signature(torch.compile).parameters)
 
 
@@ -196,6 +210,13 @@ def _copy_containers(value: Any) -> Any:
     if type(value) is tuple:
         return tuple(_copy_containers(item) for item in value)
     return value
+
+
+def _cloned(value: Any) -> Any:
+    """Return copies of the tensors in ``value``: the next replay of a CUDA graph overwrites its results."""
+    from torch.utils._pytree import tree_map_only
+
+    return tree_map_only(torch.Tensor, torch.Tensor.clone, value)
 
 
 def _is_from_compiler(error: BaseException) -> bool:

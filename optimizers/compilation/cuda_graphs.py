@@ -1,4 +1,4 @@
-"""CUDA graphs: where torch's own cannot work, and a recording of our own that can.
+"""A recording of our own with CUDA graphs, also where torch's own cannot work.
 
 A CUDA graph is the list of kernels that a function has launched. Replaying it costs the CPU next to nothing, but
 runs the same kernels on the same addresses, and no Python. So a recording is only good for inputs of the same sizes
@@ -15,22 +15,12 @@ from typing import Any, Protocol
 
 import torch
 
+from ...core.calls import Args, Kwargs
+
 Tree = Any
 """Tensors and plain values in nested tuples, lists and dicts."""
 
 MEMORY = "there is no memory left to record a CUDA graph"
-
-
-def cudagraph_trees_refusal() -> str | None:
-    """Return why torch's own CUDA graphs (modes reduce-overhead, max-autotune) cannot work here; None if they can."""
-    if not torch.cuda.is_available():
-        return "there is no CUDA device"
-    if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
-        return (
-            "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses; start "
-            "ComfyUI with --disable-cuda-malloc to use them"
-        )
-    return None
 
 
 class Recording(Protocol):
@@ -158,6 +148,50 @@ class RecordedFunction:
             return False
         self.recorded += 1
         return True
+
+
+Refine = Callable[[Args, Kwargs], "str | tuple[Args, Kwargs]"]
+"""Returns what of a call's arguments the network reads, or why the call cannot be recorded."""
+
+
+class RecordedNetwork:
+    """The calls of one network, recorded where possible.
+
+    Args:
+        network: asked for the addresses of its weights: a recording reads them where they were. Another LoRA or an
+            offload moves them.
+        function: its compiled forward pass.
+        refine: what of a call the host lets be recorded.
+        record: makes a recording; for tests.
+
+    Attributes:
+        recorded: counts and failure of the recording.
+        not_recorded: how many calls ran as they are, by reason.
+    """
+
+    def __init__(
+        self, network: torch.nn.Module, function: Callable[..., Tree], refine: Refine, record: Record = CudaRecording
+    ) -> None:
+        self._network = network
+        self._refine = refine
+        self.function = function
+        self.recorded = RecordedFunction(function, record)
+        self.not_recorded: dict[str, int] = {}
+
+    def __call__(self, *args: object, **kwargs: object) -> Tree:
+        """Run or replay the network."""
+        refined = self.recorded.failure or self._refine(args, kwargs)
+        if isinstance(refined, str):
+            self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
+            return self.function(*args, **kwargs)
+        addresses = hash(tuple(weight.data_ptr() for weight in self._network.parameters()))
+        return self.recorded(addresses, *refined[0], **refined[1])
+
+    def lines(self) -> list[str]:
+        """Return what a report says about it."""
+        counts = self.recorded
+        lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far"]
+        return lines + [f"{count} steps not recorded: {reason}" for reason, count in self.not_recorded.items()]
 
 
 def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:

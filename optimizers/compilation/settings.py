@@ -19,6 +19,7 @@ CUDAGRAPH_TREE_MODES = ("reduce-overhead", "max-autotune")
 DYNAMIC = ("auto", "true", "false")
 ON_ERROR = ("fallback", "raise")
 PRESETS = ("none", "diffusion-fast")
+SCOPES = ("whole_model", "repeated_blocks")
 
 # https://github.com/huggingface/diffusion-fast, which sets these globally. Here they go with each compilation.
 _DIFFUSION_FAST = {
@@ -96,6 +97,42 @@ class CompileSettings:
         if self.on_error != "fallback":
             parts.append("no fallback")
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """How to compile a network.
+
+    Attributes:
+        compilation: how to compile a function.
+        scope: ``whole_model``, or ``repeated_blocks``: one block of each class, used for all of its repetitions.
+        channels_last: whether images are handed over with their channels last in memory.
+
+    Raises:
+        InvalidSetting: if the scope is unknown.
+    """
+
+    compilation: CompileSettings
+    scope: str = "whole_model"
+    channels_last: bool = False
+
+    def __post_init__(self) -> None:
+        """Check the scope."""
+        require_choice("scope", self.scope, SCOPES)
+
+
+def cudagraph_trees_refusal() -> str | None:
+    """Return why torch's own CUDA graphs (modes reduce-overhead, max-autotune) cannot work here; None if they can."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "there is no CUDA device"
+    if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
+        return (
+            "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses; start "
+            "ComfyUI with --disable-cuda-malloc to use them"
+        )
+    return None
 
 
 def inductor_options(

@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from ...core.calls import Args, Kwargs
 
-def expect_changes(value: Any, *dimensions: int) -> Any:
-    """Return ``value`` marked as changing its size in ``dimensions``; itself if it is no tensor with these."""
-    if not isinstance(value, torch.Tensor) or value.ndim <= max(dimensions):
+
+class Sizes:
+    """The sizes that one function was called with.
+
+    The number of text tokens is always told to change: the next prompt must not compile anything. Heights, widths and
+    the batch are told to change when images come in a second size: one more graph then serves all of them.
+
+    Args:
+        text: position of the text, ``[batch, tokens, channels]``, if it has no name; by name it is ``context``.
+    """
+
+    def __init__(self, text: int | None = None) -> None:
+        self._text = text
+        self._seen: set[tuple[int, ...]] = set()
+
+    @contextmanager
+    def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
+        """Give the arguments with which to call the function inside of the context."""
+        size = next((tuple(value.shape) for value in (*args, *kwargs.values()) if _is_image(value)), ())
+        another = bool(self._seen - {size})
+        marked = tuple(_mark(value, another, index == self._text) for index, value in enumerate(args))
+        named = {name: _mark(value, another, name == "context") for name, value in kwargs.items()}
+        with _no_equal_sizes():
+            yield marked, named
+        self._seen.add(size)
+
+
+def _is_image(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.ndim >= 4
+
+
+def _mark(value: object, another: bool, text: bool) -> object:
+    if not isinstance(value, torch.Tensor):
+        return value
+    dimensions: tuple[int, ...] = ()
+    if text and value.ndim > 1:
+        dimensions = (0, 1) if another else (1,)
+    elif another and value.ndim >= 4:
+        dimensions = (0, value.ndim - 2, value.ndim - 1)
+    elif another and value.ndim == 1:  # a number for each image: timesteps, guidance
+        dimensions = (0,)
+    if not dimensions:
         return value
     mark: Any = torch._dynamo.maybe_mark_dynamic
     value = value.detach()  # the mark is an attribute of the tensor object: put it on one of our own
@@ -20,7 +61,7 @@ def expect_changes(value: Any, *dimensions: int) -> Any:
     return value
 
 
-def no_equal_sizes() -> AbstractContextManager[Any]:
+def _no_equal_sizes() -> AbstractContextManager[Any]:
     """Return a context in which torch takes two sizes that are equal by chance for two different ones.
 
     Else a square image would make its height and width one variable, and the next portrait would be compiled anew.

@@ -47,30 +47,3 @@ class CompileState:
     def copy(self) -> CompileState:
         """Return the counts as they are now."""
         return replace(self, eager_calls=dict(self.eager_calls))
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a compilation is.
-
-    Attributes:
-        name: what is compiled, for a person.
-        phase: as in ``CompileState``.
-        seconds: since this compilation began.
-        graph: number of the graph that is being compiled, from 1.
-        expected_seconds: how long all of it took the last time; None if it is not known.
-    """
-
-    name: str
-    phase: str
-    seconds: float
-    graph: int
-    expected_seconds: float | None = None
-
-    @property
-    def text(self) -> str:
-        """Return e.g. ``compiling 00:42 · graph 3``."""
-        minutes, seconds = divmod(int(self.seconds), 60)
-        if self.phase == READY:
-            return f"compiled in {minutes:02d}:{seconds:02d} · {self.graph} graph{'s' if self.graph != 1 else ''}"
-        return f"compiling {minutes:02d}:{seconds:02d} · graph {self.graph}"

@@ -1,0 +1,126 @@
+"""One live network and what of it is compiled: the whole, one of its methods, or its repeated blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...core.calls import Function, Kwargs
+from .settings import CUDA_GRAPH, NetworkSettings
+
+if TYPE_CHECKING:
+    from .compiled import CompiledFunction
+    from .compiler import Compiler
+    from .cuda_graphs import RecordedNetwork, Refine
+
+BLOCK_CALL = "_compiled_call_impl"
+"""The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
+
+
+class CompiledNetwork:
+    """What is compiled of one network.
+
+    Attributes:
+        functions: what is compiled: one function for a whole network or method, one for each class of its blocks.
+        recorded: the recordings of mode ``cuda-graph``.
+    """
+
+    def __init__(self, *functions: CompiledFunction, recorded: RecordedNetwork | None = None) -> None:
+        self.functions = functions
+        self.recorded = recorded
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the whole network or method."""
+        return (self.recorded or self.functions[0])(*args, **kwargs)
+
+
+class CompiledBlocks(CompiledNetwork):
+    """The repeated blocks of one network: those of one class share their compiled code.
+
+    Args:
+        network: the live network; not kept.
+        settings: how to compile.
+        name: what a person calls it.
+        compiler: makes the compiled functions.
+        refine: given a block's named arguments, returns those that all blocks share.
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        settings: NetworkSettings,
+        name: str,
+        compiler: Compiler,
+        refine: Callable[[Kwargs], Kwargs] = lambda kwargs: kwargs,
+    ) -> None:
+        self._refine = refine
+        classes = dict.fromkeys(type(block) for block in repeated_blocks(network))
+        self._by_class = {
+            kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}") for kind in classes
+        }
+        super().__init__(*self._by_class.values())
+
+    def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
+        """Yield each block, and what is to run as its ``BLOCK_CALL``."""
+        for block in repeated_blocks(network):
+            yield block, partial(self._run, self._by_class[type(block)], block)
+
+    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        return function(block, *args, **self._refine(kwargs))
+
+
+def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    return block._call_impl(*args, **kwargs)
+
+
+def compiled_whole(
+    function: Function,
+    network: torch.nn.Module,
+    settings: NetworkSettings,
+    name: str,
+    compiler: Compiler,
+    refine: Refine | None = None,
+) -> CompiledNetwork:
+    """Return a network that is compiled as a whole.
+
+    Args:
+        function: its forward pass.
+        network: the live network.
+        settings: how to compile.
+        name: what a person calls it.
+        compiler: makes the compiled function.
+        refine: what of a call mode ``cuda-graph`` may record; None: nothing.
+    """
+    made = compiler.function(function, network, settings, name, text=2, guard_weights=True)
+    on_gpu = next(network.parameters()).is_cuda
+    if refine is None or settings.compilation.mode != CUDA_GRAPH or not on_gpu:
+        return CompiledNetwork(made)
+    return CompiledNetwork(made, recorded=compiler.recorded(network, made, refine))
+
+
+def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the modules that a network repeats: those whose class it names itself, as diffusers' models do.
+
+    Of other networks, those whose class is in their ``ModuleList`` s more than once. For UNets these are the
+    transformer blocks, for diffusion transformers their blocks. Containers do not count, nor blocks inside of such
+    blocks.
+    """
+    named = getattr(network, "_repeated_blocks", None)
+    if named:
+        return [module for module in network.modules() if type(module).__name__ in named]
+    lists = [module for module in network.modules() if isinstance(module, torch.nn.ModuleList)]
+    children = [child for one in lists for child in one if not isinstance(child, torch.nn.Sequential)]
+    counts = Counter(type(child) for child in children)
+    blocks = [child for child in children if counts[type(child)] > 1]
+    inner = {id(module) for block in blocks for module in block.modules() if module is not block}
+    return [block for block in blocks if id(block) not in inner]
+
+
+def describe_blocks(network: torch.nn.Module) -> str:
+    """Return e.g. ``7 x BasicTransformerBlock``; empty if nothing repeats."""
+    counts = Counter(type(block).__name__ for block in repeated_blocks(network))
+    return " and ".join(f"{count} x {name}" for name, count in counts.items())

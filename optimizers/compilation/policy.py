@@ -1,0 +1,134 @@
+"""Compile as a technique of any host: what it refuses, what it counts, and what it says of itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ...core.activity import Activity, Summary
+from ...core.calls import Function
+from ...core.errors import BackendUnavailable
+from ...core.order import COMPILATION
+from ...core.technique import Technique
+from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
+
+if TYPE_CHECKING:
+    from .compiled import CompiledFunction
+    from .network import CompiledNetwork
+    from .progress import Observer
+
+_GRAPHS = "graphs compiled"
+_FEW_LEFT = 3
+
+
+class CompilePolicy(Technique):
+    """torch.compile on a network.
+
+    Args:
+        how: how to compile.
+        what: what is compiled, for a person.
+        notes: what was done for that before, in sentences.
+
+    Raises:
+        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
+    """
+
+    kind = COMPILATION
+
+    def __init__(self, how: NetworkSettings, what: str, notes: tuple[str, ...] = ()) -> None:
+        refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
+        if refusal is not None:
+            if how.compilation.on_error == "raise":
+                raise BackendUnavailable(f"mode {how.compilation.mode} was asked for, but {refusal}.")
+            notes = (*notes, f"without CUDA graphs: {refusal}")
+        self.how = how
+        self.what = what
+        self.notes = notes
+        self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
+
+    def describe(self) -> str:
+        """Return what is compiled and how, and what was done for that."""
+        order = ", channels last" if self.how.channels_last else ""
+        return "; ".join((f"{self.what} with {self.how.compilation.describe()}{order}", *self.notes))
+
+    def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
+        """Note that ``compiled`` is what runs for this technique from now on, watched by ``observer``."""
+        fresh = compiled not in self.used
+        self.used.add(compiled)
+        for function in compiled.functions:
+            function.observer = observer
+            if fresh:  # the technique is new, so something is different: worth another attempt
+                function.retry()
+
+    def run(
+        self, compiled: CompiledNetwork, place: str, activity: Activity, function: Function, /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Run ``function``, which goes through ``compiled``, and count at ``place`` whether it ran compiled."""
+        states = [one.state for one in compiled.functions]
+        eager, graphs = Counter[str](), sum(state.graphs for state in states)
+        for state in states:
+            eager.subtract(state.eager_calls)
+        result = function(*args, **kwargs)
+        for state in states:
+            eager.update(state.eager_calls)
+        reasons = [reason for reason, count in eager.items() if count > 0]
+        if reasons:
+            activity.fall_back(reasons[0])
+            return result
+        activity.use(place)
+        new_graphs = sum(state.graphs for state in states) - graphs
+        if new_graphs:
+            activity.used[_GRAPHS] = activity.used.get(_GRAPHS, 0) + new_graphs
+        return result
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once``."""
+        used = {place: count for place, count in activity.used.items() if place != _GRAPHS}
+        calls, eager, new_graphs = sum(used.values()), activity.fallback_count, activity.used.get(_GRAPHS, 0)
+        counts = {**self._totals(), "compiled_calls": calls, "eager_calls": eager, "fallbacks": eager}
+        details = [f"{calls} calls compiled, {eager} eager", *activity.fallback_lines()]
+        for compiled in self.used:
+            for function in compiled.functions:
+                details.extend(_warnings(function))
+            if compiled.recorded is not None:
+                details.extend(compiled.recorded.lines())
+        if not calls:
+            why = f"all {eager} calls ran uncompiled" if eager else f"{self.what} was not called"
+            return Summary("inactive", f"not compiled: {why}", counts, tuple(details))
+        if new_graphs:
+            details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
+        headline = f"compiled {' and '.join(used)}: {_describe(counts)}"
+        return Summary("partly" if eager else "active", headline, counts, tuple(details))
+
+    def _totals(self) -> dict[str, float]:
+        states = [function.state for compiled in self.used for function in compiled.functions]
+        names = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
+        return {name: sum(getattr(state, name) for state in states) for name in names}
+
+
+def _describe(counts: dict[str, float]) -> str:
+    """Return e.g. ``2 graphs, 1 recompile, 42 s once``."""
+    graphs, recompiles, hits = counts["graphs"], counts["recompiles"], counts["cache_hits"]
+    cached = f" ({hits} from the cache)" if hits else ""
+    return (
+        f"{graphs} graph{'s' if graphs != 1 else ''}{cached}, {recompiles} recompile{'s' if recompiles != 1 else ''}, "
+        f"{counts['seconds']:.0f} s once"
+    )
+
+
+def _warnings(function: CompiledFunction) -> list[str]:
+    """Return what a user should know about one compiled function."""
+    lines = []
+    state = function.state
+    if state.fallback:
+        lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
+    if state.graph_breaks:
+        lines.append(f"{state.graph_breaks} graph breaks: places that torch cannot compile and runs as before")
+    left = function.variants_left()
+    if left <= _FEW_LEFT:
+        lines.append(
+            f"{max(0, left)} of {function.settings.recompile_limit} variants are left to compile; then a call that "
+            "needs another one runs uncompiled, and one that fits a compiled one stays fast"
+        )
+    return lines
