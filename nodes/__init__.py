@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from importlib import import_module
+from typing import Any
 
 from comfy_api.latest import ComfyExtension, io
 
@@ -52,7 +54,20 @@ class PacelineExtension(ComfyExtension):
         classes: list[type[io.ComfyNode]] = []
         for module, name in NODES:
             try:
-                classes.append(getattr(import_module(f".{module}", __package__), name))
+                classes.append(load(module, name))
             except Exception:  # ComfyUI would swallow the traceback and drop the whole pack
                 logging.exception("Paceline: the node %s cannot be loaded", name)
         return classes
+
+
+def load(module: str, name: str) -> Any:
+    """Import a node and return its class. All nodes that compile are given the same compiler."""
+    node = getattr(import_module(f".{module}", __package__), name)
+    if module.startswith("compile_"):
+        node.compiler = _compiler()
+    return node
+
+
+@cache
+def _compiler() -> Any:
+    return import_module("..optimizers.hosts.comfyui.compilation.comfy_env", __package__).NodeCompiler()

@@ -6,14 +6,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation import CompileSettings
+from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
-from ..optimizers.hosts.comfyui.controlnet_compile import CompileControlNet, compilable
-from .common import PacelineNode
-from .compile_inputs import compile_inputs
+from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 
-class PacelineCompileControlNet(PacelineNode):
+class PacelineCompileControlNet(CompileNode):
     """Run a ControlNet through torch.compile."""
 
     @classmethod
@@ -35,9 +33,9 @@ class PacelineCompileControlNet(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, control_net: Any, channels_last: bool = False, **settings: Any) -> io.NodeOutput:
+    def execute(cls, control_net: Any, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``control_net`` that runs compiled."""
-        chosen = CompileSettings(**settings)
+        how = network_settings(**settings)
         control_net, notes = compilable(control_net)
-        technique = CompileControlNet(control_net, chosen, channels_last, notes, cls.node_id())
+        technique = CompileControlNet(control_net, how, cls.compiler, notes, cls.node_id())
         return io.NodeOutput(cls.attach(ControlNetTarget(control_net), technique))

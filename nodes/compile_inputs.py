@@ -1,18 +1,60 @@
-"""Inputs that Compile VAE and Compile ControlNet share."""
+"""What the nodes that compile share: their inputs, and what compiles for them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
+
 from comfy_api.latest import io
 
-from ..optimizers.compilation import BACKENDS, CUDA_GRAPH, DYNAMIC, MODES, ON_ERROR, PRESETS
+from ..optimizers.compilation.settings import (
+    BACKENDS,
+    CUDA_GRAPH,
+    DYNAMIC,
+    MODES,
+    ON_ERROR,
+    PRESETS,
+    CompileSettings,
+    NetworkSettings,
+)
+from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.compilation.compiler import Compiler
 
 # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
-NETWORK_MODES = [mode for mode in MODES if mode != CUDA_GRAPH]
+METHOD_MODES = tuple(mode for mode in MODES if mode != CUDA_GRAPH)
 
 
-def compile_inputs() -> list[io.Input]:
-    """Return the inputs that say how to compile."""
-    return [
+class CompileNode(PacelineNode):
+    """A node that compiles.
+
+    Attributes:
+        compiler: compiles, and keeps what it has compiled; ``nodes.load`` gives one to all these nodes.
+    """
+
+    compiler: ClassVar[Compiler]
+
+
+def network_settings(channels_last: bool = False, scope: str = "whole_model", **settings: Any) -> NetworkSettings:
+    """Return how to compile, from the values of :func:`compile_inputs`."""
+    return NetworkSettings(CompileSettings(**settings), scope, channels_last)
+
+
+def compile_inputs(
+    modes: Sequence[str] = METHOD_MODES,
+    after_mode: Sequence[io.Input] = (),
+    tooltips: Mapping[str, str] = MappingProxyType({}),
+) -> list[io.Input]:
+    """Return the inputs that say how to compile.
+
+    Args:
+        modes: values of the input ``mode``.
+        after_mode: further inputs of the node.
+        tooltips: by input, in the place of those for any network.
+    """
+    inputs: list[Any] = [
         io.Combo.Input(
             "backend",
             options=list(BACKENDS),
@@ -22,11 +64,12 @@ def compile_inputs() -> list[io.Input]:
         ),
         io.Combo.Input(
             "mode",
-            options=NETWORK_MODES,
+            options=list(modes),
             default="default",
             tooltip="default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, "
             "may run faster. reduce-overhead, max-autotune: with CUDA graphs, which need more memory; for GPUs only.",
         ),
+        *after_mode,
         io.Combo.Input(
             "preset",
             options=list(PRESETS),
@@ -74,3 +117,6 @@ def compile_inputs() -> list[io.Input]:
             tooltip="fallback: if compiling fails, run as without the node, and say why. raise: stop with the reason.",
         ),
     ]
+    for entry in inputs:
+        entry.tooltip = tooltips.get(entry.id, entry.tooltip)
+    return inputs

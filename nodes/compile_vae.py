@@ -6,14 +6,12 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation import CompileSettings
+from ..optimizers.hosts.comfyui.compilation.vae import CompileVAE, compilable
 from ..optimizers.hosts.comfyui.vae import VAETarget
-from ..optimizers.hosts.comfyui.vae_compile import CompileVAE, compilable
-from .common import PacelineNode
-from .compile_inputs import compile_inputs
+from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 
-class PacelineCompileVAE(PacelineNode):
+class PacelineCompileVAE(CompileNode):
     """Run a VAE through torch.compile."""
 
     @classmethod
@@ -46,11 +44,9 @@ class PacelineCompileVAE(PacelineNode):
         )
 
     @classmethod
-    def execute(
-        cls, vae: Any, compile_decoder: bool, compile_encoder: bool, channels_last: bool = False, **settings: Any
-    ) -> io.NodeOutput:
+    def execute(cls, vae: Any, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that runs compiled."""
-        chosen = CompileSettings(**settings)
+        how = network_settings(**settings)
         vae, notes = compilable(vae)
-        technique = CompileVAE(vae, chosen, compile_encoder, compile_decoder, channels_last, notes, cls.node_id())
+        technique = CompileVAE(vae, how, cls.compiler, compile_encoder, compile_decoder, notes, cls.node_id())
         return io.NodeOutput(cls.attach(VAETarget(vae), technique))

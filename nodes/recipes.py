@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any
 
 from comfy_api.latest import io
@@ -141,10 +140,10 @@ def node_class(node: str) -> Any:
     Raises:
         InvalidSetting: if there is none of that id.
     """
-    from . import NODES
+    from . import NODES, load
 
     modules = {name: module for module, name in NODES}
     if node not in modules:
         known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in modules))
         raise InvalidSetting(f"There is no node {node.removeprefix(_PREFIX)}.", f"The nodes are: {known}.")
-    return getattr(import_module(f".{modules[node]}", __package__), node)
+    return load(modules[node], node)

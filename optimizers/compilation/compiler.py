@@ -70,14 +70,15 @@ class Compiler:
             text: position of the text among the arguments, if it has no name.
             guard_weights: whether the function holds the network, whose weights are then guarded as a whole.
         """
-        store = self.store()
-        about = {**structure(network), **({"method": method} if method else {}), **asdict(settings)}
-        device = str(next(network.parameters()).device)
+        store, artifacts = self.store(), None
+        if store is not None:
+            about = {**structure(network), **({"method": method} if method else {}), **asdict(settings)}
+            artifacts = store.folder(about, str(next(network.parameters()).device))
         return CompiledFunction(
             function,
             settings.compilation,
             name=name,
-            artifacts=None if store is None else store.folder(about, device),
+            artifacts=artifacts,
             weights=WeightGuards(network) if guard_weights else None,
             sizes=Sizes(text),
         )

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...core.calls import Function, Kwargs
-from .settings import CUDA_GRAPH, NetworkSettings
 
 if TYPE_CHECKING:
     from .compiled import CompiledFunction
     from .compiler import Compiler
-    from .cuda_graphs import RecordedNetwork, Refine
+    from .cuda_graphs import RecordedNetwork
+    from .settings import NetworkSettings
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
@@ -75,31 +75,6 @@ class CompiledBlocks(CompiledNetwork):
 
 def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
     return block._call_impl(*args, **kwargs)
-
-
-def compiled_whole(
-    function: Function,
-    network: torch.nn.Module,
-    settings: NetworkSettings,
-    name: str,
-    compiler: Compiler,
-    refine: Refine | None = None,
-) -> CompiledNetwork:
-    """Return a network that is compiled as a whole.
-
-    Args:
-        function: its forward pass.
-        network: the live network.
-        settings: how to compile.
-        name: what a person calls it.
-        compiler: makes the compiled function.
-        refine: what of a call mode ``cuda-graph`` may record; None: nothing.
-    """
-    made = compiler.function(function, network, settings, name, text=2, guard_weights=True)
-    on_gpu = next(network.parameters()).is_cuda
-    if refine is None or settings.compilation.mode != CUDA_GRAPH or not on_gpu:
-        return CompiledNetwork(made)
-    return CompiledNetwork(made, recorded=compiler.recorded(network, made, refine))
 
 
 def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from ...compilation import ArtifactStore
-from .compilation.surroundings import artifact_store
+from .compilation.comfy_env import artifact_store
 from .reporting import Payload, running_server
 
 PATH = "/paceline/cache"

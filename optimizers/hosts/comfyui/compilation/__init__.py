@@ -1,7 +1,1 @@
-"""Compile UNet: run a MODEL's network through torch.compile, for the length of each model call."""
-
-from .network import SCOPES, NetworkSettings
-from .prepare import compilable
-from .technique import CompileUNet
-
-__all__ = ["SCOPES", "CompileUNet", "NetworkSettings", "compilable"]
+"""Compile UNet, Compile VAE and Compile ControlNet: how compiled code reaches ComfyUI's live networks."""

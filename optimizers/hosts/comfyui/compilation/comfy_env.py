@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
-from pathlib import Path
 
-from ....compilation import ArtifactStore, Progress
+from ....compilation.artifacts import ArtifactStore
+from ....compilation.compiler import Compiler
+from ....compilation.progress import Progress
 from ..paths import user_folder
 from ..reporting import show_progress
 
@@ -28,12 +28,19 @@ class NodeObserver:
         comfy.model_management.throw_exception_if_processing_interrupted()
 
 
+class NodeCompiler(Compiler):
+    """Compiles for nodes: keeps code in ComfyUI's user folder, and shows progress at the node."""
+
+    def store(self) -> ArtifactStore | None:
+        """Return where compiled code is kept."""
+        return artifact_store()
+
+    def observer(self, node_id: str | None) -> NodeObserver:
+        """Return what watches the compilations of a node."""
+        return NodeObserver(node_id)
+
+
 def artifact_store() -> ArtifactStore | None:
     """Return where compiled code is kept: in ComfyUI's user folder; None outside of a running ComfyUI."""
     # Looked up, never imported: importing it reads the command line.
-    return _store(user_folder("compiled")) if "folder_paths" in sys.modules else None
-
-
-@cache
-def _store(folder: Path) -> ArtifactStore:
-    return ArtifactStore(folder)
+    return ArtifactStore(user_folder("compiled")) if "folder_paths" in sys.modules else None

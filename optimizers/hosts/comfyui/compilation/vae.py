@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ....core.errors import InvalidSetting, UnsupportedModel
-from ...compilation import CompileSettings
-from .compilation.prepare import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
-from .network_compile import CompileNetwork
-from .vae import describe_vae, moved_to, require_vae
+from .....core.errors import InvalidSetting, UnsupportedModel
+from ....compilation.settings import NetworkSettings
+from ..vae import describe_vae, moved_to, require_vae
+from .methods import CompileMethods
+from .refusals import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
+
+if TYPE_CHECKING:
+    import torch
+
+    from ....compilation.compiler import Compiler
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"
@@ -61,15 +66,15 @@ def require_compilable(vae: Any) -> None:
         raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
 
 
-class CompileVAE(CompileNetwork):
+class CompileVAE(CompileMethods):
     """Compile VAE on one VAE.
 
     Args:
         vae: read for its class only.
-        settings: how to compile.
+        how: how to compile.
+        compiler: compiles, and keeps what it has compiled.
         encoder: whether to compile encoding.
         decoder: whether to compile decoding.
-        channels_last: whether images are handed over with their channels last in memory.
         notes: what was done to the VAE before, in sentences.
         node_id: the node to report to.
 
@@ -83,19 +88,18 @@ class CompileVAE(CompileNetwork):
     def __init__(
         self,
         vae: Any,
-        settings: CompileSettings,
+        how: NetworkSettings,
+        compiler: Compiler,
         encoder: bool = True,
         decoder: bool = True,
-        channels_last: bool = False,
         notes: tuple[str, ...] = (),
         node_id: str | None = None,
     ) -> None:
         if not encoder and not decoder:
             raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
         require_compilable(vae)
-        methods = ("decode",) * decoder + ("encode",) * encoder
-        super().__init__(settings, methods, channels_last, notes, node_id)
+        super().__init__(how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes, node_id)
 
-    def parts(self, network: Any, method: str) -> str | None:
+    def part(self, network: torch.nn.Module, method: str) -> str | None:
         """Return the part that is run again and again, for networks that work by frames."""
         return _BY_PARTS.get(type(network).__name__, {}).get(method)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...compilation import CompileSettings
-from .compilation.prepare import SECOND_COPY, uses_dynamic_vram
-from .controlnet import moved_to, require_controlnet
-from .network_compile import CompileNetwork
-from .weight_swap import unload
+from ....compilation.settings import NetworkSettings
+from ..controlnet import moved_to, require_controlnet
+from ..weight_swap import unload
+from .methods import CompileMethods
+from .refusals import SECOND_COPY, uses_dynamic_vram
+
+if TYPE_CHECKING:
+    from ....compilation.compiler import Compiler
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")
@@ -47,13 +50,13 @@ def without_handles(network: Any) -> Any:
     return copied
 
 
-class CompileControlNet(CompileNetwork):
+class CompileControlNet(CompileMethods):
     """Compile ControlNet on one CONTROL_NET.
 
     Args:
         control_net: read for its class only.
-        settings: how to compile.
-        channels_last: whether images are handed over with their channels last in memory.
+        how: how to compile.
+        compiler: compiles, and keeps what it has compiled.
         notes: what was done to the ControlNet before, in sentences.
         node_id: the node to report to.
 
@@ -66,10 +69,10 @@ class CompileControlNet(CompileNetwork):
     def __init__(
         self,
         control_net: Any,
-        settings: CompileSettings,
-        channels_last: bool = False,
+        how: NetworkSettings,
+        compiler: Compiler,
         notes: tuple[str, ...] = (),
         node_id: str | None = None,
     ) -> None:
         require_controlnet(control_net)
-        super().__init__(settings, ("__call__",), channels_last, notes, node_id)
+        super().__init__(how, ("__call__",), compiler, notes, node_id)

@@ -1,0 +1,101 @@
+"""What Compile VAE and Compile ControlNet share: run methods of a network through torch.compile."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .....core.activity import Activity
+from .....core.memory_format import channels_last, without_gaps
+from ....compilation.network import CompiledNetwork
+from ....compilation.policy import CompilePolicy
+from ....compilation.settings import NetworkSettings
+from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
+from .refusals import refusal
+
+if TYPE_CHECKING:
+    import torch
+
+    from .....core.calls import Function
+    from ....compilation.compiler import Compiler
+
+
+class CompileMethods(CompilePolicy, NetworkTechnique):
+    """torch.compile on methods of a VAE's or ControlNet's network.
+
+    Args:
+        how: how to compile.
+        methods: which methods to compile, as ``NetworkCall`` names them.
+        compiler: compiles, and keeps what it has compiled.
+        notes: what was done to the object before, in sentences.
+        node_id: the node to report to.
+
+    Raises:
+        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
+    """
+
+    def __init__(
+        self,
+        how: NetworkSettings,
+        methods: tuple[str, ...],
+        compiler: Compiler,
+        notes: tuple[str, ...] = (),
+        node_id: str | None = None,
+    ) -> None:
+        NetworkTechnique.__init__(self, node_id)
+        CompilePolicy.__init__(self, how, " and ".join(_name(method) for method in methods), notes)
+        self._methods = methods
+        self._compiler = compiler
+
+    def part(self, network: torch.nn.Module, method: str) -> str | None:
+        """Return which part of ``network`` to compile in place of the whole ``method``; None for the whole."""
+        return None
+
+    def install(self, call: NetworkCall, activity: Activity) -> None:
+        """Put the compiled methods in the place of the network's own."""
+        for method in self._methods:
+            call.wrap(method, partial(self._run_method, call, method, activity))
+
+    def _run_method(
+        self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: Any, **kwargs: Any
+    ) -> Any:
+        network, name = call.network, _name(method)
+        reason = refusal(call.patcher, network, [(network, name)])
+        if reason is not None:
+            activity.fall_back(reason)
+            return inner(*args, **kwargs)
+        # A tile is a view with gaps between its rows. How long those are must not be compiled in.
+        order = channels_last if self.how.channels_last else without_gaps
+        args = tuple(order(value) for value in args)
+        kwargs = {key: order(value) for key, value in kwargs.items()}
+        part = self.part(network, method)
+        if part is None:
+            compiled = self._compiled(network, name)
+            return self.run(compiled, name, activity, compiled, network, *args, **kwargs)
+        module = getattr(network, part)
+        compiled = self._compiled(module, "forward")
+        fallback = compiled.functions[0].state.fallback
+        if fallback:
+            activity.fall_back(fallback)
+            return inner(*args, **kwargs)
+        with_part = ModuleProxy(network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
+        fallbacks = activity.fallback_count
+        result = self.run(compiled, name, activity, getattr(type(network), name), with_part, *args, **kwargs)
+        # Parts hand lists on to each other. One that ran uncompiled may have filled a copy of such a list.
+        return inner(*args, **kwargs) if activity.fallback_count > fallbacks else result
+
+    def _compiled(self, network: torch.nn.Module, method: str) -> CompiledNetwork:
+        def make() -> CompiledNetwork:
+            function = getattr(type(network), method)  # not bound: it must not hold the network
+            return CompiledNetwork(
+                self._compiler.function(function, network, self.how, self.title, method=method)
+            )
+
+        compiled = self._compiler.once(network, (method, self.how), make)
+        self.use(compiled, self._compiler.observer(self.node_id))
+        return compiled
+
+
+def _name(method: str) -> str:
+    """Return the name of the function behind ``method``."""
+    return "forward" if method == "__call__" else method

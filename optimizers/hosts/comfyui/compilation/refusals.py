@@ -1,0 +1,90 @@
+"""What of ComfyUI keeps a live network from running compiled, and how to do without dynamic VRAM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from .....core.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import torch
+
+    from ..protocols import ModelPatcher, NetworkPatcher
+
+    Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)
+
+SECOND_COPY = (
+    "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
+    "--disable-dynamic-vram)"
+)
+"""Said of everything that :func:`without_dynamic_vram` has loaded."""
+
+_NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
+_DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
+_REPLACED = "another node has replaced this method of the network itself"
+
+_second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
+"""The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""
+
+
+def refusal(
+    patcher: ModelPatcher | NetworkPatcher | None, loaded: object, methods: Iterable[tuple[torch.nn.Module, str]]
+) -> str | None:
+    """Return why a live network cannot run compiled as it is now; None if it can.
+
+    Args:
+        patcher: the one that moves it.
+        loaded: the module that ComfyUI loads: a BaseModel, or the network itself.
+        methods: what would run compiled: modules, and the names of their methods.
+    """
+    if patcher is not None and uses_dynamic_vram(patcher):
+        return _DYNAMIC
+    if getattr(loaded, "model_lowvram", False):
+        return _NOT_LOADED
+    return _REPLACED if any(_is_replaced(module, method) for module, method in methods) else None
+
+
+def _is_replaced(module: torch.nn.Module, method: str) -> bool:
+    """Return whether somebody has put something else in the place of a module's method."""
+    own = module.__dict__.get(method)
+    # ComfyUI leaves the module's own bound method behind when it takes a patch off.
+    return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
+
+
+def uses_dynamic_vram(patcher: ModelPatcher | NetworkPatcher) -> bool:
+    """Return whether ComfyUI moves this patcher's weights in and out inside of every layer.
+
+    It does so in Python that torch cannot compile.
+    """
+    return bool(getattr(patcher, "is_dynamic", bool)())
+
+
+def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
+    """Return a clone of a patcher that has dynamic VRAM, on a second copy of the weights, without it.
+
+    Loaded from the file the first time; clones made while an earlier one is in use share its copy.
+
+    Args:
+        patcher: the one with dynamic VRAM.
+        what: what a person calls it, for the error.
+
+    Raises:
+        UnsupportedModel: if its loader cannot load it again.
+    """
+    kept = _second_copies.get(patcher.model)
+    earlier: Patcher | None = kept() if kept is not None else None  # type: ignore[assignment]
+    try:
+        if earlier is not None:
+            return patcher.clone(disable_dynamic=True, model_override=earlier.get_clone_model_override())
+        clone = patcher.clone(disable_dynamic=True)
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedModel(
+            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
+            f"({error}).",
+            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
+        ) from error
+    _second_copies[patcher.model] = ref(clone)
+    return clone

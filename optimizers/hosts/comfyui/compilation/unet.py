@@ -1,0 +1,185 @@
+"""Compile UNet: the compiled network takes the place of a MODEL's network for one model call at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .....core.activity import Activity
+from .....core.errors import InvalidSetting, UnsupportedModel
+from .....core.memory_format import channels_last
+from .....core.shadow import Shadows
+from ....compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
+from ....compilation.policy import CompilePolicy
+from ....compilation.settings import CUDA_GRAPH, NetworkSettings
+from ..model import describe_model, require_model
+from ..stack import KEY, ModelCall, Technique
+from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
+
+if TYPE_CHECKING:
+    from .....core.calls import Args, Function, Kwargs
+    from ....compilation.compiler import Compiler
+    from ..protocols import ModelPatcher, Options
+
+_COMPILE_KEY = "torch.compile"
+"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
+
+_FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
+_PATCHED = "patches run Python in every step, which a recording cannot repeat"
+_PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+
+# Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
+# compiled code without these; only patches read them.
+_PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
+
+_PATCHES = ("patches", "patches_replace", "optimized_attention_override")
+"""Options with Python of other nodes, which may ask at which block or step it is."""
+
+# Options that wrappers around the network read, and a network without patches does not.
+_NOT_READ = (KEY, "wrappers", "callbacks", "uuids", "sample_sigmas", "patches", "patches_replace")
+
+
+def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
+    """Return a clone of a MODEL that can be compiled, and in sentences what was done for that.
+
+    Raises:
+        UnsupportedModel: if the model's memory manager cannot be switched to one that a compiled model works with.
+    """
+    from comfy.patcher_extension import WrappersMP
+
+    require_model(patcher)
+    notes = []
+    if uses_dynamic_vram(patcher):
+        clone = without_dynamic_vram(patcher, describe_model(patcher))
+        notes.append(SECOND_COPY)
+    else:
+        clone = patcher.clone()
+    if clone.get_wrappers(WrappersMP.APPLY_MODEL, _COMPILE_KEY):
+        notes.append("took ComfyUI's TorchCompileModel (or another pack's) off this model")
+    clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, _COMPILE_KEY)
+    clone.model_options.pop("torch_compile_kwargs", None)
+    return clone, tuple(notes)
+
+
+class CompileUNet(CompilePolicy, Technique[ModelCall]):
+    """torch.compile on the network of a MODEL.
+
+    Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache,
+    hooks of other packs), which choose in Python whether it runs at all, then stay outside.
+
+    Args:
+        patcher: the MODEL, read for its structure only.
+        how: how to compile.
+        compiler: compiles, and keeps what it has compiled.
+        notes: what was done to the model before, in sentences.
+        node_id: the node to report to.
+
+    Raises:
+        UnsupportedModel: if the scope is repeated blocks and there are none.
+        InvalidSetting: if the mode does not go with the scope.
+        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
+    """
+
+    title = "Compile UNet"
+
+    def __init__(
+        self,
+        patcher: ModelPatcher,
+        how: NetworkSettings,
+        compiler: Compiler,
+        notes: tuple[str, ...] = (),
+        node_id: str | None = None,
+    ) -> None:
+        Technique.__init__(self, node_id)
+        whole = how.scope == "whole_model"
+        what = "whole model" if whole else describe_blocks(patcher.model.diffusion_model)
+        if not what:
+            raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
+        if how.compilation.mode == CUDA_GRAPH:
+            if torch.device(patcher.load_device).type != "cuda":
+                notes = (*notes, "without a recording: CUDA graphs need a CUDA device")
+            elif not whole:
+                raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
+        CompilePolicy.__init__(self, how, what, notes)
+        self._compiler = compiler
+
+    def install(self, call: ModelCall, activity: Activity) -> None:
+        """Put the compiled network in the place of the network's own forward pass."""
+        network = call.model.diffusion_model
+        reason = self._refusal(call, network)
+        if reason is not None:
+            activity.fall_back(reason)
+            return
+        compiled = self._compiler.once(call.model, self.how, partial(self._compile, network))
+        self.use(compiled, self._compiler.observer(self.node_id))
+        run = partial(self.run, compiled, self.what, activity)
+        shadows = call.cleanup.enter_context(Shadows())
+        for module, attribute, function in self._places(compiled, network):
+            shadows.put(module, attribute, partial(run, function))
+
+    def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
+        if self.how.scope != "whole_model":
+            return CompiledBlocks(network, self.how, self.title, self._compiler, _without_place)
+        function = self._compiler.function(
+            getattr(network, _forward(network)), network, self.how, self.title, text=2, guard_weights=True
+        )
+        if self.how.compilation.mode != CUDA_GRAPH or not next(network.parameters()).is_cuda:
+            return CompiledNetwork(function)
+        return CompiledNetwork(function, recorded=self._compiler.recorded(network, function, _recordable))
+
+    def _places(
+        self, compiled: CompiledNetwork, network: torch.nn.Module
+    ) -> Iterator[tuple[torch.nn.Module, str, Function]]:
+        if isinstance(compiled, CompiledBlocks):
+            for block, function in compiled.places(network):
+                yield block, BLOCK_CALL, function
+        else:
+            yield network, _forward(network), partial(_latent_first, compiled) if self.how.channels_last else compiled
+
+    def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
+        from comfy.patcher_extension import WrappersMP
+
+        options, whole = call.transformer_options, self.how.scope == "whole_model"
+        if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(_COMPILE_KEY):
+            return _FOREIGN
+        if not whole and _has_patches(options):
+            return _PATCHED_BLOCKS
+        modules = [network] if whole else repeated_blocks(network)
+        methods = [(module, _forward(network) if whole else "forward") for module in modules]
+        return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
+
+
+def _forward(network: torch.nn.Module) -> str:
+    return "_forward" if hasattr(network, "_forward") else "forward"
+
+
+def _latent_first(function: Function, latent: object, *args: object, **kwargs: object) -> Any:
+    """Run the network on the latent with its channels last in memory."""
+    return function(channels_last(latent), *args, **kwargs)
+
+
+def _without_place(kwargs: Kwargs) -> Kwargs:
+    options = kwargs.get("transformer_options")
+    if isinstance(options, dict):
+        kwargs["transformer_options"] = {name: value for name, value in options.items() if name not in _PLACE}
+    return kwargs
+
+
+def _has_patches(options: Options) -> bool:
+    return any(options.get(name) for name in _PATCHES)
+
+
+def _recordable(args: Args, kwargs: Kwargs) -> str | tuple[Args, Kwargs]:
+    """Return what of a call's arguments the network reads, or why the call cannot be recorded."""
+    values = (*args, *kwargs.values())
+    options: Options = next((value for value in values if isinstance(value, dict) and KEY in value), {})
+    if _has_patches(options):
+        return _PATCHED
+    kept = {name: value for name, value in options.items() if name not in _NOT_READ}
+    return (
+        tuple(kept if value is options else value for value in args),
+        {name: kept if value is options else value for name, value in kwargs.items()},
+    )
