@@ -93,8 +93,8 @@ VARIANTS: dict[str, Callable[[Any], Any]] = {
 
 def state(patcher: Any) -> Any:
     """Return the state of our compiled function."""
-    technique = patcher.get_attachment("paceline").find("compile_unet")
-    return next(iter(technique._used)).functions[0].state
+    technique = patcher.get_attachment("paceline").find("compilation")
+    return next(iter(technique.used)).functions[0].state
 
 
 def child(variant: str, side: int, steps: int, threads: int, quick: bool) -> None:

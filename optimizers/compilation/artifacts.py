@@ -27,7 +27,14 @@ from types import MappingProxyType
 from typing import Any
 
 from ...core.devices import fingerprint, machine_description
-from .artifact_files import belongs_to_user_alone, folder_size, libraries_are_whole, read_about, read_seconds, write_about
+from .artifact_files import (
+    belongs_to_user_alone,
+    folder_size,
+    libraries_are_whole,
+    read_about,
+    read_seconds,
+    write_about,
+)
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3

@@ -62,7 +62,7 @@ class CompilePolicy(Technique):
                 function.retry()
 
     def run(
-        self, compiled: CompiledNetwork, place: str, activity: Activity, function: Function, /, *args: Any, **kwargs: Any
+        self, compiled: CompiledNetwork, place: str, activity: Activity, function: Function, *args: Any, **kwargs: Any
     ) -> Any:
         """Run ``function``, which goes through ``compiled``, and count at ``place`` whether it ran compiled."""
         states = [one.state for one in compiled.functions]
@@ -86,8 +86,8 @@ class CompilePolicy(Technique):
         """Return e.g. ``compiled whole model: 1 graph, 0 recompiles, 42 s once``."""
         used = {place: count for place, count in activity.used.items() if place != _GRAPHS}
         calls, eager, new_graphs = sum(used.values()), activity.fallback_count, activity.used.get(_GRAPHS, 0)
-        counts = {**self._totals(), "compiled_calls": calls, "eager_calls": eager, "fallbacks": eager}
-        details = [f"{calls} calls compiled, {eager} eager", *activity.fallback_lines()]
+        counts = {**self._totals(), "compiled_calls": calls, "fallbacks": eager}
+        details = list(activity.fallback_lines())
         for compiled in self.used:
             for function in compiled.functions:
                 details.extend(_warnings(function))

@@ -28,17 +28,15 @@ class Sizes:
     @contextmanager
     def marked(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[Args, Kwargs]]:
         """Give the arguments with which to call the function inside of the context."""
-        size = next((tuple(value.shape) for value in (*args, *kwargs.values()) if _is_image(value)), ())
-        another = bool(self._seen - {size})
+        shapes = (value.shape for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
+        size = next(((shape[0], *shape[-2:]) for shape in shapes if len(shape) >= 4), ())
+        another = bool(self._seen) and size not in self._seen
         marked = tuple(_mark(value, another, index == self._text) for index, value in enumerate(args))
         named = {name: _mark(value, another, name == "context") for name, value in kwargs.items()}
-        with _no_equal_sizes():
+        # Only for a new size: code for a size that was seen is there, and torch would compile anew for the marks.
+        with nullcontext() if size in self._seen else _no_equal_sizes():
             yield marked, named
         self._seen.add(size)
-
-
-def _is_image(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.ndim >= 4
 
 
 def _mark(value: object, another: bool, text: bool) -> object:

@@ -49,18 +49,19 @@ def compiled(studio, model, **settings):
     return studio.run("PacelineCompileUNet", model=model, **{"backend": "inductor", **settings})
 
 
-def restarted():
+def restarted(studio):
     """Forget everything that a new process would not know."""
     from torch._inductor.utils import clear_caches
 
     torch._dynamo.reset()
     clear_caches()
-    sys.modules["paceline.optimizers.hosts.comfyui.compilation.network"]._networks.clear()
+    node = studio.nodes["PacelineCompileUNet"]
+    node.compiler = type(node.compiler)()
 
 
 def state(model):
     technique = model.get_attachment("paceline").find("compilation")
-    return next(iter(technique._used)).functions[0].state
+    return next(iter(technique.used)).functions[0].state
 
 
 def difference(found, expected):
@@ -99,7 +100,7 @@ def test_what_changes_after_compiling_takes_effect_and_leaves_again(studio, smal
 
     With the backend ``eager`` there is a test of every change, and of what is compiled anew for it.
     """
-    restarted()
+    restarted(studio)
     model = compiled(studio, small.model)
     untouched = sample(small.model)
     assert difference(sample(model), untouched) < TOLERANCE
@@ -121,9 +122,9 @@ def changed(name, model, small, sample, core_node):
 
 def test_a_restart_finds_what_was_compiled(studio, small, sample, kept):
     expected = sample(small.model)
-    restarted()
+    restarted(studio)
     sample(compiled(studio, small.model))
-    restarted()
+    restarted(studio)
     model = compiled(studio, small.model)
     assert difference(sample(model), expected) < TOLERANCE
     assert state(model).cache_hits == state(model).graphs == 1
@@ -133,7 +134,7 @@ def test_a_restart_finds_what_was_compiled(studio, small, sample, kept):
 
 def test_damaged_code_is_thrown_away_and_compiled_again(studio, small, sample, kept):
     sample(compiled(studio, small.model))
-    restarted()
+    restarted(studio)
     damaged = 0
     for file in kept.glob("__paceline/compiled/*/*/inductor/**/*"):
         if file.is_file():

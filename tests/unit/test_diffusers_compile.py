@@ -6,7 +6,7 @@ import pytest
 import torch
 from paceline import Compile, TokenMerging, optimize, report, restore
 from paceline.core.errors import InvalidSetting, UnsupportedModel
-from random_pipelines import baseline, differences, distance, picture, small, state_of
+from random_pipelines import STEPS, baseline, differences, distance, picture, small, state_of
 
 EAGER = {"backend": "eager", "on_error": "raise"}
 
@@ -22,7 +22,8 @@ def test_decode_of_a_vae(channels_last: bool) -> None:
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
     (line,) = report(pipeline.pipe).lines
     assert (line.component, line.summary.state) == ("vae", "active")
-    assert "1 graph, 0 graph breaks" in line.summary.text and "1 compiled calls" in line.summary.text
+    assert line.summary.headline.startswith("compiled vae.decode: 1 graph, 0 recompiles")
+    assert (line.summary.counts["compiled_calls"], line.summary.counts["graph_breaks"]) == (1, 0)
     restore(pipeline.pipe)
     assert not differences(before, state_of(pipeline.pipe))
     assert torch.equal(picture(pipeline), baseline("sd15"))
@@ -38,8 +39,11 @@ def test_blocks_one_by_one() -> None:
     with optimize(pipeline.pipe, fewer, Compile(regional=True, **EAGER), components=["transformer"]) as now:
         assert distance(picture(pipeline), expected) <= 2e-5
         (line,) = [line for line in now.lines if line.title == "Compile"]
-        assert "4 blocks" in line.description
-        assert all(block._compiled_call_impl is not None for block in pipeline.denoiser.transformer_blocks)
+        assert "2 x FluxTransformerBlock and 2 x FluxSingleTransformerBlock" in line.description
+        assert line.summary.counts["compiled_calls"] == 4 * STEPS and line.summary.counts["fallbacks"] == 0
+    with optimize(pipeline.pipe, Compile(regional=True, **EAGER), components=["transformer"]) as now:
+        picture(pipeline)
+        assert now.lines[0].summary.counts["graphs"] == 2  # blocks of one class share their code
     assert not differences(before, state_of(pipeline.pipe))
 
 

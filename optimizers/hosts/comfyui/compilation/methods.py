@@ -87,9 +87,7 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
     def _compiled(self, network: torch.nn.Module, method: str) -> CompiledNetwork:
         def make() -> CompiledNetwork:
             function = getattr(type(network), method)  # not bound: it must not hold the network
-            return CompiledNetwork(
-                self._compiler.function(function, network, self.how, self.title, method=method)
-            )
+            return CompiledNetwork(self._compiler.function(function, network, self.how, self.title, method=method))
 
         compiled = self._compiler.once(network, (method, self.how), make)
         self.use(compiled, self._compiler.observer(self.node_id))
