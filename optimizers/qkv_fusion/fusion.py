@@ -42,7 +42,7 @@ class QKVFusion(Technique):
         """Return e.g. ``one multiplication for q, k and v in 14 and for k and v in 14 attention calls``."""
         details, fallbacks = activity.fallback_lines(), activity.fallback_count
         calls = {what: activity.used.get(what, 0) for what in (ALL, KEYS_AND_VALUES)}
-        counts = {"fallbacks": fallbacks, **calls}
+        counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}
         if not activity.used:
             why = "every layer was left alone" if fallbacks else "no attention layer was called"
             return Summary("inactive", f"not active: {why}", counts, details)

@@ -60,4 +60,4 @@ def test_the_attention_backend_is_traced_too(studio, compile_with_core):
     found = studio.sample(compile_with_core(model))
     torch.testing.assert_close(found, expected)
     assert not counters["graph_break"]
-    assert "sub_quadratic in 28 attention calls; 0 fallbacks" in studio.report(model)
+    assert "sub_quadratic in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)

@@ -41,7 +41,7 @@ def test_same_image_same_weights_same_memory(studio, baseline, fuse):
     model = fuse(studio.model)
     torch.testing.assert_close(studio.sample(model), baseline, rtol=1e-5, atol=1e-5)
     report = studio.report(model)
-    assert ALL in report and TEXT in report and "0 fallbacks" in report
+    assert ALL in report and TEXT in report and "fallbacks: 0" in report
     assert "q, k and v of 7 attention layers, k and v of 7 attention layers" in report
     assert memory(studio.model) == size
     assert set(studio.model.model.state_dict()) == names
@@ -154,7 +154,7 @@ def test_beside_apply_tome(studio, fuse, settings, fused):
     studio.sample(fused_model)
     report = studio.report(fused_model)
     assert all(text in report for text in fused), report
-    assert report.count("0 fallbacks") == 2
+    assert "q k v: " in report and report.count("fallbacks: 0") + report.count("; 0 fallbacks") == 2
 
 
 def test_patches_that_need_separate_projections_are_obeyed_and_counted(studio, fuse):
@@ -278,7 +278,8 @@ def test_inside_of_a_compiled_network_it_is_one_graph(studio, baseline, fuse):
     for _ in range(2):
         assert torch.equal(studio.sample(compiled, steps=4), expected)
     assert counters["stats"]["unique_graphs"] == 1
-    assert "q, k and v in 28 and for k and v in 28 attention calls; 0 fallbacks" in studio.report(model)
+    report = studio.report(model)
+    assert "q, k and v in 28 and for k and v in 28 attention calls" in report and "fallbacks: 0" in report
     torch._dynamo.reset()
 
 
@@ -323,7 +324,7 @@ def test_transformers(studio, fuse, name):
     fused = fuse(model)
     torch.testing.assert_close(sample(fused), before, rtol=1e-5, atol=1e-5)
     report = studio.report(fused)
-    assert SERVED[name] in report and "0 fallbacks" in report
+    assert SERVED[name] in report and "fallbacks: 0" in report
     assert memory(model) == size
     assert torch.equal(sample(model), before)
 

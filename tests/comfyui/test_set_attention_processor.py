@@ -19,7 +19,7 @@ def test_every_backend_draws_the_same_image(studio, baseline, backend):
     assert relative(studio.sample(model), baseline) < 1e-4
     report = studio.report(model)
     # 7 blocks with self- and cross-attention, 2 steps; positive and negative in one batch
-    assert "in 28 attention calls; 0 fallbacks" in report
+    assert "in 28 attention calls\n    calls: 28, fallbacks: 0" in report
     assert "VAE, text encoders and ControlNets choose their own attention" in report
 
 
@@ -57,7 +57,7 @@ def test_calls_that_a_backend_cannot_take_fall_back_and_are_counted(studio):
     expected = studio.sample(studio.model)
     assert relative(studio.sample(model), expected) < 1e-4
     report = studio.report(model)
-    assert "in 14 attention calls; 14 fallbacks" in report
+    assert "in 14 attention calls\n    calls: 14, fallbacks: 14" in report
     assert "14 x fallback: 77 key tokens (needs 96 or more)" in report
 
 
@@ -84,6 +84,27 @@ def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left(stud
     assert "28 x fallback: RuntimeError: no kernel image is available" in studio.report(model)
 
 
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    ids=["torch's", "plain"],
+)
+def test_out_of_memory_is_the_hosts_to_handle_and_is_not_remembered(studio, baseline, error):
+    model = studio.attention(studio.model, "sdpa")
+    technique = model.get_attachment("paceline").find("attention")
+    kernel = technique.function
+
+    def no_memory(q, k, v, **kwargs):
+        raise error
+
+    technique.function = no_memory
+    with pytest.raises(type(error), match="memory"):
+        studio.sample(model)
+    technique.function = kernel
+    assert torch.equal(studio.sample(model), baseline)
+    assert "sdpa in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
+
+
 def test_an_override_of_another_pack_stays_in_force_whichever_comes_first(studio, baseline):
     calls = []
 
@@ -105,7 +126,7 @@ def test_an_override_of_another_pack_stays_in_force_whichever_comes_first(studio
         calls.clear()
         assert relative(studio.sample(model), expected) < 1e-4
         assert len(calls) == 28
-        assert "vanilla in 28 attention calls; 0 fallbacks" in studio.report(model)
+        assert "vanilla in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
 
 
 def test_an_override_that_computes_by_itself_is_reported(studio):

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+
+from torch import Tensor
+
+from .protocols import Options
 
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"
 
 NOT_REACHED = "an attention override of another node computed the call itself"
 
-Layer = Callable[..., Any]
+Layer = Callable[..., Tensor]
 """``layer(func, *args, **kwargs)``: ``func`` is the next one inside, the rest what ``optimized_attention`` takes."""
 
 
@@ -29,7 +32,7 @@ class AttentionChain:
         self.when_missed: list[Callable[[str], None]] = []
 
 
-def add_layer(transformer_options: dict[str, Any], layer: Layer, when_missed: Callable[[str], None]) -> None:
+def add_layer(transformer_options: Options, layer: Layer, when_missed: Callable[[str], None]) -> None:
     """Put ``layer`` around the layers that are in the chain already.
 
     Args:
@@ -45,7 +48,7 @@ def add_layer(transformer_options: dict[str, Any], layer: Layer, when_missed: Ca
     chain.when_missed.append(when_missed)
 
 
-def _run(func: Layer, *args: Any, **kwargs: Any) -> Any:
+def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
     """Compute one attention call through the chain (what ComfyUI finds in its slot)."""
     options = kwargs["transformer_options"]
     chain: AttentionChain = options[_CHAIN]
@@ -56,7 +59,7 @@ def _run(func: Layer, *args: Any, **kwargs: Any) -> Any:
         return inside(*args, **kwargs)
     reached = False
 
-    def innermost(*inner_args: Any, **inner_kwargs: Any) -> Any:
+    def innermost(*inner_args: object, **inner_kwargs: object) -> Tensor:
         nonlocal reached
         reached = True
         inner_kwargs.setdefault("transformer_options", options)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ....core.activity import Activity, Summary
+from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.order import ATTENTION, TOKEN_MERGING
-from ...attention import AttentionCall, AttentionFunction, choose, get, names, require
+from ....core.order import COMPILATION, TOKEN_MERGING
+from ...attention import names
+from ...attention.processor import AUTO, KERNEL_ERRORS, AttentionChoice, limit_of
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
 from .patches import Patches, current
-
-AUTO = "auto"
+from .protocols import AttentionLayer
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
 DISPATCHER_NAMES = {
@@ -60,72 +59,59 @@ class Attention:
         require_choice("backend", self.backend, (AUTO, *names()))
 
 
-class AttentionBackend(Technique):
+class AttentionBackend(AttentionChoice, Technique):
     """Set Attention Processor on one component.
 
     Raises:
-        BackendUnavailable: on attaching, if the backend cannot run on the component's device, dtype and head sizes.
+        BackendUnavailable: on attaching, if the backend cannot run on the component's device, or takes none of its head
+            sizes.
         UnsupportedModel: on attaching, if the component has no attention that could be reached.
     """
 
-    kind = ATTENTION
-    title = "Set Attention Processor"
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: Attention) -> None:
         super().__init__(settings)
-        self.name = settings.backend
-        self._why = ""
-        self._counts: dict[str, int] = {}
+        self._unguarded: dict[str, int] = {}
         self._seen = 0
-
-    def describe(self) -> str:
-        """Return the backend and whose code runs it on how many layers."""
-        whose = ", ".join(f"{by} on {count} layers" for by, count in self._counts.items())
-        return f"{self.name}{f' ({self._why})' if self._why else ''}: {whose}"
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Choose the code for each attention layer."""
-        layers = [(name, part) for name, part in host.component.part.named_modules() if _is_attention(part)]
+        part = host.component.part
+        layers = [(name, layer) for name, layer in part.named_modules() if _is_attention(layer)]
         if not layers:
             raise UnsupportedModel(
                 f"Set Attention Processor: {host.component.class_name} has no attention of diffusers' own classes.",
                 "Leave it out for this component, with components=...",
             )
-        device, dtype = device_of(host.component.part), next(host.component.part.parameters()).dtype
-        sizes = sorted({head_size(part) for _, part in layers})
-        if self.settings.backend == AUTO:
-            self.name, self._why = choose(device, dtype, sizes)
-        functions = {size: require(self.name, device, dtype, size) for size in sizes}
+        sizes = sorted({head_size(layer) for _, layer in layers})
+        self.choose(self.settings.backend, device_of(part), next(part.parameters()).dtype, sizes)
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
-        reduced = host.find(TOKEN_MERGING) is not None
+        reduced = host.find(TOKEN_MERGING) is not None and self.backend.name != "sdpa"
+        compiled = host.find(COMPILATION) is not None
+        counts: dict[str, int] = {}
         for name, layer in layers:
-            whose = None if reduced and self.name != "sdpa" else _use_theirs(layer, self.name, patches)
+            theirs = Patches()
+            whose = None if reduced else _use_theirs(layer, self.backend.name, theirs)
+            patches.on_undo(theirs.undo)
             if whose is None:
                 _use_sdpa(layer, patches)
-                patches.shadow(layer, "forward", self._routed(name, layer, functions[head_size(layer)]))
-                whose = "ours"
-            self._counts[whose] = self._counts.get(whose, 0) + 1
+                patches.shadow(layer, "forward", self._routed(name, current(layer, "forward")))
+            elif not compiled:
+                patches.shadow(layer, "forward", self._guarded(whose, layer, current(layer, "forward"), theirs))
+            else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
+                self._unguarded[whose] = self._unguarded.get(whose, 0) + 1
+            counts[whose or "ours"] = counts.get(whose or "ours", 0) + 1
+        self.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Count the layers that diffusers' own code serves; it does not count itself."""
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
+        """Count the layers that nothing of ours is around."""
         self._seen = 0
-        for whose, count in self._counts.items():
-            if whose != "ours":
-                self.activity.used[whose] = count
+        for whose, count in self._unguarded.items():
+            self.activity.used[whose] = count
 
-    def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``sub_quadratic in 640 attention calls; 0 fallbacks``."""
-        count = activity.fallback_count
-        if not activity.use_count:
-            why = f"{self.name} not active: every call fell back"
-            return Summary("inactive", why, details=activity.fallback_lines())
-        text = f"{self.name} in {activity.use_count} attention calls; {count} fallbacks"
-        return Summary("partly" if count else "active", text, details=activity.fallback_lines())
-
-    def _routed(self, name: str, layer: Any, function: AttentionFunction) -> Callable[..., Any]:
-        forward = current(layer, "forward")
-        backend = get(self.name)
+    def _routed(self, name: str, forward: Function) -> Function:
+        """Return ``forward`` of a layer with its attention computed by our function."""
 
         def attend(
             q: torch.Tensor,
@@ -138,13 +124,10 @@ class AttentionBackend(Technique):
             enable_gqa: bool = False,
         ) -> torch.Tensor:
             self._seen += 1
-            reason = backend.refusal(AttentionCall.of(q, k, v, attn_mask))
-            if is_causal or dropout_p:
-                reason = "causal attention or dropout (takes neither)"
-            if reason is None:
-                self.activity.use(name)
-                return function(q, k, v, mask=attn_mask, scale=scale, enable_gqa=enable_gqa)
-            self.activity.fall_back(reason)
+            refusal = "causal attention or dropout (takes neither)" if is_causal or dropout_p else None
+            output = self.attend(self.activity, name, q, k, v, attn_mask, scale, enable_gqa, refusal)
+            if output is not None:
+                return output
             return torch.nn.functional.scaled_dot_product_attention(
                 q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
             )
@@ -152,7 +135,7 @@ class AttentionBackend(Technique):
         mode = AttentionIntercept(attend)
 
         @functools.wraps(forward)
-        def routed(*args: Any, **options: Any) -> Any:
+        def routed(*args: object, **options: object) -> object:
             seen = self._seen
             with mode:
                 result = forward(*args, **options)
@@ -162,8 +145,37 @@ class AttentionBackend(Technique):
 
         return routed
 
+    def _guarded(self, whose: str, layer: AttentionLayer, forward: Function, theirs: Patches) -> Function:
+        """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
+        kind = (head_size(layer),)
 
-def head_size(layer: Any) -> int:
+        @functools.wraps(forward)
+        def guarded(*args: object, **options: object) -> object:
+            if kind not in self._broken:
+                try:
+                    result = forward(*args, **options)
+                except KERNEL_ERRORS as error:
+                    reason = limit_of(error)
+                else:
+                    self.activity.use(whose)
+                    return result
+                theirs.undo()
+                try:
+                    result = forward(*args, **options)
+                except BaseException:  # it is not for the backend that it fails
+                    _use_theirs(layer, self.backend.name, theirs)
+                    raise
+                self._broken[kind] = reason
+            else:
+                theirs.undo()
+                result = forward(*args, **options)
+            self.activity.fall_back(self._broken[kind])
+            return result
+
+        return guarded
+
+
+def head_size(layer: AttentionLayer) -> int:
     """Return the channels of one head of an attention layer."""
     size = getattr(layer, "head_dim", None)
     return int(size) if size is not None else int(layer.inner_dim) // int(layer.heads)
@@ -173,7 +185,7 @@ def _is_attention(part: Any) -> bool:
     return hasattr(part, "get_processor") and hasattr(part, "heads") and hasattr(part, "to_q")
 
 
-def _use_theirs(layer: Any, name: str, patches: Patches) -> str | None:
+def _use_theirs(layer: AttentionLayer, name: str, patches: Patches) -> str | None:
     """Let diffusers' own code for backend ``name`` run ``layer``; return what it is called, None if there is none."""
     processor = layer.get_processor()
     if hasattr(processor, "_attention_backend"):
@@ -190,13 +202,13 @@ def _use_theirs(layer: Any, name: str, patches: Patches) -> str | None:
     return _swap_processor(layer, name, patches)
 
 
-def _use_sdpa(layer: Any, patches: Patches) -> None:
+def _use_sdpa(layer: AttentionLayer, patches: Patches) -> None:
     """Let ``layer`` use torch's SDPA, where only its processor decides otherwise."""
     if not hasattr(layer.get_processor(), "_attention_backend"):
         _swap_processor(layer, _SDPA, patches)
 
 
-def _swap_processor(layer: Any, name: str, patches: Patches) -> str | None:
+def _swap_processor(layer: AttentionLayer, name: str, patches: Patches) -> str | None:
     from diffusers.models import attention_processor
 
     found = type(layer.get_processor()).__name__
@@ -208,12 +220,12 @@ def _swap_processor(layer: Any, name: str, patches: Patches) -> str | None:
     return None
 
 
-def _set_processor(layer: Any, chosen: Any, patches: Patches) -> None:
+def _set_processor(layer: AttentionLayer, chosen: object, patches: Patches) -> None:
     previous = layer.get_processor()
     layer.set_processor(chosen)
     patches.on_undo(lambda: _put_back(layer, chosen, previous))
 
 
-def _put_back(layer: Any, ours: Any, previous: Any) -> None:
+def _put_back(layer: AttentionLayer, ours: object, previous: object) -> None:
     if layer.get_processor() is ours:  # else somebody has set another one since, which is theirs to undo
         layer.set_processor(previous)

@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from ....families import find_family
+from ....qkv_fusion.fusion import Group
 from ....quantization.layers import Layer, protected_because
 from ..host import Host
 from ..patches import Patches
-from ..qkv_fusion import Group, ProjectionFusion
+from ..qkv_fusion import ProjectionFusion
 from ..unet import image_attention, is_unet
 
 _TEXT = re.compile(r"attn2\.(to_k|to_v)|attn2 k, v")

@@ -1,0 +1,109 @@
+"""What happens in diffusers when an attention kernel fails, ours or diffusers' own: the same as in ComfyUI."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from paceline import Attention, optimize, restore
+from paceline.optimizers.hosts.diffusers.host import host_of
+from random_pipelines import baseline, distance, picture, small
+
+
+def technique(part: Any) -> Any:
+    host = host_of(part)
+    assert host is not None
+    return host.find("attention")
+
+
+def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() -> None:
+    pipeline, calls = small("sd15"), []
+    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
+
+    def broken(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> torch.Tensor:
+        calls.append(q.shape[-1])
+        raise RuntimeError("no kernel image is available")
+
+    chosen = technique(pipeline.denoiser)
+    chosen.function = broken
+    assert torch.equal(picture(pipeline), baseline("sd15"))
+    assert calls and len(calls) == len(set(calls))
+    summary = chosen.summary()
+    assert (summary.state, summary.counts["calls"]) == ("inactive", 0) and summary.counts["fallbacks"] > len(calls)
+    assert summary.details == (f"{summary.counts['fallbacks']} x fallback: RuntimeError: no kernel image is available",)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")],
+    ids=["torch's", "plain"],
+)
+def test_out_of_memory_is_raised_and_not_remembered(error: Exception) -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
+    chosen = technique(pipeline.denoiser)
+    kernel = chosen.function
+
+    def no_memory(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> torch.Tensor:
+        raise error
+
+    chosen.function = no_memory
+    with pytest.raises(type(error), match="memory"):
+        picture(pipeline)
+    chosen.function = kernel
+    assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
+    assert chosen.summary().counts["fallbacks"] == 0
+
+
+def inputs(text: int = 9) -> dict[str, torch.Tensor]:
+    """What Flux's transformer is given for an image of 4 x 6 tokens."""
+    generator = torch.Generator().manual_seed(0)
+    config = small("flux").denoiser.config
+    places = torch.stack([torch.zeros(24), torch.arange(24) // 6, torch.arange(24) % 6], dim=1)
+    return {
+        "hidden_states": torch.randn(1, 24, config.in_channels, generator=generator),
+        "encoder_hidden_states": torch.randn(1, text, config.joint_attention_dim, generator=generator),
+        "pooled_projections": torch.randn(1, config.pooled_projection_dim, generator=generator),
+        "timestep": torch.ones(1),
+        "img_ids": places,
+        "txt_ids": torch.zeros(text, 3),
+        "guidance": torch.ones(1),
+    }
+
+
+def test_diffusers_kernel_that_fails_is_taken_out_layer_by_layer() -> None:
+    """diffusers' dispatcher has no masks for torch's flash kernel, and says so when it is called."""
+    network, plain = small("flux").denoiser, small("flux").denoiser
+    mask = torch.zeros(1, 1, 1, 33)
+    mask[..., 3:9] = float("-inf")
+    masked = {"joint_attention_kwargs": {"attention_mask": mask}}
+    optimize(network, Attention("sdpa_flash"))
+    chosen, layers = technique(network), len([part for part in network.modules() if hasattr(part, "get_processor")])
+    with torch.no_grad():
+        expected = plain(**inputs(), **masked).sample
+        assert distance(network(**inputs()).sample, plain(**inputs()).sample) <= 2e-5
+        assert (chosen.summary().state, chosen.summary().counts) == ("active", {"calls": layers, "fallbacks": 0})
+        assert torch.equal(network(**inputs(), **masked).sample, expected)
+        summary = chosen.summary()
+        assert (summary.state, summary.counts) == ("partly", {"calls": layers, "fallbacks": layers})
+        assert "mask" in summary.details[0]
+        network(**inputs())
+        assert chosen.summary().counts == {"calls": layers, "fallbacks": 2 * layers}
+        restore(network)
+        assert torch.equal(network(**inputs(), **masked).sample, expected)
+
+
+def test_an_error_that_is_not_the_kernels_says_nothing_about_it() -> None:
+    network = small("flux").denoiser
+    optimize(network, Attention("sdpa_flash"))
+    wrong = inputs() | {"encoder_hidden_states": torch.randn(1, 9, 5)}
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            network(**wrong)
+        wrong = inputs() | {"img_ids": torch.zeros(7, 3)}  # rotations of another number of tokens
+        with pytest.raises(RuntimeError, match="must match the size"):
+            network(**wrong)
+        network(**inputs())
+    counts = technique(network).summary().counts
+    assert counts["fallbacks"] == 0 and counts["calls"] > 0
