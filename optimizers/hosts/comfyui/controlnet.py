@@ -8,12 +8,14 @@ one chain, each has its own.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, cast
+from typing import cast
+
+from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, count, install
-from .stack import Stack, Technique
+from .method_proxy import NetworkCall, class_with, count, install, plain_class
+from .protocols import ControlNet, NetworkPatcher
+from .stack import AnyTechnique, Stack
 
 _STACK = "paceline_stack"
 _HOME = "paceline_home"
@@ -22,15 +24,15 @@ _HOME = "paceline_home"
 class ControlNetTarget:
     """A CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed."""
 
-    def __init__(self, control_net: Any) -> None:
+    def __init__(self, control_net: ControlNet) -> None:
         self.control_net = control_net
 
     @property
-    def techniques(self) -> tuple[Technique[Any], ...]:
+    def techniques(self) -> tuple[AnyTechnique, ...]:
         """What is attached to the CONTROL_NET."""
         return stack_of_controlnet(self.control_net).techniques
 
-    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> ControlNet:
         """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
         copy = _copy_with(self.control_net, Stack(techniques))
         home = getattr(self.control_net, _HOME, None)
@@ -42,10 +44,10 @@ class ControlNetTarget:
 class _WithTechniques:
     """Comes before ComfyUI's ControlNet in the class of a copy that carries techniques."""
 
-    control_model: Any
-    control_model_wrapped: Any
+    control_model: Module
+    control_model_wrapped: NetworkPatcher
 
-    def get_control(self, *args: Any, **kwargs: Any) -> Any:
+    def get_control(self, *args: object, **kwargs: object) -> object:
         # The copy keeps its hint from step to step, so the call must be its own and not that of another copy.
         network, stack = self.control_model, stack_of_controlnet(self)
         call = NetworkCall(network, self.control_model_wrapped, ("__call__",))
@@ -59,7 +61,7 @@ class _WithTechniques:
         count(stack, call)
         return result
 
-    def pre_run(self, *args: Any, **kwargs: Any) -> Any:
+    def pre_run(self, *args: object, **kwargs: object) -> object:
         # All copies of a run begin before the first of them computes, and end after the last: any of them may say so.
         stack = stack_of_controlnet(self)
         stack.begin(stack)
@@ -70,22 +72,11 @@ class _WithTechniques:
         stack = stack_of_controlnet(self)
         stack.finish(stack)
 
-    def copy(self) -> Any:
-        return _copy_with(self, stack_of_controlnet(self))
+    def copy(self) -> ControlNet:
+        return _copy_with(cast(ControlNet, self), stack_of_controlnet(self))
 
 
-@cache
-def _class_with_techniques(plain: Any) -> type:
-    """Return the class of a ControlNet with techniques that otherwise is a ``plain`` one."""
-    return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
-
-
-def _plain_class(control_net: Any) -> Any:
-    """Return the class that ``control_net`` came with."""
-    return next(base for base in type(control_net).__mro__ if not issubclass(base, _WithTechniques))
-
-
-def require_controlnet(control_net: Any) -> None:
+def require_controlnet(control_net: object) -> None:
     """Check that ``control_net`` is one of ComfyUI's own, with a network of its own inside.
 
     Raises:
@@ -116,28 +107,29 @@ def require_controlnet(control_net: Any) -> None:
         )
 
 
-def describe_controlnet(control_net: Any) -> str:
+def describe_controlnet(control_net: object) -> str:
     """Return the class a person would name a CONTROL_NET by, e.g. ``ControlNet (ControlNetFlux)``."""
     network = getattr(control_net, "control_model", None)
     return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
 
 
-def stack_of_controlnet(control_net: Any) -> Stack:
+def stack_of_controlnet(control_net: object) -> Stack:
     """Return what this pack has attached to a CONTROL_NET; an empty stack if nothing."""
     return cast(Stack, getattr(control_net, _STACK, None) or Stack())
 
 
-def _copy_with(control_net: Any, stack: Stack) -> Any:
-    copy = _plain_class(control_net).copy(control_net)
+def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
+    plain = cast(type[ControlNet], plain_class(control_net, _WithTechniques))
+    copy = plain.copy(control_net)
     if stack.techniques:
         setattr(copy, _STACK, stack)
         if hasattr(control_net, _HOME):
             setattr(copy, _HOME, getattr(control_net, _HOME))
-        copy.__class__ = _class_with_techniques(cast(Any, type(copy)))
+        copy.__class__ = class_with(_WithTechniques, type(copy))
     return copy
 
 
-def moved_to(control_net: Any, patcher: Any) -> Any:
+def moved_to(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
     """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
     moved = _copy_with(control_net, stack_of_controlnet(control_net))
     setattr(moved, _HOME, getattr(control_net, _HOME, control_net.control_model_wrapped))

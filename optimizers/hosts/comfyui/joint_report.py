@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ....core.activity import Summary
 from .reporting import announce
-from .stack import Technique
+from .stack import AnyTechnique
 
 
-def report_together(techniques: Sequence[Technique[Any]]) -> None:
+def report_together(techniques: Sequence[AnyTechnique]) -> None:
     """Let ``techniques`` of one node share its message after each run."""
     if len(techniques) < 2:
         return
@@ -22,7 +21,7 @@ def report_together(techniques: Sequence[Technique[Any]]) -> None:
         technique.report = report
 
 
-def _summary_of_all(techniques: Sequence[Technique[Any]]) -> Summary:
+def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
     """Return what several techniques did in their last runs."""
     summaries = [(technique.title, technique.last_summary()) for technique in techniques]
     active = [title for title, summary in summaries if summary.state in ("active", "partly")]

@@ -12,16 +12,20 @@ methods that go through the techniques. The network is looked up anew for each c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, cast
+
+from torch.nn import Module
 
 from ....core.activity import Activity
+from ....core.calls import Function
 from ....core.order import COMPILATION
+from .protocols import NetworkPatcher
 from .stack import Stack, Technique
 
-Wrapper = Callable[..., Any]
+Wrapper = Function
 """``wrapper(inner, *args, **kwargs)``: calls ``inner(*args, **kwargs)``, the method as it was, when it pleases."""
 
 
@@ -40,11 +44,11 @@ class NetworkCall:
         cleanup: undone when the call is over, for techniques that must change something for its duration.
     """
 
-    def __init__(self, network: Any, patcher: Any, methods: tuple[str, ...]) -> None:
+    def __init__(self, network: Module, patcher: NetworkPatcher, methods: tuple[str, ...]) -> None:
         self.network = network
         self.patcher = patcher
         # Looked up when they run: ComfyUI loads the network first, and with it what other packs put on it.
-        self.methods: dict[str, Callable[..., Any]] = {
+        self.methods: dict[str, Function] = {
             name: partial(_run_method, network, name) for name in methods if hasattr(network, name)
         }
         self.activities: dict[str, Activity] = {}
@@ -55,7 +59,7 @@ class NetworkCall:
         if method in self.methods:
             self.methods[method] = partial(wrapper, self.methods[method])
 
-    def run(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def run(self, method: str, *args: object, **kwargs: object) -> object:
         """Run ``method`` as it is wrapped, and count it."""
         for activity in self.activities.values():
             activity.model_calls += 1
@@ -65,12 +69,12 @@ class NetworkCall:
         """Let go of the wrappers: they hold this call, and would keep the network in memory with it."""
         self.methods = {}
 
-    def proxy(self) -> ModuleProxy:
-        """Return what takes the network's place."""
-        return ModuleProxy(self.network, {name: partial(self.run, name) for name in self.methods})
+    def proxy(self) -> Module:
+        """Return what takes the network's place: it looks like one."""
+        return cast(Module, ModuleProxy(self.network, {name: partial(self.run, name) for name in self.methods}))
 
 
-def _run_method(network: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+def _run_method(network: Module, method: str, *args: object, **kwargs: object) -> object:
     return getattr(network, method)(*args, **kwargs)
 
 
@@ -84,17 +88,17 @@ class ModuleProxy:
         replacements: values of attributes that differ; ``__call__`` is what runs when the proxy is called.
     """
 
-    def __init__(self, target: Any, replacements: Mapping[str, Any]) -> None:
+    def __init__(self, target: Module, replacements: Mapping[str, object]) -> None:
         self.__dict__.update(replacements)
         self.__dict__["_target"] = target
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._target, name)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         setattr(self._target, name, value)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         """Run the replacement of the call, else ``target``."""
         return self.__dict__.get("__call__", self._target)(*args, **kwargs)
 
@@ -105,7 +109,7 @@ class NetworkTechnique(Technique[NetworkCall]):
     not_run = "not used yet"
 
 
-def install(stack: Stack, call: NetworkCall) -> ModuleProxy:
+def install(stack: Stack, call: NetworkCall) -> Module:
     """Let the techniques of ``stack`` wrap the methods of ``call``, and return what takes the network's place.
 
     Compiling comes first, i.e. innermost, unlike in a MODEL: what others put around a method would be a new object for
@@ -121,3 +125,14 @@ def count(stack: Stack, call: NetworkCall) -> None:
     for technique in stack.techniques:
         if technique.kind in call.activities:
             technique.runs.add(call.activities[technique.kind])
+
+
+@cache
+def class_with(mixin: type, plain: type) -> type:
+    """Return the class of a copy that carries techniques: ``mixin`` comes before ``plain``, which it looks like."""
+    return type(plain.__name__, (mixin, plain), {"__module__": plain.__module__})
+
+
+def plain_class(thing: object, mixin: type) -> type:
+    """Return the class that ``thing`` came with."""
+    return next(base for base in type(thing).__mro__ if not issubclass(base, mixin))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import torch
+from torch import Tensor
 
+from ....core.calls import Function
 from ....core.errors import UnsupportedModel
-from .stack import ACTIVE_STACK, KEY, Stack, Technique
+from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
+from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
 
 _GUIDER = "paceline_guider"
 
@@ -19,16 +22,16 @@ class ModelTarget:
         UnsupportedModel: if it comes from a loader that hands out something else than ComfyUI's own patchers.
     """
 
-    def __init__(self, patcher: Any) -> None:
+    def __init__(self, patcher: ModelPatcher) -> None:
         require_model(patcher)
         self.patcher = patcher
 
     @property
-    def techniques(self) -> tuple[Technique[Any], ...]:
+    def techniques(self) -> tuple[AnyTechnique, ...]:
         """What is attached to the MODEL."""
         return stack_of(self.patcher).techniques
 
-    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> ModelPatcher:
         """Return a clone of the MODEL with these techniques and nothing else of ours."""
         from comfy.patcher_extension import CallbacksMP, WrappersMP
 
@@ -41,7 +44,7 @@ class ModelTarget:
             WrappersMP.CALC_COND_BATCH: calc_cond_batch,
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }
-        callbacks = {
+        callbacks: dict[str, Function] = {
             CallbacksMP.ON_PRE_RUN: stack.begin,
             CallbacksMP.ON_CLEANUP: stack.finish,
             CallbacksMP.ON_DETACH: stack.detached,
@@ -60,12 +63,12 @@ class ModelTarget:
         return clone
 
 
-def stack_of(patcher: Any) -> Stack:
+def stack_of(patcher: ModelPatcher) -> Stack:
     """Return what this pack has attached to a MODEL; an empty stack if nothing."""
     return cast(Stack, patcher.get_attachment(KEY)) or Stack()
 
 
-def describe_model(patcher: Any) -> str:
+def describe_model(patcher: object) -> str:
     """Return the class a person would name the model by, e.g. ``SDXL (UNetModel)``."""
     model = getattr(patcher, "model", None)
     network = getattr(model, "diffusion_model", None)
@@ -74,7 +77,7 @@ def describe_model(patcher: Any) -> str:
     return f"{type(model).__name__} ({type(network).__name__})"
 
 
-def inference_dtype(patcher: Any) -> torch.dtype:
+def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
     model = patcher.model
     manual: torch.dtype | None = getattr(model, "manual_cast_dtype", None)
@@ -82,7 +85,7 @@ def inference_dtype(patcher: Any) -> torch.dtype:
     return stored if manual is None else manual
 
 
-def require_model(patcher: Any) -> None:
+def require_model(patcher: object) -> None:
     """Check that ``patcher`` is a MODEL with a diffusion network inside.
 
     Raises:
@@ -103,9 +106,9 @@ def require_model(patcher: Any) -> None:
 # below tell the pass apart, and give it what was attached to the model it runs on.
 
 
-def outer_sample(executor: Any, *args: Any, **kwargs: Any) -> Any:
+def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
     """Remember a guider that has a second model for the length of its run (ComfyUI's OUTER_SAMPLE wrapper)."""
-    guider = executor.class_obj
+    guider: Guider = executor.class_obj
     if getattr(guider, "uncond_model_patcher", None) is None:
         return executor(*args, **kwargs)
     options = guider.model_options
@@ -117,7 +120,9 @@ def outer_sample(executor: Any, *args: Any, **kwargs: Any) -> Any:
         guider.model_options = options
 
 
-def calc_cond_batch(executor: Any, model: Any, conds: Any, x: Any, timestep: Any, model_options: Any) -> Any:
+def calc_cond_batch(
+    executor: Executor, model: BaseModel, conds: list[object], x: Tensor, timestep: Tensor, model_options: Options
+) -> object:
     """Choose the second model's stack for the second model's conditioning (ComfyUI's CALC_COND_BATCH wrapper)."""
     options = model_options.get("transformer_options", {})
     guider = options.get(_GUIDER)

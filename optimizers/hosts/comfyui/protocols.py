@@ -39,6 +39,7 @@ class ModelConfig(Protocol):
 
     unet_config: dict[str, Any]
     supported_inference_dtypes: Sequence[torch.dtype] | None
+    quant_config: dict[str, object] | None
 
     def set_inference_dtype(self, dtype: torch.dtype, manual_cast_dtype: torch.dtype | None) -> None: ...
 
@@ -103,6 +104,16 @@ class UNet(ModuleTree, Protocol):
     middle_block: Iterable[Module] | None
     output_blocks: Sequence[Iterable[Module]]
     dtype: torch.dtype
+
+
+class TransformerBlock(Protocol):
+    """A block of a UNet's ``SpatialTransformer``."""
+
+    n_heads: int
+    d_head: int
+    disable_self_attn: bool
+    attn1: Module
+    ff: Module
 
 
 class ModelPatcher(Protocol):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from ....core.devices import device_name
 from .compat import host_version
 from .controlnet import describe_controlnet, stack_of_controlnet
 from .method_proxy import NetworkTechnique
 from .model import describe_model, stack_of
-from .stack import Stack, Technique
+from .protocols import VAE, ControlNet, ModelPatcher
+from .stack import AnyTechnique, Stack
 from .vae import describe_vae, stack_of_vae
 
 
-def report_text(model: Any = None, vae: Any = None, control_net: Any = None) -> str:
+def report_text(
+    model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
+) -> str:
     """Return what is attached to the given objects and what it did when they were last used, as plain text."""
-    parts = []
+    parts: list[tuple[str, torch.device | None, str, Stack]] = []
     if model is not None:
         parts.append((describe_model(model), model.load_device, "model", stack_of(model)))
     if vae is not None:
@@ -27,8 +29,8 @@ def report_text(model: Any = None, vae: Any = None, control_net: Any = None) -> 
     return "\n\n".join("\n".join(_object_lines(*part)) for part in parts)
 
 
-def _object_lines(name: str, device: Any, noun: str, stack: Stack) -> list[str]:
-    place = f" on {_device_name(device)}" if device is not None else ""
+def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stack) -> list[str]:
+    place = f" on {device_name(device)}" if device is not None else ""
     lines = [f"{name}{place}; ComfyUI {host_version()}, torch {torch.__version__}"]
     if not stack.techniques:
         lines.append(f"No Paceline optimizations are attached to this {noun}.")
@@ -37,12 +39,7 @@ def _object_lines(name: str, device: Any, noun: str, stack: Stack) -> list[str]:
     return lines
 
 
-def _device_name(device: Any) -> str:
-    device = torch.device(device)
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
-
-
-def _technique_lines(technique: Technique[Any]) -> list[str]:
+def _technique_lines(technique: AnyTechnique) -> list[str]:
     summary = technique.last_summary()
     lines = ["", technique.title, f"  settings: {technique.describe()}", f"  last run: {summary.headline}"]
     lines.extend(f"    {detail}" for detail in summary.lines)

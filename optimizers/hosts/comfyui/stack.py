@@ -21,8 +21,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from torch import Tensor
+
 from ....core import technique as core
 from ....core.activity import Activity, Summary
+from ....core.calls import Args, Function, Kwargs
+from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce, log_run
 
 KEY = "paceline"
@@ -50,9 +54,9 @@ class ModelCall:
 
     def __init__(
         self,
-        model: Any,
-        sigmas: Any,
-        transformer_options: dict[str, Any],
+        model: BaseModel,
+        sigmas: Tensor,
+        transformer_options: Options,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self.model = model
@@ -70,10 +74,10 @@ class ModelCall:
         Hooks hold the call, and the call holds the options with the hooks. Such a circle would keep the model and the
         options' tensors in memory until Python looks for circles.
         """
-        self.model = self.sigmas = None
+        del self.model, self.sigmas
         self.transformer_options = {}
 
-    def add_innermost_pair(self, name: str, before: Callable[..., Any], after: Callable[..., Any]) -> None:
+    def add_innermost_pair(self, name: str, before: Function, after: Function) -> None:
         """Add a patch before and one after attention ``name`` (attn1, attn2), inside all pairs set by others.
 
         ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in,
@@ -166,14 +170,14 @@ class Technique(core.Technique, Generic[Call]):
     def install(self, call: Call, activity: Activity) -> None:
         """Put the technique's hooks into one call."""
 
-    def model_for(self, patcher: Any, techniques: tuple[core.Technique, ...]) -> Any:
+    def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher
 
     def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 
-    def unloaded(self, model: Any) -> None:  # noqa: B027 - most techniques change nothing
+    def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most techniques change nothing
         """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over."""
 
     def last_summary(self) -> Summary:
@@ -192,17 +196,21 @@ class Technique(core.Technique, Generic[Call]):
         announce(self.node_id, self.last_summary(), self.title)
 
 
+AnyTechnique = Technique[Any]
+"""A technique, whatever it installs itself into."""
+
+
 @dataclass(frozen=True)
 class Stack:
     """The techniques attached to one object, in canonical order. Immutable, so clones can share it."""
 
-    techniques: tuple[Technique[Any], ...] = ()
+    techniques: tuple[AnyTechnique, ...] = ()
 
-    def find(self, kind: str) -> Technique[Any] | None:
+    def find(self, kind: str) -> AnyTechnique | None:
         """Return the technique of ``kind``, or None."""
         return core.find(self.techniques, kind)
 
-    def apply_model(self, executor: Any, *args: Any, **kwargs: Any) -> Any:
+    def apply_model(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
         """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper).
 
         ``args`` are those of ``BaseModel.apply_model``: x, sigmas, c_concat, c_crossattn, control,
@@ -238,7 +246,7 @@ class Stack:
             technique.run_changed()
         _report(begun)
 
-    def detached(self, patcher: Any, unpatch_all: bool) -> None:
+    def detached(self, patcher: ModelPatcher, unpatch_all: bool) -> None:
         """Tell the techniques that a MODEL is unloaded (ComfyUI's ON_DETACH callback)."""
         for technique in self.techniques:
             technique.unloaded(patcher.model)
@@ -253,13 +261,13 @@ class Stack:
         _report(finished)
 
 
-def _report(techniques: list[Technique[Any]]) -> None:
+def _report(techniques: list[AnyTechnique]) -> None:
     """Tell the nodes of ``techniques``; those that share a report do so once."""
     for report in dict.fromkeys(technique.report for technique in techniques):
         report()
 
 
-def _named(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+def _named(args: Args, kwargs: Kwargs) -> list[tuple[str, object]]:
     """Return the arguments of ``BaseModel.apply_model`` with their names; the items of a list as ``name[0]`` etc."""
     named = [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
     listed = [(name, value) for name, value in named if isinstance(value, (list, tuple))]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
+
+from torch.nn import Module
+
+from .protocols import ModelPatcher, TransformerBlock, UNet
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
@@ -45,20 +49,20 @@ class AttentionBlock:
         return self.key[0]
 
 
-def is_unet(patcher: Any) -> bool:
+def is_unet(patcher: ModelPatcher) -> bool:
     """Return whether the model is of ComfyUI's UNet class (SD 1.x, SD 2.x, SDXL, SVD, ...)."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
 
     return isinstance(patcher.model.diffusion_model, UNetModel)
 
 
-def layers(network: Any) -> Iterator[tuple[str, int, Any, int]]:
+def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
     """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
 
-    scale = 1
-    middle = [] if network.middle_block is None else [network.middle_block]  # KOALA-700M has none
-    parts = (("input", network.input_blocks), ("middle", middle), ("output", network.output_blocks))
+    scale, unet = 1, cast(UNet, network)
+    middle = [] if unet.middle_block is None else [unet.middle_block]  # KOALA-700M has none
+    parts = (("input", unet.input_blocks), ("middle", middle), ("output", unet.output_blocks))
     for part, sequences in parts:
         for number, sequence in enumerate(sequences):
             for layer in sequence:
@@ -71,7 +75,7 @@ def layers(network: Any) -> Iterator[tuple[str, int, Any, int]]:
                 yield part, number, layer, scale
 
 
-def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
+def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, TransformerBlock]]:
     """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
 
     Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.
@@ -97,6 +101,6 @@ def transformer_blocks(network: Any) -> Iterator[tuple[AttentionBlock, Any]]:
             yield description, block
 
 
-def attention_blocks(patcher: Any) -> tuple[AttentionBlock, ...]:
+def attention_blocks(patcher: ModelPatcher) -> tuple[AttentionBlock, ...]:
     """Return the description of every spatial transformer block of a UNet model."""
     return tuple(description for description, _ in transformer_blocks(patcher.model.diffusion_model))

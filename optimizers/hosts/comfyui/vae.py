@@ -8,36 +8,40 @@ a class of its own, derived from the one it had, whose decoding and encoding let
 from __future__ import annotations
 
 import copy
-from functools import cache
-from typing import Any, cast
+from typing import TypeVar, cast
 
+from torch.nn import Module
+
+from ....core.calls import Args, Kwargs
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, count, install
-from .stack import Stack, Technique
+from .method_proxy import NetworkCall, class_with, count, install, plain_class
+from .protocols import VAE, NetworkPatcher
+from .stack import AnyTechnique, Stack
 
 _STACK = "paceline_stack"
 _HOME = "paceline_home"
+_T = TypeVar("_T")
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")
 
 
 class VAETarget:
     """A VAE that techniques are attached to. Copies carry them; the VAE itself is never changed."""
 
-    def __init__(self, vae: Any) -> None:
+    def __init__(self, vae: VAE) -> None:
         self.vae = vae
 
     @property
-    def techniques(self) -> tuple[Technique[Any], ...]:
+    def techniques(self) -> tuple[AnyTechnique, ...]:
         """What is attached to the VAE."""
         return stack_of_vae(self.vae).techniques
 
-    def with_techniques(self, techniques: tuple[Technique[Any], ...]) -> Any:
+    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> VAE:
         """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
         bare = _bare_copy(self.vae)
         if not techniques:
             return at_home(bare)
         setattr(bare, _STACK, Stack(techniques))
-        bare.__class__ = _class_with_techniques(cast(Any, type(bare)))
+        bare.__class__ = class_with(_WithTechniques, type(bare))
         return bare
 
 
@@ -48,22 +52,22 @@ class _WithTechniques:
     threads that use one VAE at once do not meet.
     """
 
-    first_stage_model: Any
-    patcher: Any
+    first_stage_model: Module
+    patcher: NetworkPatcher
 
-    def decode(self, *args: Any, **kwargs: Any) -> Any:
+    def decode(self, *args: object, **kwargs: object) -> object:
         return self._with_techniques("decode", args, kwargs)
 
-    def decode_tiled(self, *args: Any, **kwargs: Any) -> Any:
+    def decode_tiled(self, *args: object, **kwargs: object) -> object:
         return self._with_techniques("decode_tiled", args, kwargs)
 
-    def encode(self, *args: Any, **kwargs: Any) -> Any:
+    def encode(self, *args: object, **kwargs: object) -> object:
         return self._with_techniques("encode", args, kwargs)
 
-    def encode_tiled(self, *args: Any, **kwargs: Any) -> Any:
+    def encode_tiled(self, *args: object, **kwargs: object) -> object:
         return self._with_techniques("encode_tiled", args, kwargs)
 
-    def _with_techniques(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _with_techniques(self, name: str, args: Args, kwargs: Kwargs) -> object:
         stack = stack_of_vae(self)
         call = NetworkCall(self.first_stage_model, self.patcher, _METHODS)
         plain = _bare_copy(self)
@@ -78,23 +82,16 @@ class _WithTechniques:
             stack.finish(call)
 
 
-@cache
-def _class_with_techniques(plain: Any) -> type:
-    """Return the class of a VAE with techniques that otherwise is a ``plain`` one."""
-    return type(plain.__name__, (_WithTechniques, plain), {"__module__": plain.__module__})
-
-
-def _bare_copy(vae: Any) -> Any:
+def _bare_copy(vae: _T) -> _T:
     """Return a copy of ``vae`` that has the class it came with, and nothing of ours."""
     bare = copy.copy(vae)
     if isinstance(bare, _WithTechniques):
-        plain: Any = next(base for base in type(bare).__mro__ if not issubclass(base, _WithTechniques))
-        bare.__class__ = plain
+        bare.__class__ = plain_class(bare, _WithTechniques)
         del bare.__dict__[_STACK]
     return bare
 
 
-def require_vae(vae: Any) -> None:
+def require_vae(vae: object) -> None:
     """Check that ``vae`` is ComfyUI's own VAE object, with a network inside.
 
     Raises:
@@ -114,17 +111,17 @@ def require_vae(vae: Any) -> None:
         )
 
 
-def describe_vae(vae: Any) -> str:
+def describe_vae(vae: VAE) -> str:
     """Return the class a person would name a VAE by, e.g. ``VAE (AutoencoderKL)``."""
     return f"VAE ({type(vae.first_stage_model).__name__})"
 
 
-def stack_of_vae(vae: Any) -> Stack:
+def stack_of_vae(vae: object) -> Stack:
     """Return what this pack has attached to a VAE; an empty stack if nothing."""
     return cast(Stack, getattr(vae, _STACK, None) or Stack())
 
 
-def moved_to(vae: Any, patcher: Any, **changes: Any) -> Any:
+def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
     ``changes`` are attributes that the copy has otherwise than ``vae``; they are undone with the rest.
@@ -137,7 +134,7 @@ def moved_to(vae: Any, patcher: Any, **changes: Any) -> Any:
     return moved
 
 
-def at_home(vae: Any) -> Any:
+def at_home(vae: VAE) -> VAE:
     """Return a copy of a VAE on the network that its loader gave it; techniques stay attached."""
     result = copy.copy(vae)
     home, network, before = result.__dict__.pop(_HOME, (None, None, {}))

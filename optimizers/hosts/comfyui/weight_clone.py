@@ -10,12 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
+from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
 from .model import describe_model
+from .protocols import BaseModel, ModelConfig, ModelPatcher, ModuleTree
 
 if TYPE_CHECKING:
     from .weight_swap import WeightTechnique
@@ -30,7 +32,7 @@ class Plan:
         compute_dtype: what its layers compute in.
     """
 
-    config: Any
+    config: ModelConfig
     compute_dtype: torch.dtype
 
 
@@ -65,7 +67,7 @@ _RUNTIME = {
 }
 
 
-def _copied_config(config: Any) -> Any:
+def _copied_config(config: ModelConfig) -> ModelConfig:
     """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
     result = object.__new__(type(config))
     result.__dict__.update(config.__dict__)
@@ -73,7 +75,7 @@ def _copied_config(config: Any) -> Any:
     return result
 
 
-def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> Any:
+def build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
     The original must be unloaded (see ``weight_swap.unload``): its weights in place, nobody's patches on it.
@@ -88,7 +90,7 @@ def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> A
     for technique in techniques:
         technique.plan(plan)
 
-    def replace(name: str, module: Any) -> Any | None:
+    def replace(name: str, module: Module) -> Module | None:
         found = (technique.replace_module(name, module, plan) for technique in techniques)
         return next((module for module in found if module is not None), None)
 
@@ -104,12 +106,15 @@ def build_second_model(patcher: Any, techniques: Sequence[WeightTechnique]) -> A
     return model
 
 
+_Tree = TypeVar("_Tree", bound=ModuleTree)
+
+
 def second_module(
-    root: Any,
-    replace: Callable[[str, Any], Any | None],
+    root: _Tree,
+    replace: Callable[[str, Module], Module | None],
     convert: Callable[[str, torch.Tensor], torch.Tensor],
     memo: dict[int, Any] | None = None,
-) -> Any:
+) -> _Tree:
     """Return a second tree of modules beside ``root``, with the same memory wherever nothing is changed.
 
     Args:
@@ -136,14 +141,14 @@ def second_module(
         for key, value in module.__dict__.items():
             if key not in _RUNTIME:
                 second.__dict__[key] = value if isinstance(value, torch.Tensor) else copy.deepcopy(value, memo)
-    return memo[id(root)]
+    return cast(_Tree, memo[id(root)])
 
 
-def _second_tensor(tensor: Any, values: torch.Tensor) -> Any:
+def _second_tensor(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
 
 
-def _require_plain_weights(patcher: Any) -> None:
+def _require_plain_weights(patcher: ModelPatcher) -> None:
     from comfy.quant_ops import QuantizedTensor
 
     for name, parameter in patcher.model.named_parameters():

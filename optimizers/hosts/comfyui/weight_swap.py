@@ -12,14 +12,15 @@ import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from types import MethodType
-from typing import Any
 
 import torch
+from torch.nn import Module
 
 from ....core import technique as core
 from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
 from .model import describe_model, require_model
+from .protocols import BaseModel, ModelPatcher, SharedBackups
 from .stack import ModelCall, Technique
 from .weight_clone import Plan, build_second_model
 
@@ -39,7 +40,7 @@ class WeightTechnique(Technique[ModelCall]):
     def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
         """Change what the second model is made for, before any module is made."""
 
-    def replace_module(self, name: str, module: Any, plan: Plan) -> Any | None:
+    def replace_module(self, name: str, module: Module, plan: Plan) -> Module | None:
         """Return a new module to take the place of ``module`` (which stays as it is), or None."""
         return None
 
@@ -47,10 +48,10 @@ class WeightTechnique(Technique[ModelCall]):
         """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
         return tensor
 
-    def finish(self, model: Any, plan: Plan) -> None:  # noqa: B027 - most change nothing
+    def finish(self, model: BaseModel, plan: Plan) -> None:  # noqa: B027 - most change nothing
         """Change attributes of the second model that are neither modules nor tensors."""
 
-    def model_for(self, patcher: Any, techniques: tuple[core.Technique, ...]) -> Any:
+    def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
         """Return a clone on a BaseModel with the weights that ``techniques`` ask for."""
         return swap_weights(patcher, techniques)
 
@@ -65,30 +66,30 @@ class Origin:
         patcher: a clone on the original BaseModel.
     """
 
-    def __init__(self, patcher: Any) -> None:
+    def __init__(self, patcher: ModelPatcher) -> None:
         self.factory = patcher.cached_patcher_init
         self.clone_base_uuid = patcher.clone_base_uuid
         self._set(patcher)
 
-    def _set(self, patcher: Any) -> None:
+    def _set(self, patcher: ModelPatcher) -> None:
         model, self._shared = patcher.get_clone_model_override()
         self._model = weakref.ref(model)
         # A model that came from no file could not be had back.
         self._kept = model if self.factory is None else None
 
-    def model_override(self) -> tuple[Any, tuple[Any, ...]]:
+    def model_override(self) -> tuple[BaseModel, SharedBackups]:
         """Return the original BaseModel and what its clones share; loaded from its file if nobody holds it any more."""
         model = self._model()
         if model is None:
-            patcher = self.factory[0](*self.factory[1])
-            if len(self.factory) > 2:
-                patcher = patcher[self.factory[2]]
+            assert self.factory is not None, "a model that cannot be made again is kept"
+            made = self.factory[0](*self.factory[1])
+            patcher: ModelPatcher = made[self.factory[2]] if len(self.factory) > 2 else made
             self._set(patcher)
             model = patcher.model
         return model, self._shared
 
 
-def unload(patcher: Any) -> None:
+def unload(patcher: ModelPatcher) -> None:
     """Take a BaseModel off its device and all patches off it, so that its weights are those of the file.
 
     ComfyUI loads it again when a sampler asks for it. Does nothing if it is not loaded.
@@ -101,7 +102,7 @@ def unload(patcher: Any) -> None:
         patcher.detach()  # a clone that was loaded and then dropped leaves its weights behind
 
 
-def swap_weights(patcher: Any, techniques: Iterable[core.Technique]) -> Any:
+def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) -> ModelPatcher:
     """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
 
     Args:
@@ -128,13 +129,13 @@ def swap_weights(patcher: Any, techniques: Iterable[core.Technique]) -> Any:
     return clone
 
 
-def original(patcher: Any) -> Any:
+def original(patcher: ModelPatcher) -> ModelPatcher:
     """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
     origin = patcher.get_attachment(ORIGIN)
     return patcher if origin is None else _on_original(patcher, origin[0])
 
 
-def origin_file(patcher: Any) -> Path | None:
+def origin_file(patcher: ModelPatcher) -> Path | None:
     """Return the file that a MODEL's original was loaded from, where its loader said so."""
     origin = patcher.get_attachment(ORIGIN)
     factory = patcher.cached_patcher_init if origin is None else origin[0].factory
@@ -142,7 +143,7 @@ def origin_file(patcher: Any) -> Path | None:
     return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
 
 
-def _on_original(patcher: Any, origin: Origin) -> Any:
+def _on_original(patcher: ModelPatcher, origin: Origin) -> ModelPatcher:
     model, shared = origin.model_override()
     clone = _moved(patcher, model, shared)
     clone.clone_base_uuid = origin.clone_base_uuid
@@ -152,21 +153,27 @@ def _on_original(patcher: Any, origin: Origin) -> Any:
 
 
 def _load_again(
-    load_device: Any, offload_device: Any, origin: Origin, techniques: Any, disable_dynamic: bool = False
-) -> Any:
+    load_device: torch.device,
+    offload_device: torch.device,
+    origin: Origin,
+    techniques: tuple[WeightTechnique, ...],
+    disable_dynamic: bool = False,
+) -> ModelPatcher:
     """ComfyUI's factory of a re-based model: return a new patcher on a BaseModel of its own."""
     import comfy.model_patcher as patchers
 
     model, shared = origin.model_override()
-    home = patchers.CoreModelPatcher(model, load_device=load_device, offload_device=offload_device)
+    home: ModelPatcher = patchers.CoreModelPatcher(model, load_device=load_device, offload_device=offload_device)
     home.clone_base_uuid = origin.clone_base_uuid
     home.backup, home.backup_buffers, home.object_patches_backup, home.pinned = shared
     unload(home)
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
-    return patcher_class(build_second_model(home, techniques), load_device=load_device, offload_device=offload_device)
+    second = build_second_model(home, techniques)
+    patcher: ModelPatcher = patcher_class(second, load_device=load_device, offload_device=offload_device)
+    return patcher
 
 
-def _moved(patcher: Any, model: Any, shared: tuple[Any, ...]) -> Any:
+def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> ModelPatcher:
     """Return a clone of ``patcher`` on ``model``, without what only made sense on the BaseModel it was on."""
     require_model(patcher)
     if patcher.injections:
@@ -189,7 +196,7 @@ def _moved(patcher: Any, model: Any, shared: tuple[Any, ...]) -> Any:
     return clone
 
 
-def _carried(patcher: Any, path: str, value: Any, model: Any) -> Any:
+def _carried(patcher: ModelPatcher, path: str, value: object, model: BaseModel) -> object:
     """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
     if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
         raise UnsupportedModel(
@@ -205,7 +212,7 @@ def _carried(patcher: Any, path: str, value: Any, model: Any) -> Any:
     return value
 
 
-def _compile_again(clone: Any) -> None:
+def _compile_again(clone: ModelPatcher) -> None:
     """Redo ComfyUI's torch.compile wrapper, whose closure runs the network that it was made with."""
     from comfy.patcher_extension import WrappersMP
 

@@ -173,7 +173,7 @@ class _FeedForwards:
         for block, module in transformer_blocks(network):
             if block.key not in blocks:
                 continue
-            layer: Module = module.ff
+            layer = module.ff
             if "forward" in layer.__dict__:  # somebody else has shadowed it: around theirs, and only this time
                 function = self._merged(layer.forward, block)
             elif block.key not in self._functions:
