@@ -25,7 +25,10 @@ from .settings import FuseQKV, Precision, ScheduleOnCPU
 from .token_reduction import token_reduction_for
 from .token_reduction.denoiser import DenoiserReduction
 
-_MAKERS: tuple[tuple[type, type[Technique], Callable[[Any, Component], Technique]], ...] = (
+_Maker = tuple[type, type[Technique], Callable[[Any, Component], Technique]]
+"""A class of settings, the class of its techniques, and what makes one of them for a component."""
+
+_MAKERS: tuple[_Maker, ...] = (
     (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
     (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
     (QuantizationSettings, Int8Layers, lambda settings, _: Int8Layers(settings)),
@@ -62,7 +65,7 @@ class Report:
             pipe("an astronaut")
     """
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: object) -> None:
         self._target = target
 
     @property
@@ -97,7 +100,7 @@ class Report:
         restore(self._target)
 
 
-def optimize(pipe: Any, *settings: Any, components: Iterable[str] | None = None) -> Report:
+def optimize(pipe: object, *settings: object, components: Iterable[str] | None = None) -> Report:
     """Put optimisations on a diffusers pipeline, or on one of its models.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
@@ -141,7 +144,7 @@ def optimize(pipe: Any, *settings: Any, components: Iterable[str] | None = None)
     return Report(pipe)
 
 
-def restore(pipe: Any) -> None:
+def restore(pipe: object) -> None:
     """Take everything off: the pipeline is, bit for bit, what it was.
 
     Weights go back to the device they are on now; in the dtype they had, unless they were converted since.
@@ -150,12 +153,12 @@ def restore(pipe: Any) -> None:
         detach_all(ComponentTarget(part, pipe))
 
 
-def report(pipe: Any) -> Report:
+def report(pipe: object) -> Report:
     """Return what is on a pipeline and what it has done."""
     return Report(pipe)
 
 
-def _maker(value: Any) -> tuple[type, type[Technique], Callable[[Any, Component], Technique]]:
+def _maker(value: object) -> _Maker:
     found = next((maker for maker in _MAKERS if isinstance(value, maker[0])), None)
     if found is None:
         known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ScheduleOnCPU"
@@ -163,8 +166,8 @@ def _maker(value: Any) -> tuple[type, type[Technique], Callable[[Any, Component]
     return found
 
 
-def _check(settings: tuple[Any, ...]) -> None:
-    kinds: dict[type[Technique], Any] = {}
+def _check(settings: tuple[object, ...]) -> None:
+    kinds: dict[type[Technique], object] = {}
     for value in settings:
         kind = _maker(value)[1]
         if kind in kinds:
@@ -174,7 +177,7 @@ def _check(settings: tuple[Any, ...]) -> None:
         kinds[kind] = value
 
 
-def _require_use(settings: tuple[Any, ...], used: list[Any], parts: tuple[Component, ...]) -> None:
+def _require_use(settings: tuple[object, ...], used: list[object], parts: tuple[Component, ...]) -> None:
     for value in settings:
         if value not in used:
             raise UnsupportedModel(

@@ -41,7 +41,7 @@ class Component:
         return type(self.part).__name__
 
 
-def components_of(target: Any) -> tuple[Component, ...]:
+def components_of(target: object) -> tuple[Component, ...]:
     """Return the parts of a pipeline, or the one part that a model on its own is.
 
     Raises:
@@ -56,11 +56,11 @@ def components_of(target: Any) -> tuple[Component, ...]:
     return found
 
 
-def device_of(part: Any) -> torch.device:
+def device_of(part: torch.nn.Module) -> torch.device:
     """Return where a model computes: also where accelerate brings its weights there for each call only."""
     device = next(part.parameters()).device
     if device.type != "meta":
-        return device  # type: ignore[no-any-return]
+        return device
     hooks = (getattr(module, "_hf_hook", None) for module in part.modules())
     found = (getattr(hook, "execution_device", None) for hook in hooks)
     return next((torch.device(place) for place in found if place is not None), device)
@@ -82,7 +82,7 @@ def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tu
     return tuple(part for part in components if part.name in wanted or part.name.split(".")[0] in wanted)
 
 
-def _parts(target: Any) -> Iterator[Component]:
+def _parts(target: object) -> Iterator[Component]:
     if isinstance(target, torch.nn.Module):
         yield from _from_module("model", target)
         return
@@ -96,10 +96,11 @@ def _parts(target: Any) -> Iterator[Component]:
             yield from _from_module(name, part)
 
 
-def _from_module(name: str, module: Any) -> Iterator[Component]:
+def _from_module(name: str, module: torch.nn.Module) -> Iterator[Component]:
     kind = type(module).__name__
-    if isinstance(getattr(module, "nets", None), torch.nn.ModuleList):  # several ControlNets as one
-        for number, net in enumerate(module.nets):
+    nets = getattr(module, "nets", None)
+    if isinstance(nets, torch.nn.ModuleList):  # several ControlNets as one
+        for number, net in enumerate(nets):
             yield Component(f"{name}.{number}", CONTROLNET, net)
     elif "ControlNet" in kind:
         yield Component(name, CONTROLNET, module)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import functools
 import weakref
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ....core import technique as core
 from ....core.activity import Activity, Summary
+from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.order import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, TOKEN_MERGING
 from .components import Component
 from .patches import Patches, current
 
-_HOSTS: weakref.WeakKeyDictionary[Any, Host] = weakref.WeakKeyDictionary()
+_HOSTS: weakref.WeakKeyDictionary[object, Host] = weakref.WeakKeyDictionary()
 """What is on which part. Not an attribute of the part: a copy of it would take the original's undo along."""
 
 MARK = "_paceline_host"
@@ -59,7 +62,7 @@ class Technique(core.Technique):
             PacelineError: if it cannot help this component; nothing of it must stay behind then but in ``patches``.
         """
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:  # noqa: B027
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:  # noqa: B027
         """Get ready for one call of the component with these arguments."""
 
     def around(self) -> AbstractContextManager[None]:
@@ -93,20 +96,20 @@ class Host:
     """
 
     def __init__(
-        self, component: Component, pipeline: Any, techniques: Iterable[Technique], optional: bool = False
+        self, component: Component, pipeline: object, techniques: Iterable[Technique], optional: bool = False
     ) -> None:
         self.component = component
         self.optional = optional
         self.left_out: dict[str, tuple[Technique, str]] = {}
         self._pipeline = weakref.ref(pipeline) if pipeline is not component.part else None
         self.techniques = core.in_order(techniques, ORDER)
-        self.inner: Callable[..., Any] = current(component.part, component.entry)
+        self.inner: Function = current(component.part, component.entry)
         self.running = False
         self._attached = False
         self._patches = Patches()
 
     @property
-    def pipeline(self) -> Any:
+    def pipeline(self) -> object:
         """The pipeline, if there is one."""
         return self._pipeline() if self._pipeline is not None else None
 
@@ -151,9 +154,9 @@ class Host:
         else:
             self._patches.on_undo(patches.undo)
 
-    def _entry(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def _entry(self, plain: Function) -> Function:
         @functools.wraps(plain)
-        def run(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: object, **kwargs: object) -> object:
             if not self._attached or self.running:
                 return plain(*args, **kwargs)
             self.running = True
@@ -185,7 +188,7 @@ class ComponentTarget:
         optional: see :class:`Host`.
     """
 
-    def __init__(self, component: Component, pipeline: Any, optional: bool = False) -> None:
+    def __init__(self, component: Component, pipeline: object, optional: bool = False) -> None:
         self.component, self.pipeline, self.optional = component, pipeline, optional
 
     @property
@@ -194,7 +197,7 @@ class ComponentTarget:
         host = host_of(self.component.part)
         return () if host is None else host.techniques
 
-    def with_techniques(self, techniques: tuple[Technique, ...]) -> Any:
+    def with_techniques(self, techniques: tuple[Technique, ...]) -> object:
         """Put exactly these techniques on the component; after an error it has what it had before."""
         before = host_of(self.component.part)
         if before is not None:
@@ -212,7 +215,14 @@ class ComponentTarget:
         return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
 
 
-def host_of(part: Any) -> Host | None:
+def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
+    """Return a tensor that a component was called with, by its name or its place."""
+    value = kwargs[name] if name in kwargs else args[place]
+    assert isinstance(value, Tensor), f"{name} is a tensor in all models"
+    return value
+
+
+def host_of(part: object) -> Host | None:
     """Return what is on a part of a pipeline, or None if nothing is."""
     return _HOSTS.get(part)
 

@@ -8,12 +8,13 @@ Uncompiled it costs some 35 microseconds for each attention layer; torch.compile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
+
+from ....core.calls import Args, Function, Kwargs
 
 Attend = Callable[..., torch.Tensor]
 """Takes what ``scaled_dot_product_attention`` takes: three tensors by place, everything else by name."""
@@ -34,24 +35,24 @@ class AttentionIntercept(TorchFunctionMode):
         self.attend = attend
 
     def __torch_function__(
-        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: Function, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
+    ) -> object:
         """Run one function of torch."""
         if func is F.scaled_dot_product_attention:
             tensors, options = _sorted_arguments(args, kwargs or {})
             return self.attend(*tensors, **options)
         if func is torch.Tensor.unflatten:
             # torch.compile cannot trace this method's call of its base class out of a mode (torch 2.13).
-            return _unflatten(*args, **(kwargs or {}))
+            return _unflatten(*args, **(kwargs or {}))  # type: ignore[arg-type]
         return func(*args, **(kwargs or {}))
 
 
-def _sorted_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _sorted_arguments(args: Args, kwargs: Kwargs) -> tuple[list[object], Kwargs]:
     """Return query, key and value, and the options by name: callers pass either in either way."""
     options = {**dict(zip(_OPTIONS, args[3:], strict=False)), **kwargs}
     return [*args[:3], *(options.pop(name) for name in _TENSORS[len(args) :])], options
 
 
-def _unflatten(tensor: torch.Tensor, dim: int, sizes: Any) -> torch.Tensor:
+def _unflatten(tensor: torch.Tensor, dim: int, sizes: Sequence[int]) -> torch.Tensor:
     dim = dim % tensor.dim()
     return tensor.reshape(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])

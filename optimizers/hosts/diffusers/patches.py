@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from ....core.calls import Function
 from ....core.shadow import Shadows
 
 _OFFLOADED = "_old_forward"
@@ -14,7 +12,7 @@ _OFFLOADED = "_old_forward"
 class Patches(Shadows):
     """What was put on the objects of one component."""
 
-    def shadow(self, owner: Any, name: str, function: Callable[..., Any]) -> None:
+    def shadow(self, owner: object, name: str, function: Function) -> None:
         """Let the method ``owner.name`` be ``function``.
 
         Where accelerate has put a ``forward`` of its own on a module, ours goes inside of it: it is given tensors that
@@ -26,14 +24,14 @@ class Patches(Shadows):
         self.on_undo(lambda: _take_out(owner, name, function, previous))
 
 
-def current(owner: Any, name: str) -> Callable[..., Any]:
+def current(owner: object, name: str) -> Function:
     """Return the callable that :meth:`Patches.shadow` would replace now."""
     if name == "forward" and _OFFLOADED in owner.__dict__:
         return owner.__dict__[_OFFLOADED]  # type: ignore[no-any-return]
     return getattr(owner, name)  # type: ignore[no-any-return]
 
 
-def _take_out(owner: Any, name: str, function: Callable[..., Any], previous: Any) -> None:
+def _take_out(owner: object, name: str, function: Function, previous: Function | None) -> None:
     for slot in (name, _OFFLOADED):
         if owner.__dict__.get(slot) is function:
             if previous is not None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import torch
 from torch.nn import Module
 
+from ....core.calls import Args, Kwargs
 from ...families import find_layer
 from ...families.family import AttentionLayer
 from ...qkv_fusion.fusion import KEYS_AND_VALUES, Group, QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
@@ -72,7 +72,7 @@ class ProjectionFusion(QKVFusion, Technique):
             group.fused.reset()
             group.fused.activity = self.activity
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
         for name, group in self.groups.items():
             reason = group.prepare(_refuse)

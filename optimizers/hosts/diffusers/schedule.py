@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import SupportsFloat
 
 import torch
+
+from .protocols import Scheduler
 
 
 class SchedulePosition:
     """Reads a pipeline's scheduler, as far as somebody asks. Without a pipeline it is always at step 0."""
 
     def __init__(self) -> None:
-        self._scheduler: Any = None
-        self._timestep: Any = None
-        self._timesteps: Any = None
+        self._scheduler: Scheduler | None = None
+        self._timestep: object = None
+        self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
 
-    def moved_to(self, pipeline: Any, timestep: Any) -> bool:
+    def moved_to(self, pipeline: object, timestep: object) -> bool:
         """Go to a call of the denoiser; return whether the schedule was made anew since the last one."""
         self._timestep = timestep
         self._scheduler = getattr(pipeline, "scheduler", None)
@@ -50,7 +52,7 @@ class SchedulePosition:
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
         percent, values = 0.0, self._timestep_values()
-        if values:
+        if values and self._scheduler is not None:
             training = float(self._scheduler.config.get("num_train_timesteps", 1000))
             percent = 1.0 - values[min(self.index(), len(values) - 1)] / training
         return start_percent <= percent < end_percent
@@ -61,5 +63,8 @@ class SchedulePosition:
         return self._values
 
 
-def _number(timestep: Any) -> float:
-    return float(timestep.flatten()[0]) if isinstance(timestep, torch.Tensor) else float(timestep)
+def _number(timestep: object) -> float:
+    if isinstance(timestep, torch.Tensor):
+        return float(timestep.flatten()[0])
+    assert isinstance(timestep, SupportsFloat), "the denoiser is told the timestep"
+    return float(timestep)

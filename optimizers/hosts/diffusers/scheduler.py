@@ -8,12 +8,12 @@ done all it was given. A UNet moves the timestep to its own device again, which 
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 from ....core.activity import Activity, Summary
 from .components import SCHEDULER
 from .host import Host, Technique
 from .patches import Patches, current
+from .protocols import Scheduler
 from .settings import ScheduleOnCPU
 
 
@@ -33,14 +33,13 @@ class HostSchedule(Technique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let ``set_timesteps`` make them on the CPU whatever device it is given."""
-        scheduler = host.component.part
+        scheduler: Scheduler = host.component.part
         made = current(scheduler, "set_timesteps")
 
         @functools.wraps(made)
-        def set_timesteps(*args: Any, **kwargs: Any) -> Any:
-            result = made(*args, **kwargs)
+        def set_timesteps(*args: object, **kwargs: object) -> None:
+            made(*args, **kwargs)
             scheduler.timesteps = scheduler.timesteps.to("cpu")
-            return result
 
         patches.shadow(scheduler, "set_timesteps", set_timesteps)
         host.inner = set_timesteps

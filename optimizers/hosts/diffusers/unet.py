@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
+
+from torch.nn import Module
+
+from .protocols import UNet
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Block:
     number: int
     downsample: int
     part: str
-    module: Any
+    module: Module
     joined: bool
 
     def size(self, latent: tuple[int, int]) -> tuple[int, int]:
@@ -37,14 +41,14 @@ class Block:
         return rows, columns
 
 
-def is_unet(model: Any) -> bool:
+def is_unet(model: object) -> bool:
     """Return whether a model is of the UNet class of SD 1.x, SD 2.x, SDXL and DeepFloyd IF."""
     from diffusers import UNet2DConditionModel
 
     return isinstance(model, UNet2DConditionModel)
 
 
-def image_attention(unet: Any) -> tuple[Block, ...]:
+def image_attention(unet: Module) -> tuple[Block, ...]:
     """Return every block of a ``UNet2DConditionModel`` whose self-attention is over the image alone or with text."""
     return tuple(
         Block(name, number, scale, part, module, joined)
@@ -52,8 +56,8 @@ def image_attention(unet: Any) -> tuple[Block, ...]:
     )
 
 
-def _walk(unet: Any) -> Iterator[tuple[str, int, str, Any, bool]]:
-    scale = 1
+def _walk(model: Module) -> Iterator[tuple[str, int, str, Module, bool]]:
+    scale, unet = 1, cast(UNet, model)
     for number, block in enumerate(unet.down_blocks):
         yield from _in_block(f"down_blocks.{number}", block, scale, "down")
         scale *= 2 if getattr(block, "downsamplers", None) else 1
@@ -64,7 +68,7 @@ def _walk(unet: Any) -> Iterator[tuple[str, int, str, Any, bool]]:
         scale //= 2 if getattr(block, "upsamplers", None) else 1
 
 
-def _in_block(path: str, block: Any, scale: int, part: str) -> Iterator[tuple[str, int, str, Any, bool]]:
+def _in_block(path: str, block: Module, scale: int, part: str) -> Iterator[tuple[str, int, str, Module, bool]]:
     from diffusers.models.attention import BasicTransformerBlock
     from diffusers.models.attention_processor import Attention
 

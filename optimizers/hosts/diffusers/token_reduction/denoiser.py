@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .....core.calls import Args, Function, Kwargs
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenReduction
@@ -19,7 +20,7 @@ from ..schedule import SchedulePosition
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 
-Forward = Callable[..., Any]
+Forward = Function
 """The ``forward`` of a layer."""
 
 
@@ -46,7 +47,7 @@ class DenoiserReduction(TokenReduction, Technique):
         self.seen = 0
         self.position = SchedulePosition()
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Find out whether this call is to be reduced, and how much."""
         self.seen = 0
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
@@ -76,7 +77,7 @@ class DenoiserReduction(TokenReduction, Technique):
         mode = AttentionIntercept(attend)
 
         @functools.wraps(forward)
-        def fewer(*args: Any, **options: Any) -> Any:
+        def fewer(*args: object, **options: object) -> object:
             if not self.active:
                 return forward(*args, **options)
             seen = self.seen

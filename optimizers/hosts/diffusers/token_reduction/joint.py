@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout
-from ..host import Host
+from ..host import Host, tensor_given
 from ..patches import Patches, current
+from ..protocols import Model
 from .denoiser import DenoiserReduction, Forward
 
 _OTHER_TOKENS = "the number of tokens is not that of text and image (reference images, or tokens added by others)"
@@ -45,14 +47,14 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
         for name, layer in layers:
             patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Work out which keys stay in this call."""
         super().before(host, args, kwargs)
         self._kept = {}
         if not self.active:
             return
-        hidden: Tensor = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
-        text: Tensor = kwargs["encoder_hidden_states"] if "encoder_hidden_states" in kwargs else args[1]
+        hidden = tensor_given(args, kwargs, "hidden_states", 0)
+        text = tensor_given(args, kwargs, "encoder_hidden_states", 1)
         grid = Grid(1, *self._grid(host.component.part, hidden, kwargs))
         self._text = text.shape[1]
         found = hidden.shape[1] if hidden.dim() == 3 else grid.tokens
@@ -73,13 +75,13 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
         """Forget the size of another run's image."""
         self._sides = None
 
-    def _grid(self, model: Any, hidden: Tensor, kwargs: dict[str, Any]) -> tuple[int, int]:
+    def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
         """Return rows and columns of image tokens."""
         if not self._tokens.places:  # a latent: [batch, channels, height, width]
-            patch = model.config.patch_size
+            patch = cast(Model, model).config.patch_size
             return hidden.shape[-2] // patch, hidden.shape[-1] // patch
         places = kwargs.get(self._tokens.places)  # [tokens, 3], row and column of each token
-        if places is None:
+        if not isinstance(places, Tensor):
             return 0, 0
         if self._sides is None or self._sides[0] is not places:
             ids = places if places.dim() == 2 else places[0]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from types import ModuleType
 
+from torch.nn import Module
+
+from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ..host import Host
@@ -55,14 +58,14 @@ class TomesdReduction(DenoiserReduction):
         tomesd.apply_patch(unet, **options)
         patches.on_undo(lambda: _remove(tomesd, unet))
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the blocks that tomesd has patched; it has no counts of its own."""
         for block in image_attention(host.component.part):
             if type(block.module).__name__ == "ToMeBlock":
                 self.activity.use(block.name)
 
 
-def _remove(tomesd: Any, unet: Any) -> None:
+def _remove(tomesd: ModuleType, unet: Module) -> None:
     tomesd.remove_patch(unet)
     for part in unet.modules():  # left behind by tomesd
         part.__dict__.pop("_tome_info", None)

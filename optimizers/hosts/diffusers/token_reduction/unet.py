@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
-from ..host import Host
+from ..host import Host, tensor_given
 from ..patches import Patches, current
 from ..unet import Block, image_attention
 from .denoiser import DenoiserReduction, Forward
@@ -49,14 +49,14 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
                 layer = block.module.ff
                 patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Note the size of the image and the step."""
         super().before(host, args, kwargs)
         # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
         self._state = CallState(self.activity)
         if not self.active:
             return
-        sample: Tensor = kwargs["sample"] if "sample" in kwargs else args[0]
+        sample = tensor_given(args, kwargs, "sample", 0)
         self._latent = (sample.shape[-2], sample.shape[-1])
         if self.draws:
             # A tensor, so that compiled code serves all steps. It is not read back.
@@ -83,8 +83,8 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             hidden_states: Tensor,
             encoder_hidden_states: Tensor | None = None,
             attention_mask: Tensor | None = None,
-            **options: Any,
-        ) -> Any:
+            **options: object,
+        ) -> object:
             if not self.active or encoder_hidden_states is not None:
                 return forward(
                     hidden_states,
@@ -112,7 +112,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         @functools.wraps(forward)
-        def merged(hidden_states: Tensor, *args: Any, **options: Any) -> Any:
+        def merged(hidden_states: Tensor, *args: object, **options: object) -> object:
             reduction = self._state.reductions.get(block.number) if self.active else None
             if reduction is None or not reduction.shrinks_queries:
                 return forward(hidden_states, *args, **options)
