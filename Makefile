@@ -10,7 +10,7 @@ PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfi
 MUTANTS_ARGS ?=
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
-NOT_BENCHMARKS := common own_cost pack_for_gpu record render_results roof stack_variants unets
+NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record render_results roof stack_variants transformers_at_width unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 

@@ -13,11 +13,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from record import Row
+from record import Row, keep
 from roof import counting
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -105,35 +106,39 @@ def measure(
         repeats[name] = max(1, round(SHORTEST_SAMPLE / seconds))
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     order = list(variants)
+    def rows_so_far() -> list[Row]:
+        medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
+        shortest = medians[roof] if roof else counter.get_total_flops() / speed if speed else None
+        rows = []
+        for name, taken in samples.items():
+            if name == roof:
+                continue
+            walls = [wall for wall, _ in taken]
+            ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
+            rows.append(
+                Row(
+                    name=name,
+                    work=work,
+                    seconds_median=medians[name],
+                    seconds_min=min(walls),
+                    seconds_max=max(walls),
+                    cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
+                    speedup=statistics.median(ratios),
+                    peak_memory_bytes=peaks[name],
+                    quality=dict((quality or {}).get(name, {})),
+                    roof_share=shortest / medians[name] if shortest else None,
+                    rounds=len(taken),
+                )
+            )
+        return rows
+
     for _ in range(rounds):
         for name in order:
             sample = sample_with_memory(name) if memory_while_timed else _sample(variants[name], repeats[name])
             samples[name].append(sample)
         order = [*order[1:], order[0]]  # nobody always comes after the same one
-    medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
-    shortest = medians[roof] if roof else counter.get_total_flops() / speed if speed else None
-    rows = []
-    for name, taken in samples.items():
-        if name == roof:
-            continue
-        walls = [wall for wall, _ in taken]
-        ratios = [base / wall for (base, _), wall in zip(samples[baseline], walls, strict=True)]
-        rows.append(
-            Row(
-                name=name,
-                work=work,
-                seconds_median=medians[name],
-                seconds_min=min(walls),
-                seconds_max=max(walls),
-                cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
-                speedup=statistics.median(ratios),
-                peak_memory_bytes=peaks[name],
-                quality=dict((quality or {}).get(name, {})),
-                roof_share=shortest / medians[name] if shortest else None,
-                rounds=rounds,
-            )
-        )
-    return rows
+        keep((asdict(row) for row in rows_so_far()), baseline)
+    return rows_so_far()
 
 
 def peak_memory(function: Variant) -> int:

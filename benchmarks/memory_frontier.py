@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 from common import arguments, peak_memory
-from record import ROOT, write
+from record import ROOT, keep, write
 from token_reduction import NONE, apply, chosen
 from unets import unet
 
@@ -220,6 +220,7 @@ def main() -> None:
                     work = (name, key, size, sides, 64 if options.quick else 320, torch.get_num_threads())
                     row = process.submit(measure_alone, *work).result()
                 rows.append(row)
+                keep([asdict(row)], NONE)
                 done = f"{row.name}, {row.budget_gib:g} GiB, {key} attention: {row.pixels}"
                 print(done, file=sys.stderr, flush=True)
     print(table(rows))

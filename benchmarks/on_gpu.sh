@@ -1,38 +1,42 @@
 #!/usr/bin/env bash
-# Every measurement that needs an NVIDIA GPU, most important first, on a machine with nothing but Python 3.12 and torch.
+# Every measurement that needs an NVIDIA GPU, in the order of its worth, on a machine with nothing but Python and torch.
 #
-#   benchmarks/on_gpu.sh [--out FOLDER] [--only STAGE,STAGE,...] [--list] [--rehearse]
+#   benchmarks/on_gpu.sh [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
 #
+# One call ends by itself within --seconds (560). Call it again until it says that nothing is left: stages that ended
+# well are not repeated (--again repeats them). Each row is written as soon as it is measured, into FOLDER/kept.jsonl, so
+# that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how each stage ended.
+# `python benchmarks/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/pack_for_gpu.py; without that file,
-# the ComfyUI and the packages that are there are used. No stage takes longer than ten minutes, and each is saved as it
-# ends: FOLDER/results.tar.gz holds the JSON and the log of all stages so far, and stages.tsv how they ended. Run it again
-# with --only for what is left. --rehearse goes through all stages in tiny sizes, also without a GPU.
+# the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-OUT="${OUT:-.cache/gpu/out}" ONLY="" LIST="" REHEARSE=""
+OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE=""
 while [ $# -gt 0 ]; do
   case "$1" in
     --out) OUT="$2"; shift ;;
+    --seconds) SECONDS_IN_ALL="$2"; shift ;;
     --only) ONLY="$2"; shift ;;
+    --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
-case "$OUT" in /*) ;; *) OUT="$(pwd)/$OUT" ;; esac # a relative one is below the repository
 PYTHON="${PYTHON:-python3}"
 WORK="${PACELINE_GPU_WORK:-.cache/gpu}"
 PACK="${PACELINE_GPU_PACK:-.cache/gpu_carry/pack.tar.xz}"
-case "$WORK" in /*) ;; *) WORK="$(pwd)/$WORK" ;; esac
-RESULTS="$OUT/results"
-FAILED=0
+absolute() { case "$1" in /*) echo "$1" ;; *) echo "$(pwd)/$1" ;; esac; }
+OUT="$(absolute "$OUT")" WORK="$(absolute "$WORK")"
+# Kept here from call to call, and copied to OUT, which may be emptied between two calls.
+KEPT="$WORK/run"
+FAILED=0 LEFT=0
 
 unpack() {
   [ -f "$PACK" ] || return 0
-  local place
-  place="$WORK/pack"
+  local place="$WORK/pack"
   if [ ! -f "$place/complete" ]; then
     mkdir -p "$place"
     "$PYTHON" - "$PACK" "$place" <<'PY' || { echo "The pack $PACK cannot be unpacked." >&2; exit 1; }
@@ -46,86 +50,116 @@ PY
   EMOJI="$place/emoji"
 }
 
-# stage NAME SECONDS COMMAND...: run a command with a time limit, keep its output, and put everything into the archive.
+save() {
+  mkdir -p "$OUT"
+  cp -f "$KEPT/kept.jsonl" "$KEPT/stages.tsv" "$OUT/" 2>/dev/null
+  tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
+}
+
+# stage NAME SECONDS COMMAND...: run a command for at most so long, keep its output and how it ended.
 stage() {
-  local name="$1" seconds="$2" status started
+  local name="$1" limit="$2" status started left
   shift 2
   if [ -n "$ONLY" ] && [[ ",$ONLY," != *",$name,"* ]]; then return; fi
   if [ -n "$LIST" ]; then echo "$name: $*"; return; fi
-  echo "== $name: $*"
+  if [ -z "$AGAIN" ] && grep -qP "^$name\t0\t" "$KEPT/stages.tsv" 2>/dev/null; then return; fi
+  left=$((SECONDS_IN_ALL - SECONDS))
+  # A stage that would be cut short in its first third waits for the next call, unless nothing else was done in this one.
+  if [ "$left" -lt $((limit / 3)) ] && [ "$SECONDS" -gt 60 ]; then LEFT=$((LEFT + 1)); echo "-- $name: left for the next call"; return; fi
+  if [ "$left" -lt 15 ]; then LEFT=$((LEFT + 1)); return; fi
+  [ "$limit" -lt "$left" ] || limit="$left"
+  echo "== $name (at most $limit s): $*"
   started=$SECONDS
-  timeout -k 10 "$seconds" "$@" >"$RESULTS/$name.log" 2>&1
+  PACELINE_STAGE="$name" PACELINE_KEEP="$KEPT/kept.jsonl" STAGE_SECONDS="$limit" \
+    timeout -k 5 "$limit" "$@" >"$KEPT/logs/$name.log" 2>&1
   status=$?
   [ "$status" -eq 0 ] || FAILED=1
-  printf '%s\t%s\t%s\n' "$name" "$status" "$((SECONDS - started))" >>"$RESULTS/stages.tsv"
-  tail -n 25 "$RESULTS/$name.log"
+  printf '%s\t%s\t%s\n' "$name" "$status" "$((SECONDS - started))" >>"$KEPT/stages.tsv"
+  tail -n 25 "$KEPT/logs/$name.log"
   echo "-- $name: status $status after $((SECONDS - started)) s"
-  tar -C "$OUT" -czf "$OUT/.results.tar.gz" results && mv "$OUT/.results.tar.gz" "$OUT/results.tar.gz"
+  save
 }
 
-# bench NAME SECONDS SCRIPT ARGUMENTS...: a benchmark, with its JSON beside its log.
+# bench NAME SECONDS SCRIPT ARGUMENTS...: a benchmark; its rows are kept as they are measured.
 bench() {
-  local name="$1" seconds="$2" script="$3"
+  local name="$1" limit="$2" script="$3"
   shift 3
-  stage "$name" "$seconds" "$PYTHON" "benchmarks/$script" --json "$RESULTS/$name.json" "$@"
+  stage "$name" "$limit" "$PYTHON" "benchmarks/$script" "$@"
 }
 
 EMOJI=""
 if [ -z "$LIST" ]; then
-  mkdir -p "$RESULTS"
+  mkdir -p "$KEPT/logs"
   unpack
   export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
+  # ComfyUI's own choice on NVIDIA; torch reads it when it starts.
+  [ -n "$REHEARSE" ] || export PYTORCH_CUDA_ALLOC_CONF="${PYTORCH_CUDA_ALLOC_CONF:-backend:cudaMallocAsync}"
 fi
 
 ABOUT='import sys, torch; print(sys.version); print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
-stage about 120 "$PYTHON" -c "$ABOUT"
+stage about 60 "$PYTHON" -c "$ABOUT"
 
 # Only the files that have such tests: others need packages that a bare machine lacks.
 mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --include="test_*.py" | sort)
+gpu_tests() { stage gpu_tests 300 env PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m pytest -q -p keep_tests -m gpu "${GPU_TESTS[@]}"; }
 
 if [ -n "$REHEARSE" ]; then
   TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
+  gpu_tests
   # Compiling takes the time here, so each thing that is compiled is so once.
-  bench sdxl_1024 500 stacks.py "${TINY[@]}" \
+  bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
     --variants "Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced" "Apply ToMe fast"
-  bench sd15_512_batch1 500 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
-  bench sdxl_1024_recipe 500 stacks.py "${TINY[@]}" --group recipe \
+  bench sd15_512_batch1 300 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
+  bench attention_backends 300 attention_backends.py --quick
+  bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 16 --steps 1 --rounds 1 \
+    --variants "merge 0.5" balanced
+  bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
+    --variants "Apply ToMe balanced"
+  bench sd35_step 300 stacks.py --quick --layout sd35 --latent 8 --steps 1 --rounds 1 --compiler eager \
+    --variants "Apply ToMe balanced"
+  bench first_image 300 compile.py --quick --only start
+  bench int8_layers 300 quantization.py --quick --only layers
+  bench int8_unet 300 quantization.py --quick --only unet
+  bench host_time 300 host_time.py --quick --only sd15
+  bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
+  bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
     --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
-  stage sdxl_1024_diffusers 500 "$PYTHON" . recipe --pipeline sdxl --width 32 --size 64 --steps 1 --rounds 1 --quiet \
-    --rows fp32,int8 --compile-backend eager --compile-mode default --output "$RESULTS/sdxl_1024_diffusers"
-  TOKENS=(--quick --only sd15 --latents 16 --steps 1 --rounds 1 --variants "merge 0.5" balanced)
-  bench token_reduction_sd15 500 token_reduction.py "${TOKENS[@]}"
-  bench attention_backends 500 attention_backends.py --quick
-  bench int8_kernels 500 quantization.py --quick --only layers
-  bench int8_unet 500 quantization.py --quick --only unet
-  bench memory_frontier 500 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
-  stage gpu_tests 500 "$PYTHON" -m pytest -q -m gpu "${GPU_TESTS[@]}"
-  stage emoji64 500 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
-    --drawn 1 --save-every 0 \
-    --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" --out "$OUT/emoji64.safetensors"
+  stage diffusers_recipe 300 "$PYTHON" . recipe --pipeline sdxl --width 32 --size 64 --steps 1 --rounds 1 --quiet \
+    --rows fp32,int8 --compile-backend eager --compile-mode default --output "$KEPT/logs/diffusers_recipe"
+  stage emoji64 300 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
+    --drawn 1 --save-every 0 --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" \
+    --out "$KEPT/emoji64.safetensors"
 else
-  bench sdxl_1024 590 stacks.py --layout sdxl --latent 128 --steps 30
-  for batch in 1 4 16; do
-    bench "sd15_512_batch$batch" 500 stacks.py --layout sd15 --latent 64 --steps 30 --batch "$batch" --seconds 300
-  done
-  bench sdxl_1024_recipe 590 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe
-  # The same recipe in diffusers; it keeps its rows one by one.
-  stage sdxl_1024_diffusers 590 "$PYTHON" . recipe --pipeline sdxl --size 1024 --steps 30 --rounds 3 --quiet \
-    --output "$RESULTS/sdxl_1024_diffusers"
-  bench token_reduction_sd15 590 token_reduction.py --only sd15
-  bench token_reduction_sdxl 590 token_reduction.py --only sdxl
-  bench attention_backends 590 attention_backends.py
+  # What users have, whole images: the server's memory management and allocator, first image, then medians.
+  gpu_tests
+  bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
+  bench sd15_512_batch1 180 stacks.py --layout sd15 --latent 64 --steps 30 --seconds 140
+  bench sd15_512_batch8 180 stacks.py --layout sd15 --latent 64 --steps 30 --batch 8 --seconds 140
+  bench attention_backends 90 attention_backends.py
+  bench token_reduction_sd15 150 token_reduction.py --only sd15
+  bench token_reduction_sdxl 150 token_reduction.py --only sdxl
+  WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet cuda-graph" "Compile UNet + Apply ToMe balanced"
+    "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
+  bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
+  bench sd35_step 200 stacks.py --layout sd35 --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
+  bench first_image 300 compile.py --only start
   # Its third part, quality, needs another model, and no GPU.
-  bench int8_kernels 590 quantization.py --only layers
-  bench int8_unet 590 quantization.py --only unet
-  bench memory_frontier 590 memory_frontier.py
-  stage gpu_tests 590 "$PYTHON" -m pytest -q -m gpu "${GPU_TESTS[@]}"
-  stage emoji64 590 "$PYTHON" tools/train_emoji.py --geometry sd15 --seconds 480 --work "${EMOJI:-.cache/emoji}" \
-    --out "$OUT/emoji64.safetensors"
+  bench int8_layers 120 quantization.py --only layers
+  bench int8_unet 120 quantization.py --only unet
+  bench host_time 120 host_time.py
+  bench memory_frontier 240 memory_frontier.py
+  bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
+  # The same recipe in diffusers; it keeps its rows one by one in a folder of its own.
+  stage diffusers_recipe 500 "$PYTHON" . recipe --pipeline sdxl --size 1024 --steps 30 --rounds 3 --quiet \
+    --output "$KEPT/logs/diffusers_recipe"
+  stage emoji64 540 "$PYTHON" tools/train_emoji.py --geometry sd15 --seconds 480 --work "${EMOJI:-.cache/emoji}" \
+    --out "$KEPT/emoji64.safetensors"
 fi
-# In parts, as files that come back from such a machine can be limited in size: cat emoji64.part-* >emoji64.safetensors
-if [ -z "$LIST" ] && [ -f "$OUT/emoji64.safetensors" ]; then
-  split -b 15M "$OUT/emoji64.safetensors" "$OUT/emoji64.part-" && rm "$OUT/emoji64.safetensors"
+if [ -z "$LIST" ]; then
+  # In parts, as files that come back from such a machine can be limited in size: cat emoji64.part-* >emoji64.safetensors
+  if [ -f "$KEPT/emoji64.safetensors" ]; then split -b 15M "$KEPT/emoji64.safetensors" "$OUT/emoji64.part-"; fi
+  save
+  column -t "$KEPT/stages.tsv" 2>/dev/null || cat "$KEPT/stages.tsv"
+  [ "$LEFT" -eq 0 ] || echo "$LEFT stages are left: call this again."
 fi
-[ -n "$LIST" ] || column -t "$RESULTS/stages.tsv" 2>/dev/null || cat "$RESULTS/stages.tsv"
 exit "$FAILED"

@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -64,18 +64,46 @@ def report(rows: list[Row], baseline: str, path: Path | None, notes: Mapping[str
         write(path, [asdict(row) for row in rows], baseline, notes)
 
 
-def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:
-    """Write rows of any form to ``path`` with everything needed to repeat them."""
-    content = {
+def about() -> dict[str, Any]:
+    """Return what it takes to repeat this run: machine, versions, commit, command, and when it was."""
+    return {
         "hardware": hardware(),
         "versions": versions(),
         "commit": commit(),
         "command": shlex.join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "baseline": baseline,
-        "notes": dict(notes or {}),
-        "rows": rows,
     }
+
+
+def keep(rows: Iterable[Mapping[str, Any]], baseline: str = "", notes: Mapping[str, str] | None = None) -> None:
+    """Append rows to the file that ``PACELINE_KEEP`` names, if it does, as soon as they are measured.
+
+    A run that is killed then loses what it was measuring and nothing else. A line is one row; a later line of the same
+    work and name takes the place of an earlier one. ``collect.py`` makes the files of ``results/`` of it.
+    """
+    place = os.environ.get("PACELINE_KEEP")
+    if not place:
+        return
+    stage = os.environ.get("PACELINE_STAGE", Path(sys.argv[0]).stem)
+    lines: list[dict[str, Any]] = [{"stage": stage, "row": dict(row)} for row in rows]
+    if stage not in _introduced or notes:
+        _introduced.add(stage)
+        lines.insert(0, {"stage": stage, "about": about() | {"baseline": baseline, "notes": dict(notes or {})}})
+    with open(place, "a+", encoding="utf-8") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        cut_off = file.read(1) not in ("", "\n")  # the run before was killed in the middle of a line
+        file.write("\n" * cut_off + "".join(json.dumps(line) + "\n" for line in lines))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+_introduced: set[str] = set()
+
+
+def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:
+    """Write rows of any form to ``path`` with everything needed to repeat them."""
+    keep(rows, baseline, notes)
+    content = about() | {"baseline": baseline, "notes": dict(notes or {}), "rows": rows}
     write_atomically(path, lambda temporary: temporary.write_text(json.dumps(content, indent=1) + "\n"))
     print(f"\nWritten to {path}")
 

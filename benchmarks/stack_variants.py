@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from record import ROOT
+from transformers_at_width import WIDE, conditioning, transformer
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints  # noqa: E402
-from comfy_host.in_process import bootstrap  # noqa: E402
+from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
 Nodes = tuple[tuple[str, dict[str, Any]], ...]
@@ -41,14 +43,26 @@ def attention(backend: str) -> tuple[str, dict[str, Any]]:
 def ours(compiler: str) -> list[Variant]:
     """Return the variants that are compared with ComfyUI as it is, most important first."""
     compiled = ("PacelineCompileUNet", {"backend": compiler})
+    graph = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph"})
+    last = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph", "channels_last": True})
+    fused, precision = ("PacelineFuseQKV", {}), ("PacelineModelPrecision", {"channels_last": True})
     return [
         Variant(DEFAULT),
         Variant("Compile UNet", (compiled,)),
         Variant("ComfyUI TorchCompileModel", core_compile=True),
+        Variant("Compile UNet cuda-graph", (graph,)),
         Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
         Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
-        Variant("Apply ToMe fast", (tome("fast"),)),
         Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
+        Variant("Compile UNet cuda-graph + channels last", (precision, last)),
+        Variant("Compile UNet cuda-graph + channels last + Fuse QKV", (precision, last, fused)),
+        Variant(
+            "Compile UNet cuda-graph + channels last + Fuse QKV + cuDNN attention",
+            (precision, last, fused, attention("sdpa_cudnn")),
+        ),
+        Variant("Apply ToMe fast", (tome("fast"),)),
+        Variant("Apply ToMe balanced", (tome("balanced"),)),
+        Variant("Set Attention Processor auto", (attention("auto"),)),
     ]
 
 
@@ -80,8 +94,23 @@ class Models:
     """The MODELs of a layout by dtype, with the same random weights."""
 
     def __init__(self, layout: str, width: int, on_gpu: bool) -> None:
-        self._make = partial(unet, layout, width, cpu=not on_gpu) if layout != "tiny" else _tiny
+        self.layout = layout
+        self._make: Callable[[torch.dtype], Any] = _tiny
+        if layout in WIDE:
+            self._make = partial(transformer, layout, cpu=not on_gpu, narrow=width < 320)
+        elif layout != "tiny":
+            self._make = partial(unet, layout, width, cpu=not on_gpu)
         self._made: dict[torch.dtype, Any] = {}
+
+    def conditioning(self, seed: int) -> Any:
+        """Return random conditioning that fits."""
+        if self.layout in WIDE:
+            return conditioning(self.layout, seed=seed)
+        return random_conditioning(next(iter(self._made.values())), seed=seed)
+
+    def latent(self, batch: int, side: int) -> torch.Tensor:
+        """Return an empty latent."""
+        return torch.zeros(batch, 16 if self.layout in WIDE else 4, side, side)
 
     def of(self, dtype: torch.dtype) -> Any:
         """Return the MODEL with weights of ``dtype``."""

@@ -27,12 +27,14 @@ from typing import Any
 
 import torch
 from common import relative_error, wait
-from record import ROOT, Row, table, write
+from record import ROOT, Row, keep, table, write
 from roof import operations, peak_speed, speed_note
 from stack_variants import Models, Variant, ours, recipe, with_nodes
+from transformers_at_width import WIDE
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import random_conditioning, sample  # noqa: E402
+from comfy_host import vaes  # noqa: E402
+from comfy_host.in_process import bootstrap, sample, use_dynamic_vram  # noqa: E402
 
 
 @dataclass
@@ -95,36 +97,51 @@ def main() -> None:
     options = _options()
     on_gpu = torch.cuda.is_available()
     started = time.perf_counter()
-    layout = {"sdxl": "SDXL", "sd15": "SD1.5", "tiny": "tiny"}[options.layout]
+    layout = {"sdxl": "SDXL", "sd15": "SD1.5"}.get(options.layout, options.layout)
     width = 32 if layout == "tiny" else 64 if options.quick else 320
-    default = torch.float16 if on_gpu else torch.float32
+    default = torch.float32 if not on_gpu else torch.bfloat16 if layout in WIDE else torch.float16
+    bootstrap(cpu=not on_gpu)
+    dynamic = options.dynamic_vram and use_dynamic_vram()
     models = Models(layout, width, on_gpu)
     device = torch.device("cuda" if on_gpu else "cpu")
     side, batch, steps = options.latent, options.batch, options.steps
-    work = f"{steps} steps, cfg 7: {layout}, {width} channels, {side * 8} x {side * 8}, batch {batch}, random weights"
+    what = f"{WIDE[layout].name}, {'narrow' if options.quick else 'full width'}" if layout in WIDE else None
+    what = what or f"{layout}, {width} channels"
+    cfg = 1.0 if layout == "flux" else 7.0  # Flux dev is guided without a second pass
+    work = f"{steps} steps, cfg {cfg:g}: {what}, {side * 8} x {side * 8}, batch {batch}, random weights"
+    work += ", decoded" if options.vae else ""
     contenders: list[Contender] = []
     left_out: dict[str, str] = {}
     speeds: dict[torch.dtype, float] = {}
     flops = 0
-    positive = random_conditioning(models.of(default), seed=1)
-    negative = random_conditioning(models.of(default), seed=2)
+    models.of(default)
+    positive, negative = models.conditioning(1), models.conditioning(2)
+
+    vae = None
+    if options.vae:
+        vae = vaes.kl() if layout == "tiny" else vaes.sd15(dtype=None)
 
     def image(model: Any) -> torch.Tensor:
-        latent = torch.zeros(batch, 4, side, side)
-        drawn: torch.Tensor = sample(model, positive, negative, latent, seed=1, steps=steps, cfg=7.0)
+        latent = models.latent(batch, side)
+        drawn: torch.Tensor = sample(model, positive, negative, latent, seed=1, steps=steps, cfg=cfg)
+        if vae is not None:
+            vae.decode(drawn)
         return drawn
 
     def save() -> None:
-        if options.json is not None:
-            found = rows(work, contenders, flops, speeds)
-            notes = {
-                **speed_note(speeds),
-                "operations": f"{flops / 1e12:.4g} TFLOP in one image of the first row",
-                "relative_error": "L2 distance of the latents to the first row's; the weights are random, so it tells "
-                "little about pictures",
-                **{f"left out, {name}": why for name, why in left_out.items()},
-            }
-            write(options.json, [asdict(row) for row in found], contenders[0].name, notes)
+        found = [asdict(row) for row in rows(work, contenders, flops, speeds)]
+        notes = {
+            **speed_note(speeds),
+            "memory": "dynamic VRAM, as ComfyUI's server has it by default" if dynamic else "without dynamic VRAM",
+            "operations": f"{flops / 1e12:.4g} TFLOP in one image of the first row",
+            "relative_error": "L2 distance of the latents to the first row's; the weights are random, so it tells "
+            "little about pictures",
+            **{f"left out, {name}": why for name, why in left_out.items()},
+        }
+        if options.json is None:
+            keep(found, contenders[0].name, notes)
+        else:
+            write(options.json, found, contenders[0].name, notes)
 
     with torch.inference_mode():
         for variant in _chosen(options):
@@ -179,7 +196,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--quick", action="store_true", help="narrow networks: seconds on a processor core")
     add("--json", type=Path, metavar="PATH", help="write the results to this file")
-    add("--layout", choices=("sdxl", "sd15", "tiny"), default="sdxl")
+    add("--layout", choices=("sdxl", "sd15", "tiny", *WIDE), default="sdxl")
     add("--latent", type=int, default=128, metavar="SIDE", help="side of the latent: 1/8 of the picture's")
     add("--batch", type=int, default=1, metavar="N")
     add("--steps", type=int, default=30, metavar="N")
@@ -187,6 +204,8 @@ def _options() -> argparse.Namespace:
     add("--variants", nargs="+", metavar="NAME", help="only these of the group, and its first")
     add("--rounds", type=int, default=5, metavar="N")
     add("--seconds", type=float, default=480.0, help="begin nothing new after this long")
+    add("--vae", action="store_true", help="decode the images too")
+    add("--dynamic-vram", action="store_true", help="let ComfyUI manage the GPU's memory as its server does")
     add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")
     return parser.parse_args()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,13 @@ SDXL: dict[str, Any] = checkpoints.SDXL_CONFIG
 """What ComfyUI detects in the real SDXL checkpoint, but for its width."""
 
 
-def unet(layout: str, width: int = 320, dtype: torch.dtype = torch.float32, cpu: bool = True) -> Any:
+def unet(
+    layout: str,
+    width: int = 320,
+    dtype: torch.dtype = torch.float32,
+    cpu: bool = True,
+    disable_dynamic: bool = False,
+) -> Any:
     """Return a MODEL.
 
     Args:
@@ -33,6 +40,7 @@ def unet(layout: str, width: int = 320, dtype: torch.dtype = torch.float32, cpu:
         width: channels of the first level; 320 is the real size.
         dtype: of the weights.
         cpu: stay on the CPU even if there is a GPU.
+        disable_dynamic: without dynamic VRAM; ComfyUI asks loaders for that, and so it can ask this one.
     """
     bootstrap(cpu=cpu)
     import comfy.model_management
@@ -47,7 +55,19 @@ def unet(layout: str, width: int = 320, dtype: torch.dtype = torch.float32, cpu:
         config.unet_config["num_heads"], config.unet_config["num_head_channels"] = -1, min(64, width)
     config.set_inference_dtype(dtype, None)
     base = config.get_model({}, "", device=torch.device("cpu")).eval()
-    fill(base.diffusion_model, seed=0)
-    return comfy.model_patcher.CoreModelPatcher(
-        base, comfy.model_management.get_torch_device(), comfy.model_management.unet_offload_device()
-    )
+    device = comfy.model_management.get_torch_device()
+    fill(base.diffusion_model, seed=0, device=device.type if device.type == "cuda" else "cpu")
+    return with_patcher(base, device, unet, (layout, width, dtype, cpu), disable_dynamic)
+
+
+def with_patcher(
+    base: Any, device: torch.device, load: Callable[..., Any], again: tuple[Any, ...], disable_dynamic: bool
+) -> Any:
+    """Return a MODEL around a BaseModel, of the class that ComfyUI's loaders use here; ``load(*again)`` made it."""
+    import comfy.model_management
+    import comfy.model_patcher as patchers
+
+    patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
+    patcher = patcher_class(base, device, comfy.model_management.unet_offload_device())
+    patcher.cached_patcher_init = (load, again)
+    return patcher

@@ -47,6 +47,32 @@ def bootstrap(cpu: bool = True) -> None:
     _started = device
 
 
+def use_dynamic_vram() -> bool:
+    """Let ComfyUI manage a GPU's memory as its server does by default on NVIDIA; return whether it does now.
+
+    Its ``main.py`` decides that, which is not run here. Needs :func:`bootstrap` before, and models made after.
+    """
+    import comfy.memory_management
+    import comfy.model_management
+    import comfy.model_patcher
+    import torch
+
+    if not torch.cuda.is_available() or torch.version.cuda is None:
+        return False
+    try:
+        import comfy_aimdo.control as control
+
+        control.init()
+        if not control.init_devices(device.index for device in comfy.model_management.get_all_torch_devices()):
+            return False
+    except (ImportError, TypeError, RuntimeError) as error:
+        print(f"without dynamic VRAM: {type(error).__name__}: {error}", file=sys.stderr)
+        return False
+    comfy.model_patcher.CoreModelPatcher = comfy.model_patcher.ModelPatcherDynamic
+    comfy.memory_management.aimdo_enabled = True
+    return True
+
+
 def encode(clip: Any, text: str) -> list[list[Any]]:
     """Return the conditioning for ``text``, as ComfyUI's CLIPTextEncode node does."""
     import torch

@@ -48,8 +48,11 @@ def kl(seed: int = 0, width: int = 32, levels: int = 4) -> Any:
     return comfy.sd.VAE(sd=_random(shapes, seed), config={"params": parameters}, dtype=torch.float32)
 
 
-def sd15(seed: int = 0, latent_channels: int = 4) -> Any:
-    """Return a VAE of SD 1.5's full size; with 16 latent channels and no quantising convolutions it is Flux's."""
+def sd15(seed: int = 0, latent_channels: int = 4, dtype: torch.dtype | None = torch.float32) -> Any:
+    """Return a VAE of SD 1.5's full size; with 16 latent channels and no quantising convolutions it is Flux's.
+
+    ``dtype`` is what it computes in; None leaves that to ComfyUI.
+    """
     import comfy.ldm.models.autoencoder
     import comfy.sd
 
@@ -70,7 +73,7 @@ def sd15(seed: int = 0, latent_channels: int = 4) -> Any:
     weights = _random(network, seed)
     if latent_channels == 16:
         weights = {name: value for name, value in weights.items() if "quant_conv" not in name}
-    return comfy.sd.VAE(sd=weights, dtype=torch.float32)
+    return comfy.sd.VAE(sd=weights, dtype=dtype)
 
 
 def taesd(seed: int = 0) -> Any:

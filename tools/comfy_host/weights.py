@@ -12,27 +12,28 @@ import torch
 Gain = Callable[[str], float]
 
 
-def _generator(seed: int, name: str) -> torch.Generator:
+def _generator(seed: int, name: str, device: str) -> torch.Generator:
     # One generator per tensor: adding a layer does not change the weights of all others.
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:7], "big"))
 
 
-def random_weight(name: str, shape: Iterable[int], seed: int, gain: float = 1.0) -> torch.Tensor:
-    """Return a float32 tensor for the parameter ``name``.
+def random_weight(name: str, shape: Iterable[int], seed: int, gain: float = 1.0, device: str = "cpu") -> torch.Tensor:
+    """Return a float32 tensor for the parameter ``name``; another device has other numbers.
 
     Matrices and kernels keep the variance of their input (fan-in scaling) times ``gain`` squared, biases are 0, and
     the weights of norms, the only other vectors, are 1.
     """
     size = tuple(shape)
     if name.endswith("bias"):
-        return torch.zeros(size)
+        return torch.zeros(size, device=device)
     if len(size) < 2:
-        return torch.ones(size)
+        return torch.ones(size, device=device)
     fan_in = math.prod(size[1:])
     if "embedding" in name:
         fan_in = 1
-    return torch.randn(size, generator=_generator(seed, name)) * (gain / math.sqrt(fan_in))
+    numbers = torch.randn(size, generator=_generator(seed, name, device), device=device)
+    return numbers * (gain / math.sqrt(fan_in))
 
 
 def unet_gain(name: str) -> float:
@@ -53,8 +54,8 @@ def random_state_dict(
     }
 
 
-def fill(module: torch.nn.Module, seed: int, gain: Gain = unet_gain) -> None:
-    """Overwrite every parameter of ``module`` in place."""
+def fill(module: torch.nn.Module, seed: int, gain: Gain = unet_gain, device: str = "cpu") -> None:
+    """Overwrite every parameter of ``module`` in place. ``device`` makes the numbers: a GPU needs seconds for SDXL."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(random_weight(name, parameter.shape, seed, gain(name)))
+            parameter.copy_(random_weight(name, parameter.shape, seed, gain(name), device))
