@@ -43,7 +43,8 @@ def main() -> int:
         command = importlib.import_module(f"{package}.workbench.comfyui.sweeping.command")
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
     if arguments[:1] == ["cache"]:
-        return int(importlib.import_module(f"{package}.optimizers.compilation.cache_cli").main(arguments[1:], folder))
+        command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.cache_command")
+        return int(command.main(arguments[1:], folder))
     return importlib.import_module(f"{package}.workbench.diffusers.command").main()
 
 

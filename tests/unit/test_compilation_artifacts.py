@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 
 import pytest
 import torch
@@ -142,3 +143,44 @@ def test_a_broken_artifact_costs_one_compilation_and_not_the_speed(store):
     assert not compiled.state.fallback
     assert compiled.state.compiled_calls == 1
     assert not folder.path.exists()
+
+
+def test_how_long_a_compilation_took_is_known_the_next_time(store):
+    """To the next start of the program, for the same function of the same network; not for what comes after it."""
+    seen = []
+
+    class Observer:
+        def progress(self, progress):
+            seen.append(progress)
+
+        def check_cancelled(self):
+            pass
+
+    def backend(graph, inputs):
+        time.sleep(1.4)
+        return graph
+
+    def start(name):
+        torch._dynamo.reset()
+        settings = CompileSettings(backend="inductor", dynamic="false")
+        folder = store.folder({"model": "a"})
+        made = CompiledFunction(lambda x: x.relu(), settings, name=name, artifacts=folder, backend=backend)
+        made.observer = Observer()
+        seen.clear()
+        return made
+
+    first = start("network")
+    first(torch.ones(3))
+    assert {progress.expected_seconds for progress in seen} == {None}
+    assert [progress.phase for progress in seen] == ["generating code", "ready"]
+    assert seen[-1].text == "compiled in 00:01 · 1 graph"
+    second = start("network")
+    second(torch.ones(3))
+    expected = seen[0].expected_seconds
+    assert expected == pytest.approx(first.state.seconds) and 1.4 <= expected < 30
+    seen.clear()
+    second(torch.ones(4))
+    assert seen and {progress.expected_seconds for progress in seen} == {None}
+    other = start("another part")
+    other(torch.ones(3))
+    assert {progress.expected_seconds for progress in seen} == {None}

@@ -33,6 +33,12 @@ def find_comfyui(given: str | None, pack: Path) -> Path:
     )
 
 
+def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return a command's own arguments, and those after ``--``, which go to ComfyUI."""
+    at = list(arguments).index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:at]), list(arguments[at + 1 :])
+
+
 def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
     """Make ``import comfy`` work in this process, with ComfyUI's own command line.
 

@@ -21,7 +21,13 @@ from ....optimizers.hosts.comfyui.latents import empty_latent
 from ....optimizers.hosts.comfyui.output_files import path_of
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ....optimizers.hosts.comfyui.sampling import SamplingJob
-from ....optimizers.hosts.comfyui.standalone import find_comfyui, load_checkpoint, model_file, start_comfyui
+from ....optimizers.hosts.comfyui.standalone import (
+    find_comfyui,
+    load_checkpoint,
+    model_file,
+    split_arguments,
+    start_comfyui,
+)
 from ...sweep import MODES, Space
 from ..comparison import ComparisonSettings
 from .cells import Bench
@@ -48,7 +54,7 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
         pack: folder of this pack, as it was named.
         nodes: imports what composes our nodes; only called once ComfyUI can be imported.
     """
-    ours, theirs = _split(list(arguments))
+    ours, theirs = split_arguments(arguments)
     options = _parser().parse_args(ours)
     try:
         start_comfyui(find_comfyui(options.comfyui, pack), theirs)
@@ -106,11 +112,6 @@ def _grid(options: argparse.Namespace) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSetting(f"The grid {options.grid} cannot be read ({error}).", "Name a text file.") from None
     return "\n".join(lines)
-
-
-def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    at = arguments.index("--") if "--" in arguments else len(arguments)
-    return arguments[:at], arguments[at + 1 :]
 
 
 def _say(text: str) -> None:

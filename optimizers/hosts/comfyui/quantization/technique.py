@@ -37,7 +37,6 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         node_id: the node to report to.
     """
 
-
     def __init__(self, settings: QuantizationSettings, decisions: Decisions, node_id: str | None = None) -> None:
         WeightTechnique.__init__(self, node_id)
         QuantizationPolicy.__init__(self, settings, decisions)

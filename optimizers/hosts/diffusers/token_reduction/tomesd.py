@@ -9,6 +9,7 @@ from torch.nn import Module
 
 from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from .....core.order import COMPILATION
 from ....token_merging import TokenMergingSettings
 from ..host import Host
 from ..patches import Patches
@@ -43,7 +44,7 @@ class TomesdReduction(DenoiserReduction):
             raise BackendUnavailable(
                 "TokenMerging: implementation is tomesd, which is not installed.", "pip install --no-deps tomesd"
             ) from error
-        compile_settings = getattr(host.find("compile"), "settings", None)
+        compile_settings = getattr(host.find(COMPILATION), "settings", None)
         if getattr(compile_settings, "fullgraph", False):
             raise UnsupportedModel(
                 "TokenMerging: implementation is tomesd, which cannot be traced as one graph, and Compile asks for "

@@ -1,26 +1,23 @@
-"""Look at the compiled code that Compile UNet has kept, and carry it to an identical machine of the same owner.
+"""Carry compiled code to an identical machine of the same owner, in a zip file.
 
-    python custom_nodes/ComfyUI-Paceline cache list
-    python custom_nodes/ComfyUI-Paceline cache export compiled.zip
-    python custom_nodes/ComfyUI-Paceline cache import compiled.zip --fingerprint <as printed>
-
-Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has printed:
-carry it over yourself, and never import a file that somebody else has made.
+Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has returned,
+carried over in another way than the file.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
-import sys
 import zipfile
 from pathlib import Path, PurePosixPath
+
+import torch
 
 from ...core.devices import machine_description
 from .artifacts import ArtifactStore, Entry
 
 CONTENTS = "contents.json"
+"""Name of the file inside that lists all others with their hashes."""
 
 
 class Refused(Exception):
@@ -71,8 +68,6 @@ def import_entries(store: ArtifactStore, file: Path, fingerprint: str) -> list[E
 
 
 def _require_this_machine(contents: dict[Path, bytes]) -> None:
-    import torch
-
     here = [machine_description("cpu")]
     here += [machine_description(f"cuda:{index}") for index in range(torch.cuda.device_count())]
     for path, data in contents.items():
@@ -87,41 +82,3 @@ def _require_this_machine(contents: dict[Path, bytes]) -> None:
 
 def _fingerprint(hashes: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _line(entry: Entry) -> str:
-    about = entry.about
-    return f"{entry.size / 1e6:8.1f} MB  {about.get('network', '?')}  torch {about['torch']}, {about['device']}"
-
-
-def main(arguments: list[str], pack: Path) -> int:
-    """Run the command line.
-
-    Args:
-        arguments: without the program's name.
-        pack: the folder of this pack; in ``custom_nodes`` it tells where ComfyUI keeps its files.
-    """
-    parser = argparse.ArgumentParser("cache", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    inside = pack.parent.name == "custom_nodes"
-    default = pack.parents[1] / "user" / "__paceline" / "compiled" if inside else None
-    parser.add_argument("--store", type=Path, default=default, required=not inside, help=f"default: {default}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="show what is kept")
-    commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
-    importing = commands.add_parser("import", help="read such a file; it must be your own")
-    importing.add_argument("file", type=Path)
-    importing.add_argument("--fingerprint", required=True, help="as the export has printed it")
-    options = parser.parse_args(arguments)
-    store = ArtifactStore(options.store)
-    if options.command == "list":
-        print("\n".join([*map(_line, store.entries()), f"{store.size() / 1e6:8.1f} MB  in {store.root}"]))
-    elif options.command == "export":
-        print(f"fingerprint {export_entries(store, options.file)}")
-    else:
-        try:
-            added = import_entries(store, options.file, options.fingerprint)
-        except Refused as refusal:
-            print(refusal, file=sys.stderr)
-            return 1
-        print(f"{len(added)} compiled models imported")
-    return 0

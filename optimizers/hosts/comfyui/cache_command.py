@@ -1,0 +1,66 @@
+"""``cache``: look at the compiled code that is kept, and carry it to an identical machine of the same owner.
+
+    python custom_nodes/ComfyUI-Paceline cache list
+    python custom_nodes/ComfyUI-Paceline cache export compiled.zip
+    python custom_nodes/ComfyUI-Paceline cache import compiled.zip --fingerprint <as printed>
+
+What comes after -- goes to ComfyUI: name --base-directory or --user-directory there as you do when you start it.
+Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has printed:
+carry it over yourself, and never import a file that somebody else has made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....core.errors import PacelineError
+from ...compilation.artifacts import ArtifactStore, Entry
+from ...compilation.transfer import Refused, export_entries, import_entries
+from .paths import user_folder
+from .standalone import find_comfyui, split_arguments, start_comfyui
+
+
+def main(arguments: Sequence[str], pack: Path) -> int:
+    """Run the command line and return the exit status.
+
+    Args:
+        arguments: without the program's name.
+        pack: the folder of this pack, as it was named.
+    """
+    ours, theirs = split_arguments(arguments)
+    options = _parser().parse_args(ours)
+    try:
+        if options.store is None:
+            start_comfyui(find_comfyui(options.comfyui, pack), theirs)
+        store = ArtifactStore(options.store or user_folder("compiled"))
+        if options.command == "list":
+            print("\n".join([*map(_line, store.entries()), f"{store.size() / 1e6:8.1f} MB  in {store.root}"]))
+        elif options.command == "export":
+            print(f"fingerprint {export_entries(store, options.file)}")
+        else:
+            print(f"{len(import_entries(store, options.file, options.fingerprint))} compiled models imported")
+    except (PacelineError, Refused) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("cache", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comfyui", help="ComfyUI's folder; not needed where this pack is in its custom_nodes")
+    parser.add_argument("--store", type=Path, help="folder with compiled code, in the place of ComfyUI's")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="show what is kept")
+    commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
+    importing = commands.add_parser("import", help="read such a file; it must be your own")
+    importing.add_argument("file", type=Path)
+    importing.add_argument("--fingerprint", required=True, help="as the export has printed it")
+    return parser
+
+
+def _line(entry: Entry) -> str:
+    about = entry.about
+    return f"{entry.size / 1e6:8.1f} MB  {about.get('network', '?')}  torch {about['torch']}, {about['device']}"
