@@ -8,6 +8,7 @@ from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
 from .common import PacelineNode
@@ -151,7 +152,7 @@ class PacelineApplyToMe(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
         settings["max_downsample"] = int(max_downsample) if max_downsample.isdecimal() else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))

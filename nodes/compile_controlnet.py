@@ -8,6 +8,7 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
+from ..optimizers.hosts.comfyui.protocols import ControlNet
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 
@@ -33,7 +34,7 @@ class PacelineCompileControlNet(CompileNode):
         )
 
     @classmethod
-    def execute(cls, control_net: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, control_net: ControlNet, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)

@@ -9,6 +9,7 @@ from comfy_api.latest import io
 from ..optimizers.compilation.settings import MODES, SCOPES
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 _TOOLTIPS = {
@@ -58,7 +59,7 @@ class PacelineCompileUNet(CompileNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)

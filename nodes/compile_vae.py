@@ -7,6 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.vae import CompileVAE, compilable
+from ..optimizers.hosts.comfyui.protocols import VAE
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
@@ -44,7 +45,7 @@ class PacelineCompileVAE(CompileNode):
         )
 
     @classmethod
-    def execute(cls, vae: Any, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
+    def execute(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.qkv_fusion import FuseQKV
 from .common import PacelineNode
 
@@ -38,6 +37,6 @@ class PacelineFuseQKV(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher) -> io.NodeOutput:
         """Return a clone of ``model`` whose projections are fused while it samples."""
         return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model, cls.node_id())))

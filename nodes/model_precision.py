@@ -8,11 +8,12 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.precision.settings import DTYPES, PrecisionSettings
 from .common import PacelineNode
 
 
-def precision_inputs() -> list[Any]:
+def precision_inputs() -> list[io.Input]:
     """Return the inputs that Model Precision and VAE Precision share."""
     return [
         io.Combo.Input(
@@ -65,7 +66,7 @@ class PacelineModelPrecision(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that computes as chosen."""
         technique = model_precision(model, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
+from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.report import report_text
 from .common import PacelineNode
 
@@ -44,12 +43,18 @@ class PacelineOptimizationReport(PacelineNode):
         )
 
     @classmethod
-    def fingerprint_inputs(cls, **_: Any) -> float:
+    def fingerprint_inputs(cls, **_: object) -> float:
         """Run at every prompt: the same model can have been sampled again since."""
         return float("nan")
 
     @classmethod
-    def execute(cls, model: Any = None, after: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
+    def execute(
+        cls,
+        model: ModelPatcher | None = None,
+        after: object = None,
+        vae: VAE | None = None,
+        control_net: ControlNet | None = None,
+    ) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
         if model is None and vae is None and control_net is None:
             raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")

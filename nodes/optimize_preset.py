@@ -11,6 +11,7 @@ from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
+from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..workbench.recipe import Recipe, Step, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import PacelineNode
@@ -47,7 +48,7 @@ class PacelineOptimizePreset(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, preset: str, vae: Any = None) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, preset: str, vae: VAE | None = None) -> io.NodeOutput:
         """Return the model and the VAE with the preset's techniques, and what was applied."""
         require_model(model)
         recipe = _recipe(preset, model)
@@ -67,7 +68,7 @@ class PacelineOptimizePreset(PacelineNode):
         return io.NodeOutput(applied.objects["model"], applied.objects.get("vae"), text, ui=payload)
 
 
-def _recipe(preset: str, model: Any) -> Recipe:
+def _recipe(preset: str, model: ModelPatcher) -> Recipe:
     if preset in BUILT_IN:
         return built_in_recipe(preset, machine_for(model))
     own = preset_files()

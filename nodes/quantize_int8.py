@@ -7,6 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
 from .common import PacelineNode
@@ -86,7 +87,13 @@ class PacelineQuantizeInt8(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, latent: Any = None, conditioning: Any = None, **settings: Any) -> io.NodeOutput:
+    def execute(
+        cls,
+        model: ModelPatcher,
+        latent: Latent | None = None,
+        conditioning: Conditioning | None = None,
+        **settings: Any,
+    ) -> io.NodeOutput:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         size = None if latent is None else latent["samples"]
         technique = quantize(model, QuantizationSettings(**settings), cls.node_id(), conditioning, size)

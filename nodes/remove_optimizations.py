@@ -13,6 +13,7 @@ from ..core.errors import InvalidSetting
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .common import PacelineNode
 
@@ -40,7 +41,9 @@ class PacelineRemoveOptimizations(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any = None, vae: Any = None, control_net: Any = None) -> io.NodeOutput:
+    def execute(
+        cls, model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
+    ) -> io.NodeOutput:
         """Return copies of what is connected, without our techniques."""
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from comfy_api.latest import io
 
 from ..optimizers.attention import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import PacelineNode
 
 
@@ -41,6 +40,6 @@ class PacelineSetAttentionProcessor(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: Any, backend: str) -> io.NodeOutput:
+    def execute(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
         return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))

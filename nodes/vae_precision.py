@@ -7,6 +7,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.precision.vae import with_precision
+from ..optimizers.hosts.comfyui.protocols import VAE
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import PacelineNode
@@ -32,7 +33,7 @@ class PacelineVAEPrecision(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, vae: Any, **settings: Any) -> io.NodeOutput:
+    def execute(cls, vae: VAE, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that computes as chosen."""
         result, technique = with_precision(vae, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(VAETarget(result), technique))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from ...compilation import ArtifactStore
 from .compilation.comfy_env import artifact_store
@@ -20,10 +19,10 @@ def register_routes() -> None:
     # Imported here: a script that samples without a server need not have it.
     from aiohttp import web
 
-    async def size(_: Any) -> Any:
+    async def size(_: web.Request) -> web.Response:
         return web.json_response(await asyncio.to_thread(cache_payload))
 
-    async def clear(_: Any) -> Any:
+    async def clear(_: web.Request) -> web.Response:
         if server.prompt_queue.currently_running:
             return web.json_response(busy_payload(), status=409)
         await asyncio.to_thread(_clear)
