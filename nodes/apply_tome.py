@@ -14,6 +14,7 @@ from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergin
 from .common import PacelineNode
 
 _SHARE: Any = {"min": 0.0, "max": 1.0, "step": 0.01}
+_ADVANCED_SHARE: Any = {**_SHARE, "advanced": True}
 
 
 class PacelineApplyToMe(PacelineNode):
@@ -110,22 +111,19 @@ class PacelineApplyToMe(PacelineNode):
                 io.Float.Input(
                     "start_percent",
                     default=0.0,
-                    **_SHARE,
-                    advanced=True,
+                    **_ADVANCED_SHARE,
                     tooltip="Start merging at this part of denoising. Later keeps the composition as it was.",
                 ),
                 io.Float.Input(
                     "end_percent",
                     default=1.0,
-                    **_SHARE,
-                    advanced=True,
+                    **_ADVANCED_SHARE,
                     tooltip="Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
                 ),
                 io.Float.Input(
                     "level_decay",
                     default=1.0,
-                    **_SHARE,
-                    advanced=True,
+                    **_ADVANCED_SHARE,
                     tooltip="Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
                     "of the picture, keep more of their tokens.",
                 ),

@@ -100,7 +100,7 @@ class JointReduction(TokenReduction):
                 "averaged.",
                 f"Set method to {able}, which leave out keys and values instead.",
             )
-        if self.settings.other_layers:
+        if self.other_layers:
             raise UnsupportedModel(
                 f"{' and '.join(self.settings.other_layers)} cannot be used with {model}: of a diffusion transformer, "
                 "only keys and values of the attention over the image can be reduced.",

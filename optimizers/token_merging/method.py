@@ -66,17 +66,14 @@ class Method(ABC):
     @classmethod
     @abstractmethod
     def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
-        """Return what reduces a block, or None to leave it as it is.
+        """Return what reduces a block of this many tokens on e.g. ``cuda``, or None to leave it as it is.
 
-        Args:
-            tokens: how many the block has.
-            device_type: where it runs, e.g. ``cuda``.
-            other_layers: whether its cross-attention or feed-forward layer shall have fewer tokens too.
+        ``other_layers``: whether its cross-attention or feed-forward layer shall have fewer tokens too.
         """
 
 
 class Reduction(Method):
-    """How the tokens of one block are reduced in one model call. The class is the method, an instance its result."""
+    """How the tokens of one block are reduced in one model call: the class is the method, an instance its result."""
 
     @classmethod
     def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
@@ -86,11 +83,7 @@ class Reduction(Method):
     @classmethod
     @abstractmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
-        """Decide how the tokens of one block are reduced in one model call.
-
-        Args:
-            tokens: ``[batch, height * width, channels]``; only methods that match look at them.
-            call: sizes, settings and the rest.
+        """Decide how ``tokens``, ``[batch, height * width, channels]``, are reduced; only methods that match look at them.
 
         Raises:
             InvalidSetting: if the sizes do not fit.
@@ -109,7 +102,7 @@ class Reduction(Method):
     @property
     @abstractmethod
     def kept(self) -> int:
-        """How many tokens are left of them."""
+        """How many of them are left."""
 
     @abstractmethod
     def reduce(self, x: Tensor) -> Tensor:

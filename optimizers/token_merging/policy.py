@@ -29,6 +29,7 @@ class TokenReduction(Technique):
     Attributes:
         settings: what to reduce and how much.
         method: what the settings name.
+        other_layers: whether layers besides self-attention shall have fewer tokens too.
         total_places: how many places there are that could be reduced.
         places: what to call them.
     """
@@ -42,6 +43,7 @@ class TokenReduction(Technique):
         """Take over the settings."""
         self.settings = settings
         self.method = METHODS[settings.method]
+        self.other_layers = bool(settings.other_layers)
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
         """Return whether tokens are to be reduced in the model call that begins; count it if they are not."""
@@ -65,7 +67,7 @@ class TokenReduction(Technique):
 
     def method_for(self, place: str, tokens: int, device: torch.device, activity: Activity) -> type[Reduction] | None:
         """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained."""
-        method = self.method.for_block(tokens, device.type, bool(self.settings.other_layers))
+        method = self.method.for_block(tokens, device.type, self.other_layers)
         if method is None:
             activity.skip(place, f"{tokens} tokens are too few to gain from fewer")
         return method
@@ -101,4 +103,4 @@ class TokenReduction(Technique):
     @property
     def shrinks_queries(self) -> bool:
         """Whether queries become fewer too, and not keys and values only."""
-        return self.method.shrinks_queries or bool(self.settings.other_layers)
+        return self.method.shrinks_queries or self.other_layers

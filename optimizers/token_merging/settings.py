@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Literal
 
 from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
@@ -151,20 +150,14 @@ class TokenMergingSettings:
         return (*ramp, f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        # Half of the keys and values at the finest level only.
-        "quality": MappingProxyType(
-            {"method": "kv_downsample", "ratio": 0.5, "max_downsample": "auto", "level_decay": 1.0}
-        ),
-        # Every second row and column of keys and values, at the two finest levels of SD 1.x; of SDXL, all levels.
-        "balanced": MappingProxyType(
-            {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 0.67}
-        ),
-        # One key in sixteen at the finest level, one in four below.
-        "fast": MappingProxyType({"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8}),
-    }
-)
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    # Half of the keys and values at the finest level only.
+    "quality": {"method": "kv_downsample", "ratio": 0.5, "max_downsample": "auto", "level_decay": 1.0},
+    # Every second row and column of keys and values, at the two finest levels of SD 1.x; of SDXL, all levels.
+    "balanced": {"method": "kv_downsample", "ratio": 0.75, "max_downsample": 4, "level_decay": 0.67},
+    # One key in sixteen at the finest level, one in four below.
+    "fast": {"method": "kv_downsample", "ratio": 0.9375, "max_downsample": 4, "level_decay": 0.8},
+}
 """What each preset sets, chosen from benchmarks/results; every other setting keeps the value it was given."""
 
 PRESET_NAMES = ("custom", *PRESETS)

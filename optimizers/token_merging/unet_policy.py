@@ -73,11 +73,7 @@ class UNetReduction(TokenReduction, Generic[B]):
     blocks: tuple[B, ...]
 
     def choose_blocks(self, model: str, blocks: Sequence[B]) -> None:
-        """Take those of a UNet's blocks with self-attention that the settings name.
-
-        Raises:
-            UnsupportedModel: if there are none, at all or at an allowed resolution.
-        """
+        """Take those of a UNet's blocks with self-attention that the settings name; `UnsupportedModel` if none."""
         if not blocks:
             raise UnsupportedModel(
                 f"{model} has no self-attention over the image, so there are no tokens to merge.",
@@ -107,8 +103,8 @@ class UNetReduction(TokenReduction, Generic[B]):
         """Whether anything is chosen at random, so that the number of the step must be known."""
         return self.settings.use_rand and self.method.uses_cells
 
-    def shared_in(self, call: Hashable) -> Reductions | None:
-        """Return what earlier model calls left to share, to be added to; None if every block makes its own reduction.
+    def shared_in(self, call: Hashable) -> Reductions:
+        """Return what earlier model calls left to share, to be added to.
 
         Which call makes them anew is decided here, before the network runs, and not inside of it: a compiled network
         then has two graphs, one that makes them and one that uses them. Model calls are counted, not steps: the number
@@ -118,11 +114,8 @@ class UNetReduction(TokenReduction, Generic[B]):
             call: what has to agree for reductions to fit: sizes, device, factor of the ratio, and the passes, so that
                 the positive and the negative pass each count their own calls.
         """
-        every = self.settings.refresh_every
-        if every == 1:
-            return None
         reductions, calls = self._shared.get(call, ({}, 0))
-        if calls >= every:
+        if calls >= self.settings.refresh_every:
             reductions, calls = {}, 0
         self._shared[call] = (reductions, calls + 1)
         return reductions
@@ -137,7 +130,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         Args:
             block: one of `blocks`.
             tokens: ``[batch, rows * columns, channels]``.
-            size: rows and columns of tokens.
+            size: rows and columns.
             state: of this model call.
 
         Raises:

@@ -22,7 +22,6 @@ class AttentionBlock:
         key: ComfyUI's name of the block, as patches see it.
         downsample: how many times smaller than the latent the activations are on each side (1, 2, 4, 8).
         channels: width of the tokens.
-        heads: attention heads.
         head_dim: channels per head.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
@@ -32,7 +31,6 @@ class AttentionBlock:
     key: BlockKey
     downsample: int
     channels: int
-    heads: int
     head_dim: int
     self_attention: bool
     then_over_time: bool = False
@@ -91,7 +89,6 @@ def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Transf
                 key=(part, number, index),
                 downsample=scale,
                 channels=block.n_heads * block.d_head,
-                heads=block.n_heads,
                 head_dim=block.d_head,
                 self_attention=not block.disable_self_attn,
                 then_over_time=hasattr(layer, "time_stack"),

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .....core.activity import Activity
+from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
@@ -86,6 +87,14 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         network = patcher.model.diffusion_model
         self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
+
+    @classmethod
+    def for_model(
+        cls, patcher: ModelPatcher, settings: TokenMergingSettings, node_id: str | None
+    ) -> JointTokenReduction | None:
+        """Return the technique for a MODEL, or None if its tokens cannot be told apart; raises as above."""
+        family = find_family(patcher.model.diffusion_model)
+        return None if family is None or family.tokens is None else cls(patcher, family.tokens, settings, node_id)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become a layer around the attention backend of this call."""

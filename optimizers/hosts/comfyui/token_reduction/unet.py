@@ -77,15 +77,11 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         if not self.is_active(position, activity):
             return
         options = call.transformer_options
-        factor = self.ratio_factor(position)
-        passes = options.get("uuids", options.get("cond_or_uncond", ()))
-        state = ModelCallState(
-            activity,
-            position.index() if self.draws else 0,
-            factor,
-            self.shared_in((call.sigmas.device, tuple(call.shapes.items()), tuple(passes), factor)),
-            replaced=options.get("patches_replace", {}),
-        )
+        factor, step = self.ratio_factor(position), position.index() if self.draws else 0
+        state = ModelCallState(activity, step, factor, replaced=options.get("patches_replace", {}))
+        if self.settings.refresh_every > 1:
+            passes = options.get("uuids", options.get("cond_or_uncond", ()))
+            state.shared = self.shared_in((call.sigmas.device, tuple(call.shapes.items()), tuple(passes), factor))
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         call.add_innermost_pair("attn1", *self._self_attention_pair)
@@ -119,7 +115,7 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         reduction = self.reduction(block, query, size, state)
         if reduction is None:
             return tokens
-        if self.settings.other_layers:  # else nobody asks, and it would hold memory
+        if self.other_layers:  # else nobody asks, and it would hold memory
             state.reductions[block.number] = reduction
         if not self.settings.merge_attn:
             return tokens
@@ -142,7 +138,7 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         block = self._by_key.get(_block_key(extra_options))
         reduction = None if block is None else state.reductions.get(block.number)
         if block is None or reduction is None or not reduction.shrinks_queries or _is_over_time(block, state):
-            return query, context, value
+            return query, context, value  # counted where that was decided
         if _is_replaced("attn2", block, state):
             return query, context, value
         state.activity.use(block.name, reduction.tokens, reduction.kept)
@@ -175,12 +171,11 @@ class _FeedForwards:
                 continue
             layer = module.ff
             if "forward" in layer.__dict__:  # somebody else has shadowed it: around theirs, and only this time
-                function = self._merged(layer.forward, block)
-            elif block.key not in self._functions:
-                function = self._functions[block.key] = self._merged(layer.forward, block)
-            else:
-                function = self._functions[block.key]
-            shadows.put(layer, "forward", function)
+                shadows.put(layer, "forward", self._merged(layer.forward, block))
+                continue
+            if block.key not in self._functions:
+                self._functions[block.key] = self._merged(layer.forward, block)
+            shadows.put(layer, "forward", self._functions[block.key])
 
     def _forget(self) -> None:
         self._state = CallState()  # the old one holds the tokens of the whole call

@@ -63,10 +63,11 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             step = torch.tensor(self.position.index(), dtype=torch.int64)
             self._state.step = step.to(sample.device, non_blocking=True)
         self._state.ratio_factor = self.factor
-        self._state.shared = self.shared_in((tuple(sample.shape), sample.dtype, sample.device, self.factor))
+        if self.settings.refresh_every > 1:
+            self._state.shared = self.shared_in((tuple(sample.shape), sample.dtype, sample.device, self.factor))
 
     def _require_possible(self, model: str) -> None:
-        needs_queries = bool(self.settings.other_layers) or not self.method.works_after_rope
+        needs_queries = self.other_layers or not self.method.works_after_rope
         if needs_queries and any(block.joined for block in self.blocks):
             raise UnsupportedModel(
                 f"method is {self.settings.method}, but the self-attention of {model} has text among its keys and its "
@@ -96,7 +97,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             if reduction is not None and attention_mask is not None:
                 self.activity.fall_back(_MASK)
                 reduction = None
-            if reduction is not None and settings.other_layers:  # else nobody asks, and it would hold memory
+            if reduction is not None and self.other_layers:  # else nobody asks, and it would hold memory
                 self._state.reductions[block.number] = reduction
             if reduction is None or not settings.merge_attn:
                 return forward(hidden_states, attention_mask=attention_mask, **options)

@@ -1,0 +1,42 @@
+"""How the tokens of a MODEL are reduced: UNets in one way, other networks in ways of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .....core.errors import UnsupportedModel
+from ....families import families, not_reduced
+from ....token_merging import TokenMergingSettings
+from ..model import describe_model, require_model
+from ..stack import ModelCall, Technique
+from ..unet import is_unet
+from .unet import UNetTokenReduction
+
+if TYPE_CHECKING:
+    from ..protocols import ModelPatcher
+
+OTHER_NETWORKS: list[Callable[[ModelPatcher, TokenMergingSettings, str | None], Technique[ModelCall] | None]] = []
+"""Ways to reduce tokens in networks that are no UNets, each None for those it does not know. Filled in ``__init__``."""
+
+
+def token_reduction_for(
+    patcher: ModelPatcher, settings: TokenMergingSettings, node_id: str | None = None
+) -> Technique[ModelCall]:
+    """Return Apply ToMe for a MODEL.
+
+    Raises:
+        UnsupportedModel: if nothing can be reduced in a model of this family, or not with these settings.
+    """
+    require_model(patcher)
+    if is_unet(patcher):
+        return UNetTokenReduction(patcher, settings, node_id)
+    for make in OTHER_NETWORKS:
+        technique = make(patcher, settings, node_id)
+        if technique is not None:
+            return technique
+    served = ", ".join(family.tokens.models or family.name for family in families() if family.tokens is not None)
+    raise UnsupportedModel(
+        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {not_reduced(patcher.model.diffusion_model)}.",
+        f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
+    )
