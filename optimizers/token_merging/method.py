@@ -83,7 +83,7 @@ class Reduction(Method):
     @classmethod
     @abstractmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
-        """Decide how ``tokens``, ``[batch, height * width, channels]``, are reduced; only methods that match look at them.
+        """Decide how ``tokens``, ``[batch, height * width, channels]``, are reduced. Methods that match look at them.
 
         Raises:
             InvalidSetting: if the sizes do not fit.
