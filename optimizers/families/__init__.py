@@ -1,6 +1,6 @@
 """Families of models: which one a network or an attention layer belongs to, and what is known of it."""
 
-from .family import KNOWN, NOT_EXAMINED, added, families, find_family, find_layer, names, not_reduced
+from .known import KNOWN, NOT_EXAMINED, added, families, find_family, find_layer, names, not_reduced
 from .table import FAMILIES
 
 KNOWN.extend(FAMILIES)

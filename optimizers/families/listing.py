@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import NOT_EXAMINED, families
-from .family import NO_HOOK
+from .known import NO_HOOK
 
 
 def families_table() -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import Module
@@ -13,12 +12,12 @@ from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
 from ...core.order import QKV_FUSION
 from ...core.technique import Technique
-from ..families.family import AttentionLayer
-from .projections import SEPARATE, FusedProjections, Join
-from .rows import join_rows, refuse_rows
+from .projections import ALL, KEYS_AND_VALUES, FusedProjections
+from .rows import refuse_rows
 
-ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
-OTHER_INPUTS = "other code gives keys and values tokens of their own"
+if TYPE_CHECKING:
+    from ..families.family import AttentionLayer
+
 
 class QKVFusion(Technique):
     """Compute query, key and value of each attention layer in one matrix multiplication.
@@ -51,85 +50,15 @@ class QKVFusion(Technique):
         return Summary(state, f"one multiplication for {parts} attention calls", counts, details)
 
 
-def reach_of(groups: Iterable[Group]) -> dict[str, int]:
+def reach_of(groups: Iterable[FusedProjections]) -> dict[str, int]:
     """Return how many groups there are, by what they compute together."""
     reach = {ALL: 0, KEYS_AND_VALUES: 0}
     for group in groups:
-        reach[group.fused.names[0]] += 1
+        reach[group.names[0]] += 1
     return reach
 
 
-Refuse = Callable[[Sequence[Module]], str | None]
-"""Says why layers cannot compute together with the weights they have, or None."""
-
-
-class Group:
-    """Projections of one attention layer that can be computed together.
-
-    Args:
-        attention: the layer they belong to.
-        layers: two or three linear layers, query first if it is among them.
-        inputs: names of the first arguments of ``attention.forward`` where they decide what the layers read, as in
-            ``AttentionLayer``; else empty.
-        watched: as in ``FusedProjections``.
-    """
-
-    def __init__(
-        self, attention: Module, layers: Sequence[Module], inputs: tuple[str, ...] = (), watched: Sequence[str] = ()
-    ) -> None:
-        self.attention = attention
-        self.inputs = inputs
-        places = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
-        self.fused = FusedProjections(layers, places, plan=None if inputs else 0, watched=watched)
-        self.forward = partial(_foresee, self)  # one object for life, as the projections' functions
-        self.inner: Callable[..., Any] = attention.forward
-        self._refused: tuple[list[object], str] | None = None
-
-    def prepare(self, refuse: Refuse, join: Join = join_rows) -> str | None:
-        """Join the weights unless they are joined already; return why they cannot be, or None."""
-        if self.fused.ready:
-            return None
-        now = self.fused.state()
-        if self._refused is None or self._refused[0] != now:
-            reason = refuse(self.fused.layers)
-            self._refused = None if reason is None else (now, reason)
-        if self._refused is not None:
-            return self._refused[1]
-        self.fused.build(join)
-        return None
-
-    def put_in(
-        self, put: Callable[[Any, str, Callable[..., Any]], None], current: Callable[[Any, str], Any] = getattr
-    ) -> None:
-        """Take the place of the layers' ``forward``, and of the attention's where it decides what they read.
-
-        Args:
-            put: ``put(owner, name, function)`` lets ``owner.name`` be ``function``, until it is undone.
-            current: returns what ``put`` would take the place of.
-        """
-        for layer, function in zip(self.fused.layers, self.fused.functions, strict=True):
-            put(layer, "forward", function)
-        if self.inputs:
-            self.inner = current(self.attention, "forward")
-            put(self.attention, "forward", self.forward)
-
-
-def _foresee(group: Group, *args: Any, **kwargs: Any) -> Any:
-    """Tell the projections which of them will read the same tokens, and run the attention layer."""
-    fused, given = group.fused, {**dict(zip(group.inputs, args, strict=False)), **kwargs}
-    tokens, context, *values = [given.get(name) for name in group.inputs]
-    context = tokens if context is None else context
-    if any(value is not None and value is not context for value in values):
-        fused.plan = SEPARATE
-        fused.activity.fall_back(OTHER_INPUTS)
-    else:
-        fused.plan = 0 if context is tokens else len(fused.layers) - 2
-    result = group.inner(*args, **kwargs)
-    fused.plan = None
-    return result
-
-
-def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] = ()) -> Iterator[Group]:
+def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] = ()) -> Iterator[FusedProjections]:
     """Yield what can be computed together in an attention layer.
 
     Layers of PEFT stand for those that they wrap: they call them, and add their own part.
@@ -143,7 +72,7 @@ def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] =
             layers = layers[1:]  # attention to the text: the query can never read the same
         # Keys and values read the same tokens in every call, unless values can be given tokens of their own.
         varies = len(layers) == 3 or len(known.inputs) == 3
-        yield Group(attention, layers, known.inputs if varies else (), watched)
+        yield FusedProjections(attention, layers, known.inputs if varies else (), watched)
 
 
 def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[Tensor]], str | None]) -> str | None:

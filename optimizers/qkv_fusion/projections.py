@@ -10,95 +10,97 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from ...core.activity import Activity
+from .rows import join_rows
 
-Join = Callable[[Sequence[Tensor]], Tensor]
-"""Makes one tensor of all rows that shares the memory of its arguments, as ``rows.join_rows`` does, also when called
-again for the last few of them."""
-
-Product = Callable[[Tensor, int, int], Tensor]
-"""``product(tokens, first, last)`` computes layers ``first`` to ``last - 1``."""
+ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
 
 SEPARATE = -1
 """Plan of a call whose inputs are known to differ: every projection computes alone."""
 
 WRONG_GUESS = "keys or values were asked for other tokens than foreseen"
 NOT_FORESEEN = "other code replaces this attention, and asks for its projections one by one"
+OTHER_INPUTS = "other code gives keys and values tokens of their own"
+
+Put = Callable[[Module, str, Callable[..., Any]], None]
+"""``put(owner, name, function)`` lets ``owner.name`` be ``function``, until it is undone."""
+
+Join = Callable[[Sequence[Tensor]], Tensor]
+"""Makes one tensor of all rows that shares the memory of its arguments, as ``join_rows`` does, also when called again
+for the last few of them."""
+
+Refuse = Callable[[Sequence[Module]], str | None]
+"""Says why layers cannot compute together with the weights they have, or None."""
 
 
 class FusedProjections:
-    """Two or three linear layers (or convolutions of 1 x 1) that read the same input.
+    """Two or three linear layers of one attention layer that read the same input.
 
     Args:
-        layers: query, key, value; or key, value. Each has ``weight`` ``[features, inputs, ...]`` and maybe ``bias``.
-        names: what is computed together, by the number of the first layer, for counting; e.g. ``("q, k, v", "k, v")``.
-        plan: number of the layer that computes for itself and all that follow, in every call; None where ``plan`` is
-            set before each call by somebody who knows its inputs.
-        axis: axis of the outputs that has the features.
+        attention: the attention layer.
+        layers: query, key, value; or key, value. Each has ``weight`` ``[features, inputs]`` and maybe ``bias``.
+        inputs: names of the first arguments of ``attention.forward`` where they decide in each call what the layers
+            read, as in ``AttentionLayer``; empty where the layers always read the same.
         watched: attributes of the layers that decide how their class computes, and may change.
 
     Attributes:
         functions: what takes the place of each layer's ``forward``. The same objects for life, so that compiled graphs
             stay valid.
-        plan: see above, for the call that runs. None: nobody has foreseen this call.
+        plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
+            foreseen this call.
         joined: whether the joined weights are there; without them every projection computes alone.
         activity: counts what was computed together, and why a call was not.
     """
 
     def __init__(
-        self,
-        layers: Sequence[Module],
-        names: Sequence[str],
-        plan: int | None = None,
-        axis: int = -1,
-        watched: Sequence[str] = (),
+        self, attention: Module, layers: Sequence[Module], inputs: Sequence[str] = (), watched: Sequence[str] = ()
     ) -> None:
+        self.attention = attention
         self.layers = tuple(layers)
-        self.names = tuple(names)
-        self.always = plan
-        self.plan = plan
-        self.axis = axis
-        self._watched = [(layer.__dict__, name) for layer in self.layers for name in watched]
-        self.functions = tuple(partial(self._project, index) for index in range(len(self.layers)))
+        self.names = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
+        self.functions = tuple(partial(self._project, index) for index in range(len(layers)))
+        self.plan: int | None = None
         self.joined = False
         self.activity = Activity()
+        self._inputs = tuple(inputs)
+        self._forward = partial(self._foresee)
+        self._inner: Callable[..., Any] = attention.forward
         # What the layers' own class does, whatever takes the place of their forward.
         self._alone: tuple[Callable[[Tensor], Tensor], ...] = tuple(
-            partial(type(layer).forward, layer) for layer in self.layers
+            partial(type(layer).forward, layer) for layer in layers
         )
         # Twins of the first layer with the weights of all layers from one number on; the last stands for itself.
-        self._together = tuple(_twin(layer) for layer in self.layers[:-1])
+        self._together = tuple(_twin(layer) for layer in layers[:-1])
+        self._watched = [(layer.__dict__, name) for layer in layers for name in watched]
         self._sizes: tuple[int, ...] = ()
-        self._source: Tensor | None = None
-        self._results: list[Tensor | None] = [None] * len(self.layers)
         self._built: list[object] = []
+        self._refused: tuple[list[object], str] | None = None
+        self.reset()
 
-    def state(self) -> list[object]:
-        """Return what the joined weights depend on. Quick, as it is asked in every call, and waits for no device."""
-        weights = [layer._parameters["weight"] for layer in self.layers]
-        places = [weight.data_ptr() for weight in weights if weight is not None]
-        return [*places, *[attributes.get(name) for attributes, name in self._watched]]
-
-    @property
-    def ready(self) -> bool:
-        """Whether the joined weights are there and are those that the layers have now."""
-        return self._built == self.state()
-
-    def build(self, join: Join) -> None:
-        """Take over the layers' present weights, and the settings that decide how their class computes."""
+    def prepare(self, refuse: Refuse, join: Join = join_rows) -> str | None:
+        """Join the weights unless they are joined already; return why they cannot be, or None."""
+        now = self._state()
+        if now == self._built:
+            return None
+        if self._refused is None or self._refused[0] != now:
+            reason = refuse(self.layers)
+            self._refused = None if reason is None else (now, reason)
+        if self._refused is not None:
+            return self._refused[1]
         weights = [_weight(layer) for layer in self.layers]
         biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         self._sizes = tuple(weight.shape[0] for weight in weights)
         for index, twin in enumerate(self._together):
             joined_bias = join(biases[index:]) if biases else None
             _become(twin, self.layers[index], join(weights[index:]), joined_bias)
-        self._built = self.state()
+        self._built = self._state()
         self.joined = True
+        return None
 
     def forget(self) -> None:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
@@ -107,18 +109,51 @@ class FusedProjections:
         for twin in self._together:
             twin._parameters["weight"] = twin._parameters["bias"] = None
 
-    def reset(self) -> None:
-        """Forget the tensors of a call, also of one that was broken off in the middle."""
-        self.plan = self.always
-        self._source = None
-        self._results = [None] * len(self.layers)
+    def put_in(self, put: Put, current: Callable[[Module, str], Callable[..., Any]] = getattr) -> None:
+        """Take the place of the layers' ``forward``, and of the attention's where it decides what they read.
 
-    def compute_with(self, product: Product) -> None:
-        """Let ``product`` compute from now on, alone and together."""
+        Args:
+            put: puts a function in the place of another one.
+            current: ``current(owner, name)`` returns what it would take the place of.
+        """
+        for layer, function in zip(self.layers, self.functions, strict=True):
+            put(layer, "forward", function)
+        if self._inputs:
+            self._inner = current(self.attention, "forward")
+            put(self.attention, "forward", self._forward)
+
+    def compute_with(self, product: Callable[[Tensor, int, int], Tensor]) -> None:
+        """Let ``product(tokens, first, last)`` compute layers ``first`` to ``last - 1`` from now on."""
         count = len(self.layers)
         self._alone = tuple(partial(_run, product, first, first + 1) for first in range(count))
         for first, twin in enumerate(self._together):
             twin.__dict__["forward"] = partial(_run, product, first, count)
+
+    def reset(self) -> None:
+        """Forget the tensors of a call, also of one that was broken off in the middle."""
+        self.plan = None if self._inputs else 0
+        self._source: Tensor | None = None
+        self._results: list[Tensor | None] = [None] * len(self.layers)
+
+    def _state(self) -> list[object]:
+        """Return what the joined weights depend on. Quick, as it is asked in every call, and waits for no device."""
+        weights = [layer._parameters["weight"] for layer in self.layers]
+        places = [weight.data_ptr() for weight in weights if weight is not None]
+        return [*places, *[attributes.get(name) for attributes, name in self._watched]]
+
+    def _foresee(self, *args: Any, **kwargs: Any) -> Any:
+        """Find out which projections will read the same tokens, and run the attention layer."""
+        given = {**dict(zip(self._inputs, args, strict=False)), **kwargs}
+        tokens, context, *values = [given.get(name) for name in self._inputs]
+        context = tokens if context is None else context
+        if any(value is not None and value is not context for value in values):
+            self.plan = SEPARATE
+            self.activity.fall_back(OTHER_INPUTS)
+        else:
+            self.plan = 0 if context is tokens else len(self.layers) - 2
+        result = self._inner(*args, **kwargs)
+        self.plan = None
+        return result
 
     def _project(self, index: int, tokens: Tensor) -> Tensor:
         """Compute projection ``index`` of ``tokens`` (what takes the place of the layer's ``forward``)."""
@@ -134,7 +169,7 @@ class FusedProjections:
         if index == self.plan and self.joined and index < len(self._together):
             together: Tensor = self._together[index](tokens)
             self.activity.use(self.names[index])
-            parts: Sequence[Tensor] = together.split(self._sizes[index:], dim=self.axis)
+            parts: Sequence[Tensor] = together.split(self._sizes[index:], dim=-1)
             self._source = tokens
             for later, part in enumerate(parts[1:], start=index + 1):
                 self._results[later] = part
@@ -144,7 +179,7 @@ class FusedProjections:
         return self._alone[index](tokens)
 
 
-def _run(product: Product, first: int, last: int, tokens: Tensor) -> Tensor:
+def _run(product: Callable[[Tensor, int, int], Tensor], first: int, last: int, tokens: Tensor) -> Tensor:
     return product(tokens, first, last)
 
 
@@ -164,16 +199,9 @@ def _twin(layer: Module) -> Module:
 
 def _become(twin: Module, layer: Module, weight: Tensor | None, bias: Tensor | None) -> None:
     """Give ``twin`` the settings of ``layer``, and these weights. The twin stays the same object, see ``functions``."""
-    settings = {name: value for name, value in layer.__dict__.items() if name not in ("forward", "_parameters")}
-    twin.__dict__.update(settings)
+    twin.__dict__.update({key: value for key, value in layer.__dict__.items() if key not in ("forward", "_parameters")})
     new = {"weight": weight, "bias": bias}
-    parameters = {name: None if value is None else _frozen(value) for name, value in new.items()}
-    twin.__dict__["_parameters"] = {**layer._parameters, **parameters}
+    frozen = {name: None if value is None else Parameter(value, requires_grad=False) for name, value in new.items()}
+    twin.__dict__["_parameters"] = {**layer._parameters, **frozen}
     if weight is not None:
-        for name in ("out_features", "out_channels"):
-            if name in settings:
-                twin.__dict__[name] = weight.shape[0]
-
-
-def _frozen(value: Tensor) -> torch.nn.Parameter:
-    return torch.nn.Parameter(value, requires_grad=False)
+        twin.__dict__["out_features"] = weight.shape[0]

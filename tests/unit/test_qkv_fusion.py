@@ -82,13 +82,10 @@ def test_weights_that_cannot_be_joined_are_refused_with_the_reason(tensors, reas
 class Attention(torch.nn.Module):
     """The order in which every attention layer asks its projections."""
 
-    def __init__(self, bias, kind=torch.nn.Linear):
+    def __init__(self, bias):
         super().__init__()
         torch.manual_seed(1)
-        if kind is torch.nn.Conv2d:
-            self.layers = torch.nn.ModuleList(kind(16, n, 1, bias=bias) for n in (16, 16, 16))
-        else:
-            self.layers = torch.nn.ModuleList(kind(16, n, bias=bias) for n in (32, 16, 24))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, n, bias=bias) for n in (32, 16, 24))
 
     def forward(self, x, context=None, value=None):
         context = x if context is None else context
@@ -99,11 +96,17 @@ class Attention(torch.nn.Module):
 
 class Counted:
     def __init__(self, attention, **options):
-        self.fused = FusedProjections(attention.layers, ("q, k, v", "k, v"), **options)
+        self.fused = FusedProjections(attention, attention.layers, **options)
         self.fused.activity = self.activity = Activity()
-        self.fused.build(join_rows)
+        assert self.joins()
         for layer, function in zip(attention.layers, self.fused.functions, strict=True):
             layer.__dict__["forward"] = function
+
+    def joins(self):
+        """Whether the weights have to be joined now."""
+        asked = []
+        assert self.fused.prepare(asked.append) is None
+        return bool(asked)
 
 
 @torch.no_grad()
@@ -111,33 +114,23 @@ class Counted:
 def test_all_three_from_one_multiplication(bias):
     attention, x = Attention(bias), torch.randn(2, 5, 16)
     expected = attention(x)
-    counted = Counted(attention, plan=0)
+    counted = Counted(attention)
     for _ in range(2):
         for found, wanted in zip(attention(x), expected, strict=True):
             torch.testing.assert_close(found, wanted)
-    assert counted.activity.used == {"q, k, v": 2}
+    assert counted.activity.used == {"q, k and v": 2}
     assert not counted.activity.fallbacks
     assert counted.fused._source is None  # nothing of the call is held
-
-
-@torch.no_grad()
-def test_convolutions_of_one_pixel():
-    attention, x = Attention(True, torch.nn.Conv2d), torch.randn(2, 16, 3, 5)
-    expected = attention(x)
-    counted = Counted(attention, plan=0, axis=1)
-    for found, wanted in zip(attention(x), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
-    assert counted.activity.used == {"q, k, v": 1}
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("plan", "inputs", "count", "reasons"),
     [
-        (1, "xc", ["k, v"], 0),
+        (1, "xc", ["k and v"], 0),
         (SEPARATE, "xcv", [], 0),
-        (0, "xc", ["q, k, v"], 2),  # a wrong plan costs time, never a wrong result
-        (1, "xcv", ["k, v"], 1),
+        (0, "xc", ["q, k and v"], 2),  # a wrong plan costs time, never a wrong result
+        (1, "xcv", ["k and v"], 1),
         (None, "x", [], 1),
     ],
 )
@@ -157,7 +150,7 @@ def test_other_inputs_never_give_other_results(plan, inputs, count, reasons):
 def test_a_broken_off_call_leaves_nothing_for_the_next():
     attention, x, y = Attention(False), torch.randn(1, 3, 16), torch.randn(1, 3, 16)
     expected = attention(y)
-    counted = Counted(attention, plan=0)
+    counted = Counted(attention)
     attention.layers[0](x)
     counted.fused.reset()
     for found, wanted in zip(attention(y), expected, strict=True):
@@ -168,15 +161,28 @@ def test_a_broken_off_call_leaves_nothing_for_the_next():
 @torch.no_grad()
 def test_new_weights_are_noticed_and_forgotten_ones_are_free():
     attention, x = Attention(True), torch.randn(1, 3, 16)
-    counted = Counted(attention, plan=0)
-    assert counted.fused.ready
+    counted = Counted(attention)
+    assert not counted.joins()
     attention.layers[1].weight = torch.nn.Parameter(torch.zeros(16, 16))
-    assert not counted.fused.ready
-    counted.fused.build(join_rows)
+    assert counted.joins() and not counted.joins()
     assert torch.equal(attention(x)[1], attention.layers[1].bias.expand(1, 3, 16))
     storage = StorageWeakRef(attention.layers[0].weight.untyped_storage())
     counted.fused.forget()
     for layer in attention.layers:
         layer.weight.data = layer.weight.data.clone()
     assert storage.expired()
-    assert not counted.fused.ready
+    assert counted.joins()
+
+
+def test_a_refusal_is_asked_for_once_for_the_same_weights():
+    attention, asked = Attention(True), []
+    fused = FusedProjections(attention, attention.layers)
+
+    def refuse(layers):
+        asked.append(layers)
+        return "no"
+
+    assert [fused.prepare(refuse) for _ in range(2)] == ["no", "no"]
+    assert len(asked) == 1 and not fused.joined
+    attention.layers[0].weight = torch.nn.Parameter(torch.zeros(32, 16))
+    assert fused.prepare(refuse) == "no" and len(asked) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,11 +14,14 @@ from torch.nn import Module
 from ....core.activity import Activity
 from ....core.shadow import Shadows
 from ...families import find_layer, names
-from ...qkv_fusion.fusion import Group, QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.projections import FusedProjections
 from ...qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from .model import describe_model, require_model
-from .protocols import BaseModel, ModelPatcher
 from .stack import ModelCall, Technique
+
+if TYPE_CHECKING:
+    from .protocols import BaseModel, ModelPatcher
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
@@ -33,7 +36,7 @@ _SETTINGS = (*_LOADED, "_full_precision_mm", "layout_type", "quant_format")
 # Corrections of a layer's input that each layer has for itself (AWQ, static activation scales).
 _OF_ITS_OWN = ("pre_quant_scale", "input_scale")
 
-_found: weakref.WeakKeyDictionary[Module, tuple[Group, ...]] = weakref.WeakKeyDictionary()
+_found: weakref.WeakKeyDictionary[Module, tuple[FusedProjections, ...]] = weakref.WeakKeyDictionary()
 """The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
 functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
 
@@ -68,11 +71,10 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         shadows = call.cleanup.enter_context(Shadows())
         put = shadows.put
         for group in _groups_of(network):
-            fused = group.fused
-            reason = _passing_obstacle(fused.layers, device) or group.prepare(_lasting_obstacle, _join)
+            reason = _passing_obstacle(group.layers, device) or group.prepare(_lasting_obstacle, _join)
             if reason is None:
-                fused.activity = activity
-                shadows.on_undo(fused.reset)
+                group.activity = activity
+                shadows.on_undo(group.reset)
                 group.put_in(put)
             else:
                 activity.fall_back(reason)
@@ -81,12 +83,12 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         """Let go of the weights between runs, so that unloading the model frees its memory."""
         for network in self._used:
             for group in _groups_of(network):
-                group.fused.forget()
+                group.forget()
 
     def unloaded(self, model: BaseModel) -> None:
         """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
         for group in _found.get(_unwrapped(model.diffusion_model), ()):
-            for layer in group.fused.layers:
+            for layer in group.layers:
                 for parameter in layer._parameters.values():
                     if parameter is not None:
                         separate_rows(_parts(parameter))
@@ -97,7 +99,7 @@ def _unwrapped(network: Module) -> Module:
     return getattr(network, "_orig_mod", network)
 
 
-def _groups_of(network: Module) -> tuple[Group, ...]:
+def _groups_of(network: Module) -> tuple[FusedProjections, ...]:
     """Return all projections of a network that can be computed together; the same objects as long as it lives."""
     network = _unwrapped(network)
     if network not in _found:

@@ -17,7 +17,8 @@ from torch.nn import Module
 from ....core.calls import Args, Kwargs
 from ...families import find_layer
 from ...families.family import AttentionLayer
-from ...qkv_fusion.fusion import KEYS_AND_VALUES, Group, QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ...qkv_fusion.rows import refuse_rows, separate_rows
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
@@ -43,7 +44,7 @@ class ProjectionFusion(QKVFusion, Technique):
 
     def __init__(self, settings: FuseQKV) -> None:
         super().__init__(settings)
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, FusedProjections] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Join the weights and shadow the forward of the projections."""
@@ -55,7 +56,7 @@ class ProjectionFusion(QKVFusion, Technique):
                 if reason is not None:
                     refused.append(reason)
                     continue
-                alone = "k, v" if group.fused.names[0] == KEYS_AND_VALUES else "q, k, v"
+                alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
                 self.groups[f"{path} {'added' if number else alone}"] = group
                 group.put_in(patches.shadow, current)
                 patches.on_undo(partial(_separate, group))
@@ -69,15 +70,15 @@ class ProjectionFusion(QKVFusion, Technique):
         """Count anew, and forget a call that was broken off in the middle."""
         super().begin()
         for group in self.groups.values():
-            group.fused.reset()
-            group.fused.activity = self.activity
+            group.reset()
+            group.activity = self.activity
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
         for name, group in self.groups.items():
             reason = group.prepare(_refuse)
             if reason is not None:
-                group.fused.forget()
+                group.forget()
                 self.activity.fall_back(f"{name}: {reason}")
 
 
@@ -104,8 +105,8 @@ def _refuse(layers: Sequence[Module]) -> str | None:
     return refuse_layers(layers, refuse_rows)
 
 
-def _separate(group: Group) -> None:
+def _separate(group: FusedProjections) -> None:
     """Give each layer memory of its own again, with the values it has now."""
-    group.fused.forget()
-    for layer in group.fused.layers:
+    group.forget()
+    for layer in group.layers:
         separate_rows(parameter for parameter in layer._parameters.values() if parameter is not None)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from ....families import find_family
-from ....qkv_fusion.fusion import Group
+from ....qkv_fusion.projections import FusedProjections
 from ....quantization.layers import Layer, protected_because
 from ..host import Host
 from ..patches import Patches
@@ -36,7 +36,12 @@ class Place:
     """
 
     def __init__(
-        self, name: str, layers: tuple[Linear, ...], tokens: int | None, protected: str, group: Group | None = None
+        self,
+        name: str,
+        layers: tuple[Linear, ...],
+        tokens: int | None,
+        protected: str,
+        group: FusedProjections | None = None,
     ) -> None:
         self.name, self.layers, self._group = name, layers, group
         outputs, nbytes = sum(layer.out_features for layer in layers), sum(layer.weight.nbytes for layer in layers)
@@ -54,7 +59,7 @@ class Place:
     def put_in(self, product: Product, patches: Patches) -> None:
         """Let the product compute for the layers."""
         if self._group is not None:
-            self._group.fused.compute_with(product)
+            self._group.compute_with(product)
             return
 
         def forward(tokens: Tensor, *args: object, **options: object) -> Tensor:
@@ -69,10 +74,10 @@ def places_of(host: Host) -> Iterator[Place]:
     part = host.component.part
     fusion = host.find(ProjectionFusion.kind)
     groups = fusion.groups if isinstance(fusion, ProjectionFusion) else {}
-    fused = {id(layer) for group in groups.values() for layer in group.fused.layers}
+    fused = {id(layer) for group in groups.values() for layer in group.layers}
     sizes, family = _token_counts(part), find_family(part)
     for name, group in groups.items():
-        layers = tuple(layer for layer in group.fused.layers if isinstance(layer, Linear))
+        layers = tuple(layer for layer in group.layers if isinstance(layer, Linear))
         yield Place(name, layers, _tokens(name, sizes), protected_because(name, family), group)
     for name, layer in part.named_modules():
         # PEFT keeps the layer it wraps as base_layer, and its own small ones beside it.

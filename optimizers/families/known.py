@@ -1,0 +1,67 @@
+"""Which family a network or an attention layer belongs to. Imports no host: classes are told by their dotted paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .family import AttentionLayer, Family
+
+KNOWN: list[Family] = []
+"""All families, the ones added last come first. Filled from the table in this package's ``__init__``."""
+
+NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
+NOT_EXAMINED = "where its image tokens are in attention has not been checked, and a wrong guess would draw garbage"
+"""Why Apply ToMe refuses every network that is in no family."""
+
+
+def families() -> tuple[Family, ...]:
+    """Return all families, those that were added first."""
+    return tuple(KNOWN)
+
+
+@contextmanager
+def added(family: Family) -> Iterator[None]:
+    """Know one more family as long as the context lasts, asked before all others."""
+    KNOWN.insert(0, family)
+    try:
+        yield
+    finally:
+        KNOWN.remove(family)
+
+
+def find_family(network: object) -> Family | None:
+    """Return the family of a network, or None."""
+    path = _path(network)
+    return next((family for family in KNOWN if any(_is_at(path, entry) for entry in family.networks)), None)
+
+
+def find_layer(module: object) -> AttentionLayer | None:
+    """Return what is known of the class of an attention layer; None for everything else."""
+    path = _path(module)
+    return next((layer for family in KNOWN for layer in family.attention if layer.layer == path), None)
+
+
+def not_reduced(network: object) -> str:
+    """Return why Apply ToMe does not serve a network, in a clause."""
+    family = find_family(network)
+    if family is None:
+        return NOT_EXAMINED
+    return family.not_reduced or (NOT_EXAMINED if family.override_hook else NO_HOOK)
+
+
+def names(chosen: Callable[[Family], object]) -> str:
+    """Return the names of the families for which ``chosen`` is true, as a list in one line."""
+    return ", ".join(family.name for family in KNOWN if chosen(family))
+
+
+def _path(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _is_at(path: str, entry: str) -> bool:
+    """Return whether the class at ``path`` is ``entry``, is in the package ``entry``, or is ``package.Class``."""
+    package, _, name = entry.rpartition(".")
+    return path == entry or path.startswith(f"{entry}.") or path.startswith(f"{package}.") and path.endswith(f".{name}")
