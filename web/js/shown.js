@@ -65,9 +65,9 @@ export class Shown {
       this.#views.delete(node);
       removeElement(node, this.kind.widget);
       view.removed?.();
+      redraw();
     }
     for (const [node, value] of wanted) this.#viewOf(node).show(value, node);
-    app.canvas?.setDirty(true, true);
   }
 
   /**
@@ -81,6 +81,12 @@ export class Shown {
     this.#views.set(node, view);
     addElement(node, this.kind.widget, view.element, this.kind.size);
     view.added?.(node);
+    redraw();
     return view;
   }
+}
+
+/** Let the canvas make room, or take it back. What changes inside of an element needs no drawing of all nodes. */
+function redraw() {
+  app.canvas?.setDirty(true, true);
 }
