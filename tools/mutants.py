@@ -43,14 +43,14 @@ class Target:
 TARGETS = {
     "matching": Target(
         ("optimizers/token_merging/matching.py",),
-        ("test_token_merging_matching.py", "test_token_merging_oracle.py"),
+        ("test_token_merging_devices.py", "test_token_merging_matching.py", "test_token_merging_oracle.py"),
     ),
     "rounding": Target(
         ("optimizers/quantization/rounding.py",), ("test_quantization_rounding.py", "test_quantization_kernels.py")
     ),
     "guards": Target(
         ("optimizers/compilation/weights.py", "optimizers/compilation/compiled.py"),
-        ("test_compilation_weights.py", "test_compilation_function.py"),
+        ("test_compilation_weights.py", "test_compilation_artifacts.py", "test_compilation_function.py"),
     ),
     "verdict": Target(("workbench/measurement/verdict.py",), ("test_measurement_verdict.py",)),
 }

@@ -33,6 +33,7 @@ def scaled(x, options):
 
 def test_counts_graphs_recompiles_and_calls():
     compiled = CompiledFunction(scaled, EAGER)
+    assert compiled.variants_left() == EAGER.recompile_limit
     for size in (4, 5, 6):
         x = torch.randn(size, 3)
         assert torch.equal(compiled(x, {"factor": 2.0}), scaled(x, {"factor": 2.0}))
@@ -41,6 +42,18 @@ def test_counts_graphs_recompiles_and_calls():
     assert state.phase == "ready"
     assert state.seconds > 0
     assert compiled.variants_left() == EAGER.recompile_limit - 2
+
+
+def test_the_part_with_the_most_variants_decides_how_many_are_left():
+    def in_two_parts(x):
+        total = x.sum()  # compiled for each size; what follows is the same for all
+        torch._dynamo.graph_break()
+        return total + 1
+
+    compiled = CompiledFunction(in_two_parts, CompileSettings(backend="eager", dynamic="false", recompile_limit=8))
+    for size in (3, 4, 5):
+        compiled(torch.zeros(size))
+    assert compiled.variants_left() == 8 - 3
 
 
 def test_two_compilations_of_one_function_count_for_themselves():
@@ -83,6 +96,7 @@ def test_a_backend_that_fails_is_tried_once_until_something_changes():
     assert compiled.state.phase == "eager"
     assert compiled.state.eager_count == 3
     compiled.retry()
+    assert (compiled.state.phase, compiled.state.fallback, compiled.state.remedy) == ("idle", "", "")
     compiled(x, {"factor": 2.0})
     assert len(attempts) == 2
 
@@ -96,6 +110,7 @@ def test_a_backend_that_fails_stops_the_run_if_asked_to():
     )
     with pytest.raises(CompilationFailed, match="Compiling the network failed: memory ran out.* Make the image"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
+    assert compiled.state.phase == "idle" and not compiled.state.fallback
 
 
 def test_the_functions_own_errors_are_raised_as_they_are():
@@ -225,7 +240,7 @@ def test_nothing_is_left_registered_or_alive():
 
 
 def test_a_call_that_torch_leaves_alone_is_not_called_compiled():
-    compiled = CompiledFunction(scaled, EAGER)
+    compiled = CompiledFunction(scaled, CompileSettings(backend="eager", recompile_limit=1))
     with torch.compiler.set_stance("force_eager"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
     assert compiled.state.compiled_calls == 0

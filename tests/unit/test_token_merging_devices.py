@@ -1,0 +1,106 @@
+"""Which kernels the matching uses on which device, how much it holds at once, and what it does at a cut."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import fake_cuda
+from paceline.optimizers.token_merging import match, merge, partition_tokens, unmerge
+from paceline.optimizers.token_merging import matching as implementation
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Calls(TorchDispatchMode):
+    """Notes the operators that run, with the shapes of the tensors they are given."""
+
+    def __init__(self):
+        super().__init__()
+        self.shapes = {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.shapes.setdefault(name, []).append([tuple(a.shape) for a in args if isinstance(a, torch.Tensor)])
+        return function(*args, **(kwargs or {}))
+
+
+def random_tokens(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_on_a_gpu_nothing_is_made_on_the_cpu_and_nothing_waits(dtype):
+    mode = fake_cuda.fake_cuda()
+    with mode:
+        x = torch.empty(2, 12 * 8, 16, device=fake_cuda.CUDA, dtype=dtype)
+        with Calls() as calls:
+            found = match(x, partition_tokens(12, 8, device=fake_cuda.CUDA), 0.5)
+            results = [merge(x, found), merge(x, found, "sum"), merge(x, found, "prune")]
+            results.append(unmerge(results[0], found))
+    assert {tensor.device for tensor in (*found, *results)} == {fake_cuda.CUDA}
+    assert [tuple(tensor.shape) for tensor in results] == [(2, 48, 16)] * 3 + [(2, 96, 16)]
+    assert {tensor.dtype for tensor in results} == {dtype}
+    assert len(calls.shapes["_embedding_bag_forward_only"]) == 2  # mean and sum in one kernel each
+
+
+def test_other_devices_add():
+    x = torch.empty(2, 12 * 8, 16, device="meta")
+    with Calls() as calls:
+        merged = merge(x, match(x, partition_tokens(12, 8, device="meta"), 0.5))
+    assert merged.device.type == "meta" and merged.shape == (2, 48, 16)
+    assert "_embedding_bag_forward_only" not in calls.shapes and calls.shapes["index_add_"]
+
+
+def test_on_the_cpu_merging_is_one_kernel():
+    x = random_tokens(2, 12 * 8, 16)
+    found = match(x, partition_tokens(12, 8), 0.5)
+    with Calls() as calls:
+        merge(x, found)
+    assert len(calls.shapes["_embedding_bag_forward_only"]) == 1 and "index_add_" not in calls.shapes
+
+
+def test_similarities_are_computed_in_chunks_on_a_cpu_and_in_one_where_a_graph_would_be_unrolled():
+    x, partition = random_tokens(1, 64 * 64, 8), partition_tokens(64, 64)  # 3072 sources, 1024 destinations
+    with Calls() as calls:
+        match(x, partition, 0.5)
+    assert [shapes[0] for shapes in calls.shapes["bmm"]] == [(1, 1024, 8)] * 3
+    products = []
+
+    def backend(graph, inputs):
+        products.extend(node for node in graph.graph.nodes if "bmm" in str(node.target))
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(match, backend=backend, fullgraph=True)(x, partition, 0.5)
+    torch._dynamo.reset()
+    assert len(products) == 1
+    # As many as documented: 4 MiB and 128 MiB of float32.
+    assert (4 * implementation.CPU_SCORES, 4 * implementation.DEVICE_SCORES) == (4 * 2**20, 128 * 2**20)
+
+
+def test_what_is_above_the_cut_goes_before_what_is_level_with_it():
+    level_first = torch.tensor([[0.5, 0.5, 0.9, 0.1], [0.9, 0.5, 0.5, 0.5]])
+    assert implementation._largest(level_first, 2).tolist() == [[True, False, True, False], [True, True, False, False]]
+    assert implementation._largest(level_first, 3).tolist() == [[True, True, True, False], [True, True, True, False]]
+
+
+def test_a_token_without_a_direction_is_merged_last():
+    """NaN is less like a destination than the opposite direction is."""
+    partition = partition_tokens(4, 4)
+    x = torch.zeros(1, 16, 3)
+    x[0, partition.destinations, 0] = 1.0
+    x[0, partition.sources, 0] = -1.0
+    broken = int(partition.sources[0])
+    x[0, broken] = float("nan")
+    found = match(x, partition, 11 / 16)
+    assert partition.sources.numel() == 12 and found.merged_tokens.shape == (1, 11)
+    assert broken not in found.merged_tokens[0].tolist()
+
+
+def test_matching_keeps_no_graph_of_gradients():
+    x = random_tokens(1, 64, 4).requires_grad_()
+    with Calls() as calls:
+        match(x, partition_tokens(8, 8), 0.5)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        match(x, partition_tokens(8, 8), 0.5)
+    assert calls.shapes and not saved
