@@ -97,22 +97,13 @@ class Decision:
         return replace(self, weight=replace(self.weight, values=values, scale=scale))
 
 
-class Tokens:
-    """What a layer is given: captured from a real forward pass, or random numbers of the usual distribution."""
-
-    def __init__(self, captured: Mapping[str, Tensor] | None = None) -> None:
-        self.captured = captured or {}
-
-    def of(self, layer: Layer) -> Tensor:
-        """Return tokens ``[some, inputs]`` in float32."""
-        found = self.captured.get(layer.name)
-        if found is not None:
-            return found.float()
-        generator = torch.Generator().manual_seed(layer.inputs)
-        x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
-        if re.search(GATED_OUTPUT, layer.name):
-            x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
-        return x
+def usual_tokens(layer: Layer) -> Tensor:
+    """Return random tokens ``[some, inputs]`` as a layer is usually given, the same ones at each call."""
+    generator = torch.Generator().manual_seed(layer.inputs)
+    x = torch.randn(TEST_TOKENS, layer.inputs, generator=generator)
+    if re.search(GATED_OUTPUT, layer.name):
+        x *= torch.nn.functional.gelu(torch.randn(TEST_TOKENS, layer.inputs, generator=generator))
+    return x
 
 
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
@@ -131,14 +122,18 @@ class Chooser:
     Args:
         settings: of Quantize int8.
         measure: gives the times of a shape; None where speed does not matter (weight only).
-        tokens: what the layers are given.
+        samples: tokens ``[some, inputs]`` that layers were given in a real run, by the layer's name.
         device: where to compute.
     """
 
     def __init__(
-        self, settings: QuantizationSettings, measure: Measure | None, tokens: Tokens, device: torch.device
+        self,
+        settings: QuantizationSettings,
+        measure: Measure | None,
+        samples: Mapping[str, Tensor],
+        device: torch.device,
     ) -> None:
-        self.settings, self.measure, self.tokens, self.device = settings, measure, tokens, device
+        self.settings, self.measure, self.samples, self.device = settings, measure, samples, device
 
     def decide(self, layer: Layer, weight: Callable[[], Tensor]) -> Decision:
         """Return what happens to ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
@@ -184,7 +179,8 @@ class Chooser:
 
     def _try(self, layer: Layer, values: Tensor, rotation: int, timing: Timing | None) -> Decision:
         quantized = quantize_weight(values, rotation)
-        x = self.tokens.of(layer).to(self.device)
+        seen = self.samples.get(layer.name)
+        x = (usual_tokens(layer) if seen is None else seen.float()).to(self.device)
         if self.settings.mode == "weight_only":
             restored = quantized.values.float() * quantized.scale
             error = float((x @ (restored - values).t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))

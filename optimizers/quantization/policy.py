@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -15,7 +15,7 @@ from ...core.errors import UnsupportedModel
 from ...core.order import INT8
 from ...core.technique import Technique
 from .kernels import Kernel, Kitchen, SafeKernel, available
-from .layers import Chooser, Decision, Decisions, Layer, Measure, Tokens
+from .layers import Chooser, Decision, Decisions, Layer, Measure
 from .settings import QuantizationSettings
 from .timing import Shape, Timings
 
@@ -47,7 +47,7 @@ def decide(
     layers: Iterable[tuple[Layer, Weight]],
     settings: QuantizationSettings,
     timings: Timings,
-    tokens: Tokens,
+    samples: Mapping[str, Tensor],
     device: torch.device,
     note: str = "",
     each: Callable[[Decision], Decision] = lambda decision: decision,
@@ -58,7 +58,7 @@ def decide(
         layers: each with its weight, which is read only where it is needed.
         settings: what was asked for.
         timings: of the device that the model computes on; saved at the end. Not asked for weight only.
-        tokens: what the layers are given.
+        samples: tokens that layers were given in a real run, by the layer's name.
         device: where weights are quantised.
         note: where the token counts come from.
         each: is given each decision, and returns it with the weight where it is to stay.
@@ -71,7 +71,7 @@ def decide(
         kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
         notes = (*notes, note) if note else notes
         measure = partial(timings.time, kernel)
-    chooser = Chooser(settings, measure, tokens, device)
+    chooser = Chooser(settings, measure, samples, device)
     try:
         with torch.inference_mode():
             decisions = tuple(each(chooser.decide(layer, weight)) for layer, weight in layers)

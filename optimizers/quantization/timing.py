@@ -28,12 +28,9 @@ MOST_TOKENS = 4096
 CLEARLY = 1.15
 """How many times quicker a kernel must be to be preferred to an earlier one of the list."""
 
-_ROUNDS = 5
-_SHORTEST = 0.05
-"""Seconds for one shape, before which rounds go on: the least of many short runs is not that of a busy moment."""
-
-_LONGEST = 0.5
-"""Seconds for one shape, after which no further round is begun."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 50
+_SHORTEST, _LONGEST = 0.05, 0.5
+"""Seconds for one shape: the least of many short runs is not that of a busy moment, and long ones need no more runs."""
 
 
 class KernelFailed(RuntimeError):
@@ -90,7 +87,7 @@ class Timings:
         self.device, self.dtype, self.file = device, dtype, file
         self._machine = " | ".join((_machine(device), torch.__version__, str(dtype).removeprefix("torch.")))
         self._known = _read(file)
-        self._failed: dict[tuple[str, str], str] = {}
+        self._failed: dict[tuple[str, str], KernelFailed] = {}
         self._changed = False
 
     def time(self, kernel: Kernel, shape: Shape) -> Timing:
@@ -103,8 +100,15 @@ class Timings:
         timed = replace(shape, tokens=min(shape.tokens, MOST_TOKENS))
         known = self._known.setdefault(f"{self._machine} | {kernel.name}", {})
         if timed.key not in known:
-            measured = self._measured(kernel, timed)
-            known[timed.key] = [measured.floating, measured.int8]
+            if (failed := self._failed.get((kernel.name, timed.key))) is not None:
+                raise failed
+            try:
+                known[timed.key] = self._measure(kernel, timed)
+            except Exception as error:
+                if is_out_of_memory(error):
+                    raise
+                failed = self._failed[kernel.name, timed.key] = KernelFailed(f"failed here: {error_line(error)}")
+                raise failed from error
             self._changed = True
         (floating, int8), factor = known[timed.key], shape.tokens / timed.tokens
         return Timing(floating * factor, int8 * factor)
@@ -153,19 +157,8 @@ class Timings:
             logging.warning("Paceline: int8 timings are not kept for the next start: %s", error)
         self._changed = False
 
-    def _measured(self, kernel: Kernel, shape: Shape) -> Timing:
-        reason = self._failed.get((kernel.name, shape.key))
-        if reason is None:
-            try:
-                return self._measure(kernel, shape)
-            except Exception as error:
-                if is_out_of_memory(error):
-                    raise
-                reason = self._failed[kernel.name, shape.key] = f"failed here: {error_line(error)}"
-        raise KernelFailed(reason)
-
     @torch.inference_mode()
-    def _measure(self, kernel: Kernel, shape: Shape) -> Timing:
+    def _measure(self, kernel: Kernel, shape: Shape) -> list[float]:
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(shape.tokens, shape.inputs, generator=generator).to(self.device, self.dtype)
         weight = (torch.randn(shape.outputs, shape.inputs, generator=generator) / shape.inputs**0.5).to(self.device)
@@ -173,31 +166,27 @@ class Timings:
         quantized = quantize_weight(weight, shape.rotation)
         plain = weight.to(self.dtype)
 
-        def floating() -> Tensor:
-            return torch.nn.functional.linear(x, plain, bias)
-
-        def int8() -> Tensor:
-            return kernel.linear(x, quantized, bias)
-
-        return Timing(*self._interleaved(floating, int8))
+        return self._interleaved(
+            lambda: torch.nn.functional.linear(x, plain, bias), lambda: kernel.linear(x, quantized, bias)
+        )
 
     def _interleaved(self, *functions: Callable[[], Tensor]) -> list[float]:
         """Return the least seconds of each; they take turns, so that a busy moment hits both."""
         for function in functions:
             function()
         least = [float("inf")] * len(functions)
-        begun, rounds = time.perf_counter(), 0
-        while True:
+        begun = time.perf_counter()
+        for rounds in range(_MOST_ROUNDS):
             spent = time.perf_counter() - begun
-            if rounds > 1 and spent > _LONGEST or rounds >= _ROUNDS and spent > _SHORTEST:
-                return least
-            rounds += 1
+            if (rounds > 1 and spent > _LONGEST) or (rounds >= _FEWEST_ROUNDS and spent > _SHORTEST):
+                break
             for index, function in enumerate(functions):
                 synchronize(self.device)
                 start = time.perf_counter()
                 function()
                 synchronize(self.device)
                 least[index] = min(least[index], time.perf_counter() - start)
+        return least
 
 
 def _machine(device: torch.device) -> str:

@@ -9,7 +9,7 @@ from diffusers import UNet2DConditionModel
 from int8_models import TINY, int8_layers, one_call
 from paceline import QuantizeInt8, optimize, report
 from paceline.optimizers.quantization.kernels import KERNELS, ChunkedIntMM
-from paceline.optimizers.quantization.layers import Tokens, protected_because
+from paceline.optimizers.quantization.layers import protected_because
 from paceline.optimizers.quantization.policy import decide
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Timings
@@ -46,13 +46,13 @@ def layers_of(model, unet):
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers, observe
     from paceline.optimizers.hosts.diffusers.components import DENOISER, Component
     from paceline.optimizers.hosts.diffusers.host import Host
-    from paceline.optimizers.hosts.diffusers.quantization.layers import places_of
+    from paceline.optimizers.hosts.diffusers.quantization.layers import products_of
 
     comfy = linear_layers(model, observe(model, None, None).tokens)
-    places = places_of(Host(Component("unet", DENOISER, unet), unet, ()))
+    products = products_of(Host(Component("unet", DENOISER, unet), unet, ()))
     return (
         [(layer, lambda module=module: module.weight.detach()) for layer, module in comfy.values()],
-        [(place.layer, place.weight) for place in places],
+        [(product.layer, product.weight) for product in products],
     )
 
 
@@ -64,7 +64,7 @@ def test_a_preset_picks_the_same_layers_of_the_same_unet(studio, name):
     found = set()
     for settings in ({"preset": "quality"}, {"preset": "speed"}, {"mode": "weight_only"}, {"include": r"ff\.net"}):
         ours, theirs = (
-            decide(layers, QuantizationSettings(**settings), timings, Tokens(), CPU) for layers in (comfy, diffusers)
+            decide(layers, QuantizationSettings(**settings), timings, {}, CPU) for layers in (comfy, diffusers)
         )
         chosen = {d.layer.name: (d.weight is not None, d.reason, d.error) for d in ours.all}
         assert chosen == {names[d.layer.name]: (d.weight is not None, d.reason, d.error) for d in theirs.all}

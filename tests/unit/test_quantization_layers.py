@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.quantization.layers import Chooser, Decision, Decisions, Layer, Tokens, output_error
+from paceline.optimizers.quantization.layers import Chooser, Decision, Decisions, Layer, output_error
 from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
@@ -28,7 +28,7 @@ def weight(rows=96, columns=64, seed=0):
 
 def decide(layer=None, speedup=2.0, rotated=None, tokens=None, values=None, **settings):
     layer = layer or Layer("block.attn1.to_q", 64, 96, 4096, 64 * 96 * 2)
-    chooser = Chooser(QuantizationSettings(**settings), gains(speedup, rotated), tokens or Tokens(), CPU)
+    chooser = Chooser(QuantizationSettings(**settings), gains(speedup, rotated), tokens or {}, CPU)
     return chooser.decide(layer, lambda: weight() if values is None else values)
 
 
@@ -64,7 +64,7 @@ def outliers(factor):
     """Tokens with one channel that is ``factor`` times as large as the others."""
     x = torch.randn(256, 64, generator=torch.Generator().manual_seed(1))
     x[:, 5] *= factor
-    return Tokens({"block.attn1.to_q": x})
+    return {"block.attn1.to_q": x}
 
 
 def damped(factor):
@@ -107,7 +107,7 @@ def test_presets_differ_in_error_and_gain():
 
 
 def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
-    chooser = Chooser(QuantizationSettings(mode="weight_only"), None, Tokens(), CPU)
+    chooser = Chooser(QuantizationSettings(mode="weight_only"), None, {}, CPU)
     few, last = Layer("emb", 64, 96, 2, 1), Layer("out", 64, 96, 4096, 1, "it is last")
     decision = chooser.decide(few, weight)
     assert decision.weight is not None and decision.error < decide().error

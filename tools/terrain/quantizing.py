@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from paceline.optimizers.quantization.kernels import Reference
-from paceline.optimizers.quantization.layers import Chooser, Decision, Layer, Tokens
+from paceline.optimizers.quantization.layers import Chooser, Decision, Layer
 from paceline.optimizers.quantization.rounding import Int8Weight, quantize_rows, quantize_weight
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
@@ -52,7 +52,7 @@ def everything_tensorwise(model: network.TerrainUNet) -> Weights:
 def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[Weights, list[Decision]]:
     """Return the layers that Quantize int8 chooses where int8 is twice as quick, seeing what ``pictures`` show."""
     seen = observe(model, pictures)
-    chooser = Chooser(QuantizationSettings(preset=preset), _twice_as_quick, Tokens(seen), torch.device("cpu"))
+    chooser = Chooser(QuantizationSettings(preset=preset), _twice_as_quick, seen, torch.device("cpu"))
     decisions = []
     for name, module in linear_layers(model).items():
         weight = matrix(module)

@@ -22,7 +22,7 @@ from ....quantization.layers import Layer
 from ..model import describe_model
 from ..protocols import Conditioning, ModelPatcher
 from ..unet import is_unet
-from ..weight_clone import Plan, build_second_model
+from ..weight_clone import second_module
 from ..weight_swap import WeightTechnique, swap_weights
 
 KEPT_TOKENS = 128
@@ -93,26 +93,18 @@ def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Te
 
 
 class _Private(WeightTechnique):
-    """A second model for watching."""
+    """A second model of its own for one run; never attached to a model that somebody else has."""
 
     kind = "calibration"
     title = "Calibration"
 
-    def __init__(self, meta: bool) -> None:
-        super().__init__()
-        self.meta = meta
-
-    def convert_tensor(self, name: str, tensor: Tensor, plan: Plan) -> Tensor:
-        """Keep the shape only, if that is all that is wanted."""
-        return tensor.to("meta") if self.meta else tensor
-
     def describe(self) -> str:
         """Never shown."""
-        return "watching"
+        return ""
 
     def summarize(self, activity: Activity) -> Summary:
         """Never shown."""
-        return Summary("waiting", "watching")
+        return Summary("waiting", "")
 
 
 def _watch(network: Module, seen: Observations, samples: bool) -> None:
@@ -138,8 +130,9 @@ def _observe_shapes(patcher: ModelPatcher, size: tuple[int, int]) -> Observation
     if not is_unet(patcher):
         return Observations()
     seen = Observations(source=f"a latent of {size[1]} x {size[0]}")
-    base = build_second_model(patcher, [_Private(meta=True)])
-    _watch(base.diffusion_model, seen, samples=False)
+    base = patcher.model
+    network = second_module(base.diffusion_model, lambda name, module: None, lambda name, tensor: tensor.to("meta"))
+    _watch(network, seen, samples=False)
     config = base.model_config.unet_config
     dtype = base.get_dtype_inference()
 
@@ -155,7 +148,7 @@ def _observe_shapes(patcher: ModelPatcher, size: tuple[int, int]) -> Observation
     }
     try:
         with torch.inference_mode():
-            base.diffusion_model(**inputs)
+            network(**inputs)
     except (RuntimeError, NotImplementedError, TypeError, KeyError, ValueError) as error:
         logging.info("Paceline: token counts are estimated, shapes alone do not run through this UNet: %s", error)
         return Observations()
@@ -173,7 +166,7 @@ def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tens
     import comfy.sample
 
     seen = Observations(source="one sampling step with the connected conditioning")
-    clone = swap_weights(patcher, (_Private(meta=False),))
+    clone = swap_weights(patcher, (_Private(),))
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
     with torch.inference_mode():

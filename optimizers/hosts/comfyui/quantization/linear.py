@@ -33,28 +33,15 @@ class LinearLayer(Protocol):
         """``[out]``."""
 
 
-class _Params(Protocol):
-    scale: Tensor
-    convrot: bool
-    convrot_groupsize: int
-
-
-class _Weight(Protocol):
-    """ComfyUI's ``QuantizedTensor``."""
-
-    _qdata: Tensor
-    _params: _Params
-
-
 class QuantizedLayer(LinearLayer, Protocol):
     """A linear layer in ComfyUI's int8 format.
 
     Attributes:
-        weight: its weight.
+        weight: ComfyUI's ``QuantizedTensor``.
         weight_function: what ComfyUI does to the weight at each use: the LoRAs of a layer that is not loaded.
     """
 
-    weight: _Weight
+    weight: Any
     weight_function: list[object]
     _full_precision_mm_config: bool
 
@@ -91,13 +78,13 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 
 
-def _with_parts(_: object, args: tuple[Tensor, _Weight, Tensor | None, str], kwargs: Kwargs) -> Tensor:
+def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None, str], kwargs: Kwargs) -> Tensor:
     """Compute our operator for a quantised tensor: what its class calls while and after torch.compile traces."""
     x, weight, bias, kernel = args
     return kernel_named(kernel).linear(x, _parts(weight), bias)
 
 
-def _parts(weight: _Weight) -> Int8Weight:
+def _parts(weight: Any) -> Int8Weight:
     params = weight._params
     return Int8Weight(weight._qdata, params.scale, params.convrot_groupsize if params.convrot else 0)
 

@@ -11,7 +11,7 @@ from torch.nn import Linear, Module
 
 from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
-from ....quantization.layers import Decision, Decisions, Tokens
+from ....quantization.layers import Decision, Decisions
 from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
@@ -105,7 +105,7 @@ def quantize(
     note, device = f"token counts of {seen.source}", _device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, partial(_weight, module)) for layer, module in layers.values()]
-    decisions = decide(read, settings, timings, Tokens(seen.samples), device, note, each)
+    decisions = decide(read, settings, timings, seen.samples, device, note, each)
     technique = Int8Quantization(settings, decisions, node_id)
     technique.require_gain(describe_model(home))
     return technique

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,14 +13,14 @@ from .....core.activity import Summary
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....quantization.kernels import kernel_named
-from ....quantization.layers import Decisions, Tokens
+from ....quantization.layers import Decisions
 from ....quantization.policy import QuantizationPolicy, decide
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..components import DENOISER
 from ..host import Host, Technique
 from ..patches import Patches
-from .layers import Place, places_of
+from .layers import products_of
 from .linear import Int8Product
 
 
@@ -48,25 +48,21 @@ class Int8Layers(QuantizationPolicy, Technique):
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Choose, quantise, and shadow the forward of the layers chosen."""
-        places, name = list(places_of(host)), host.component.class_name
-        if any(place.is_away for place in places):
+        products, name = list(products_of(host)), host.component.class_name
+        if any(product.is_away for product in products):
             raise UnsupportedModel(
                 f"Quantize int8: the weights of this {name} are not on a device between its calls (sequential "
                 "offloading).",
                 "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
             )
-        self.decided(self._decide(places, next(host.component.part.parameters()).dtype))
+        self.decided(self._decide(products, next(host.component.part.parameters()).dtype))
         self.require_gain(name)
-        for place in places:
-            decision = self.decisions.quantized.get(place.name)
-            if decision is None or decision.weight is None:
-                continue
-            product = Int8Product(
-                place, self.kernel, decision.weight.rotation, self._torchao, self._counter(place.name)
-            )
-            product.quantize()
-            self._products.append(product)
-            place.put_in(product, patches)
+        for product in products:
+            decision = self.decisions.quantized.get(product.layer.name)
+            if decision is not None and decision.weight is not None:
+                count = partial(self._count, product.layer.name)
+                product.put_in(self.kernel, decision.weight.rotation, self._torchao, count, patches)
+                self._products.append(product)
         self._checksum = self._fingerprint()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
@@ -96,15 +92,15 @@ class Int8Layers(QuantizationPolicy, Technique):
         found = super().summary()
         return found if found.details else replace(found, details=self.details())
 
-    def _counter(self, name: str) -> Callable[[], None]:
-        return lambda: self.activity.use(name)
+    def _count(self, name: str) -> None:
+        self.activity.use(name)
 
-    def _decide(self, places: list[Place], dtype: torch.dtype) -> Decisions:
+    def _decide(self, products: list[Int8Product], dtype: torch.dtype) -> Decisions:
         settings = replace(self.settings, rotation="off") if self._torchao else self.settings  # torchao knows none
-        device = places[0].layers[0].weight.device if places else torch.device("cpu")
+        device = products[0].layers[0].weight.device if products else torch.device("cpu")
         timings = Timings(device, dtype, Path.home() / ".cache" / "paceline" / "int8_timings.json")
-        layers = [(place.layer, place.weight) for place in places]
-        decisions = decide(layers, settings, timings, Tokens(), device)
+        layers = [(product.layer, product.weight) for product in products]
+        decisions = decide(layers, settings, timings, {}, device)
         if not self._torchao:
             return decisions
         # Chosen by the times of our kernels: those of torchao's own layers were not measured.
