@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 _SHARE: Any = {"min": 0.0, "max": 1.0, "step": 0.01}
 _ADVANCED_SHARE: Any = {**_SHARE, "advanced": True}

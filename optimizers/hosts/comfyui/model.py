@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
-from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
+
+if TYPE_CHECKING:
+    from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
 
 _GUIDER = "paceline_guider"
 

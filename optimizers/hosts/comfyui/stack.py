@@ -19,15 +19,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
-from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce, log_run
+
+if TYPE_CHECKING:
+    from .protocols import BaseModel, Executor, ModelPatcher, Options
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
