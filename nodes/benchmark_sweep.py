@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
@@ -16,6 +15,9 @@ from .built_in_presets import BUILT_IN
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of
 from .sweeps import bench_for, read_space, require_shared_storage
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
 ApplyToMe.preset: quality, balanced, fast

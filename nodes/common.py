@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
-from ..optimizers.hosts.comfyui.stack import Technique
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.stack import Technique
 
 
 class PacelineNode(io.ComfyNode):

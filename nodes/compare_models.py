@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.output_files import OutputFiles
-from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import comparison
 from ..workbench.measurement import comparison_sheet
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _STATES = {"faster": "active", "no_effect": "inactive", "suspicious": "failed", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.compilation.settings import MODES, SCOPES
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .compile_inputs import CompileNode, compile_inputs, network_settings
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 _TOOLTIPS = {
     "mode": "default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, may run "

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.precision.settings import DTYPES, PrecisionSettings
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 def precision_inputs() -> list[io.Input]:

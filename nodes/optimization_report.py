@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.report import report_text
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 
 
 class PacelineOptimizationReport(PacelineNode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
@@ -11,11 +11,13 @@ from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import preset_files
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..workbench.recipe import Recipe, Step, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import PacelineNode
 from .recipes import apply_recipe, describe_step
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
 class PacelineOptimizePreset(PacelineNode):

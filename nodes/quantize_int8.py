@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 
 class PacelineQuantizeInt8(PacelineNode):

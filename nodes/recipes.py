@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
@@ -12,7 +12,9 @@ from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ..optimizers.hosts.comfyui.joint_report import report_together
 from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
-from ..workbench.recipe import Recipe, Step
+
+if TYPE_CHECKING:
+    from ..workbench.recipe import Recipe, Step
 
 _PREFIX = "Paceline"
 """Every node's id begins with it; a person may leave it out."""

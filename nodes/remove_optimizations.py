@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
@@ -13,9 +13,11 @@ from ..core.errors import InvalidSetting
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 
 
 class PacelineRemoveOptimizations(PacelineNode):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.output_files import OutputFiles
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.save import save_int8_model
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 class PacelineSaveInt8Model(PacelineNode):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from comfy_api.latest import io
 
 from ..optimizers.attention import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import PacelineNode
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 class PacelineSetAttentionProcessor(PacelineNode):

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ..optimizers.hosts.comfyui.sampling import SamplingJob
-from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
 from .built_in_presets import BUILT_IN
 from .recipes import apply_recipe, check_steps, full_id
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+    from ..optimizers.hosts.comfyui.sampling import SamplingJob
+    from ..workbench.comfyui.comparison import ComparisonSettings
 
 __all__ = ["BUILT_IN", "bench_for", "read_space", "require_shared_storage"]
 

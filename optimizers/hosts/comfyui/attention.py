@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
 from ...attention.processor import AttentionChoice
 from ...families import find_family
 from .attention_chain import Layer, add_layer
 from .model import describe_model, inference_dtype, require_model
-from .protocols import ModelPatcher
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks, is_unet
+
+if TYPE_CHECKING:
+    from ....core.activity import Activity
+    from .protocols import ModelPatcher
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 

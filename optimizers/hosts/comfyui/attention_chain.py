@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .protocols import Options
+if TYPE_CHECKING:
+    from .protocols import Options
 
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ....core.activity import Summary
 from .reporting import announce
-from .stack import AnyTechnique
+
+if TYPE_CHECKING:
+    from .stack import AnyTechnique
 
 
 def report_together(techniques: Sequence[AnyTechnique]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
 from .model import describe_model
-from .protocols import VAE, Latent, ModelPatcher
+
+if TYPE_CHECKING:
+    from .protocols import VAE, Latent, ModelPatcher
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

@@ -15,15 +15,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.nn import Module
 
 from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.order import COMPILATION
-from .protocols import NetworkPatcher
 from .stack import Stack, Technique
+
+if TYPE_CHECKING:
+    from .protocols import NetworkPatcher
 
 Wrapper = Function
 """``wrapper(inner, *args, **kwargs)``: calls ``inner(*args, **kwargs)``, the method as it was, when it pleases."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
 
 if TYPE_CHECKING:
+    from ....core.calls import Function
     from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
 
 _GUIDER = "paceline_guider"

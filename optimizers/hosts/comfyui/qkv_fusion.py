@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.activity import Activity
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
-from ...qkv_fusion.projections import FusedProjections
 from ...qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from .model import describe_model, require_model
 from .stack import ModelCall, Technique
 
 if TYPE_CHECKING:
+    from ....core.activity import Activity
+    from ...qkv_fusion.projections import FusedProjections
     from .protocols import BaseModel, ModelPatcher
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from ....core.devices import device_name
@@ -9,9 +11,11 @@ from .compat import host_version
 from .controlnet import describe_controlnet, stack_of_controlnet
 from .method_proxy import NetworkTechnique
 from .model import describe_model, stack_of
-from .protocols import VAE, ControlNet, ModelPatcher
-from .stack import AnyTechnique, Stack
 from .vae import describe_vae, stack_of_vae
+
+if TYPE_CHECKING:
+    from .protocols import VAE, ControlNet, ModelPatcher
+    from .stack import AnyTechnique, Stack
 
 
 def report_text(

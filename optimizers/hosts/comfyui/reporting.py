@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ....core.activity import Summary
-
 if TYPE_CHECKING:
+    from ....core.activity import Summary
     from ...compilation import Progress
 
 ACTIVITY_EVENT = "paceline.activity"

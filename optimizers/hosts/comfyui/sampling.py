@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ....core.devices import synchronize
-from .protocols import Conditioning, Latent, ModelPatcher
+
+if TYPE_CHECKING:
+    from .protocols import Conditioning, Latent, ModelPatcher
 
 Clock = Callable[[], float]
 

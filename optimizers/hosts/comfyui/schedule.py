@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
-from .stack import ModelCall
+if TYPE_CHECKING:
+    from .stack import ModelCall
 
 
 class SchedulePosition:

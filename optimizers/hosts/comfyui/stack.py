@@ -25,10 +25,10 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
-from ....core.calls import Args, Function, Kwargs
 from .reporting import announce, log_run
 
 if TYPE_CHECKING:
+    from ....core.calls import Args, Function, Kwargs
     from .protocols import BaseModel, Executor, ModelPatcher, Options
 
 KEY = "paceline"

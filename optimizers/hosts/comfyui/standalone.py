@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ....core.calls import Function
 from ....core.errors import BackendUnavailable, InvalidSetting
-from .protocols import VAE, ModelPatcher
+
+if TYPE_CHECKING:
+    from ....core.calls import Function
+    from .protocols import VAE, ModelPatcher
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:

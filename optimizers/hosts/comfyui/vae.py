@@ -8,15 +8,17 @@ a class of its own, derived from the one it had, whose decoding and encoding let
 from __future__ import annotations
 
 import copy
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from torch.nn import Module
 
-from ....core.calls import Args, Kwargs
 from ....core.errors import UnsupportedModel
 from .method_proxy import NetworkCall, class_with, count, install, plain_class
-from .protocols import VAE, NetworkPatcher
 from .stack import AnyTechnique, Stack
+
+if TYPE_CHECKING:
+    from ....core.calls import Args, Kwargs
+    from .protocols import VAE, NetworkPatcher
 
 _STACK = "paceline_stack"
 _HOME = "paceline_home"

@@ -12,17 +12,20 @@ import weakref
 from collections.abc import Iterable
 from pathlib import Path
 from types import MethodType
+from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import Module
 
-from ....core import technique as core
-from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
 from .model import describe_model, require_model
-from .protocols import BaseModel, ModelPatcher, SharedBackups
 from .stack import ModelCall, Technique
 from .weight_clone import Plan, build_second_model
+
+if TYPE_CHECKING:
+    from ....core import technique as core
+    from ....core.activity import Activity
+    from .protocols import BaseModel, ModelPatcher, SharedBackups
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ....compilation.artifacts import ArtifactStore
 from ....compilation.compiler import Compiler
-from ....compilation.progress import Progress
 from ..paths import user_folder
 from ..reporting import show_progress
+
+if TYPE_CHECKING:
+    from ....compilation.progress import Progress
 
 
 class NodeObserver:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ....compilation.settings import NetworkSettings
 from ..controlnet import moved_to, require_controlnet
 from ..weight_swap import unload
 from .methods import CompileMethods
@@ -13,6 +12,7 @@ from .refusals import SECOND_COPY, uses_dynamic_vram
 
 if TYPE_CHECKING:
     from ....compilation.compiler import Compiler
+    from ....compilation.settings import NetworkSettings
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")

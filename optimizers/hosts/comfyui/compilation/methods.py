@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .....core.activity import Activity
 from .....core.memory_format import channels_last, without_gaps
 from ....compilation.network import CompiledNetwork
 from ....compilation.policy import CompilePolicy
-from ....compilation.settings import NetworkSettings
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .refusals import refusal
 
 if TYPE_CHECKING:
     import torch
 
+    from .....core.activity import Activity
     from .....core.calls import Function
     from ....compilation.compiler import Compiler
+    from ....compilation.settings import NetworkSettings
 
 
 class CompileMethods(CompilePolicy, NetworkTechnique):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .....core.activity import Activity
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import channels_last
 from .....core.shadow import Shadows
@@ -20,6 +19,7 @@ from ..stack import KEY, ModelCall, Technique
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
 
 if TYPE_CHECKING:
+    from .....core.activity import Activity
     from .....core.calls import Args, Function, Kwargs
     from ....compilation.compiler import Compiler
     from ..protocols import ModelPatcher, Options

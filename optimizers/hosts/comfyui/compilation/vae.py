@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .....core.errors import InvalidSetting, UnsupportedModel
-from ....compilation.settings import NetworkSettings
 from ..vae import describe_vae, moved_to, require_vae
 from .methods import CompileMethods
 from .refusals import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from ....compilation.compiler import Compiler
+    from ....compilation.settings import NetworkSettings
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"

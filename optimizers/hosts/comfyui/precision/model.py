@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .....core.activity import Activity
-from .....core.calls import Function
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ....precision.settings import PrecisionSettings
 from ..model import describe_model, inference_dtype, require_model
-from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, ModelCall, Technique
 from ..unet import is_unet
-from ..weight_clone import Plan
 from ..weight_swap import WeightTechnique, original
+
+if TYPE_CHECKING:
+    from .....core.activity import Activity
+    from .....core.calls import Function
+    from ....precision.settings import PrecisionSettings
+    from ..protocols import BaseModel, ModelPatcher
+    from ..weight_clone import Plan
 
 _NETWORK = "diffusion_model."
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.activity import Activity
-from .....core.calls import Function
 from .....core.memory_format import channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
-from ....precision.settings import PrecisionSettings
 from ..method_proxy import NetworkCall, NetworkTechnique
-from ..protocols import VAE, NetworkPatcher
 from ..vae import at_home, describe_vae, moved_to, require_vae
 from ..weight_clone import second_module
+
+if TYPE_CHECKING:
+    from .....core.activity import Activity
+    from .....core.calls import Function
+    from ....precision.settings import PrecisionSettings
+    from ..protocols import VAE, NetworkPatcher
 
 
 class VAEPrecision(PrecisionPolicy, NetworkTechnique):

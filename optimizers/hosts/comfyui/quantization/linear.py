@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.calls import Function, Kwargs
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight
+
+if TYPE_CHECKING:
+    from .....core.calls import Function, Kwargs
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"

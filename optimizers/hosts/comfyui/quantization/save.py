@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,10 +12,12 @@ from .....core.errors import UnsupportedModel
 from .....core.files import require_space, sha256, write_atomically
 from ..compat import host_version
 from ..model import describe_model, require_model, stack_of
-from ..protocols import ModelPatcher
 from ..weight_swap import origin_file
 from .linear import int8_layers
 from .technique import Int8Quantization
+
+if TYPE_CHECKING:
+    from ..protocols import ModelPatcher
 
 WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"
 

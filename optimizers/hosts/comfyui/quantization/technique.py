@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from ....quantization.layers import Decision, Decisions
 from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
@@ -17,12 +17,15 @@ from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
-from ..protocols import Conditioning, ModelPatcher
-from ..stack import ModelCall
-from ..weight_clone import Plan
 from ..weight_swap import WeightTechnique, original, unload
 from .layers import linear_layers, observe
 from .linear import existing_weight, int8_layers, is_int8, quantized_linear
+
+if TYPE_CHECKING:
+    from .....core.activity import Activity
+    from ..protocols import Conditioning, ModelPatcher
+    from ..stack import ModelCall
+    from ..weight_clone import Plan
 
 _PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"

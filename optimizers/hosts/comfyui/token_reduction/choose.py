@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from .....core.errors import UnsupportedModel
 from ....families import families, not_reduced
-from ....token_merging import TokenMergingSettings
 from ..model import describe_model, require_model
-from ..stack import ModelCall, Technique
 from ..unet import is_unet
 from .unet import UNetTokenReduction
 
 if TYPE_CHECKING:
+    from ....token_merging import TokenMergingSettings
     from ..protocols import ModelPatcher
+    from ..stack import ModelCall, Technique
 
 OTHER_NETWORKS: list[Callable[[ModelPatcher, TokenMergingSettings, str | None], Technique[ModelCall] | None]] = []
 """Ways to reduce tokens in networks that are no UNets, each None for those it does not know. Filled in ``__init__``."""

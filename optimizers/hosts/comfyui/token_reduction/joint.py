@@ -16,10 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .....core.activity import Activity
 from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
-from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
 from ..attention_chain import add_layer
 from ..model import describe_model
@@ -27,6 +25,8 @@ from ..schedule import SchedulePosition
 from ..stack import ModelCall, Technique
 
 if TYPE_CHECKING:
+    from .....core.activity import Activity
+    from ....token_merging import TokenMergingSettings
     from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_joint_token_reduction"

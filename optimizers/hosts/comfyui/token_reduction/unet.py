@@ -10,9 +10,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.activity import Activity
 from .....core.shadow import Shadows
-from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..model import describe_model
 from ..schedule import SchedulePosition
@@ -21,6 +19,8 @@ from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_block
 from .work import StepWork, saved_lines
 
 if TYPE_CHECKING:
+    from .....core.activity import Activity
+    from ....token_merging import Reduction, TokenMergingSettings
     from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_token_reduction"
