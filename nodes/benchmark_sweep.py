@@ -36,8 +36,8 @@ class PacelineBenchmarkSweep(PacelineNode):
             display_name="Benchmark Sweep",
             description=(
                 "Tries out settings of the Paceline nodes, each against the plain model, shows speed against "
-                "difference, and saves the best as a preset of Optimize (Preset). Can be stopped at any time: it goes "
-                "on where it was."
+                "difference, and saves the best as a preset of Optimize (Preset). Can be stopped at any time: the next "
+                "run continues where it stopped."
             ),
             search_aliases=["grid search", "tune", "optuna", "pareto", "benchmark", "hyperparameter"],
             inputs=[
@@ -70,7 +70,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                 io.String.Input(
                     "study",
                     default="my settings",
-                    tooltip="Name of the results and of the preset. The same name goes on where it stopped.",
+                    tooltip="Name of the results and of the preset. The same name continues where it stopped.",
                 ),
                 io.Float.Input(
                     "largest_difference",
@@ -149,6 +149,6 @@ def _summary(found: sweeping.Finished) -> Summary:
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
     details = tuple(found.text.splitlines())
     if found.best is None:
-        return Summary("partly" if found.results else "inactive", "no setting was surely faster", counts, details)
+        return Summary("partly" if found.results else "inactive", "no setting is certainly faster", counts, details)
     headline = f"{found.best.speedup:.2f}x with {sweeping.describe_cell(found.best.cell)}"
     return Summary("active", headline, counts, details)

@@ -54,7 +54,7 @@ def built_in_recipe(name: str, machine: Machine) -> Recipe:
     sentences = {
         "lossless": "The same picture but for rounding.",
         "balanced": "A little detail for speed: differences are hard to see.",
-        "fast": "More detail for more speed: compare before you trust it.",
+        "fast": "More detail for more speed: compare the images before you use it.",
     }
     return Recipe(name, tuple(makers[name](machine)), sentences[name])
 

@@ -59,7 +59,7 @@ class PacelineCompareModels(PacelineNode):
                     tooltip="The same VAE behind the nodes to be judged: its decoding is timed too.",
                 ),
                 *sampling_inputs(
-                    seed="Seed of both sides. The next one gives the 'other seed' that differences are held to.",
+                    seed="Seed of both sides. The next one gives the 'other seed' that differences are compared with.",
                     runs="Timed runs of each side, in turn. More take longer and make the speed-up surer; with 1 "
                     "there is no telling a gain from chance.",
                 ),

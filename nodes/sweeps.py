@@ -58,7 +58,7 @@ def require_shared_storage(storage: str) -> None:
     """Check a storage that was given in a workflow.
 
     Raises:
-        InvalidSetting: for a database file, which would let whoever can send a workflow write files anywhere.
+        InvalidSetting: for a database file: anyone who can send a workflow could write files anywhere.
     """
     if storage.strip().lower().startswith("sqlite"):
         raise InvalidSetting(

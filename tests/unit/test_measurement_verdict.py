@@ -99,7 +99,7 @@ def test_chance_is_seldom_called_a_difference(rounds):
             "faster",
             "difference is 1/36 of a seed change, and smaller than what rounding does to the baseline.",
         ),
-        (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to hold it to."),
+        (evidence(seed=SAME), "faster", "another seed changes nothing here, so there is nothing to compare it with."),
     ],
 )
 def test_the_verdict_in_words(found, state, text):

@@ -50,7 +50,7 @@ export interface Comparison {
   seconds: Record<string, number>;
   /** Between the two (RMSE). */
   difference: number;
-  /** Other differences (RMSE) to hold it to, by name. */
+  /** Other differences (RMSE) to compare it with, by name. */
   noise_floor: Record<string, number>;
   /** Pictures of `baseline` and `optimized`. */
   pictures: Record<string, SavedImage[]>;

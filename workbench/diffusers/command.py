@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"paceline: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\npaceline: stopped. The same command goes on where it was.", file=sys.stderr)
+        print("\npaceline: stopped. The same command continues from here.", file=sys.stderr)
         return 130
     return 0
 

@@ -1,6 +1,6 @@
-"""How far pictures are apart: PSNR, SSIM, and LPIPS where its weights are at hand.
+"""How far pictures are apart: PSNR, SSIM, and LPIPS where its weights are installed.
 
-Everything is measured on pictures of 8 bits, which are what is saved: whoever opens the files finds the same numbers.
+Everything is measured on pictures of 8 bits, which are what is saved: the files give the same numbers.
 """
 
 from __future__ import annotations

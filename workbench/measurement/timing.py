@@ -46,15 +46,15 @@ class Speedup:
 
 
 def interleaved(variants: Sequence[T], round_number: int) -> list[T]:
-    """Return the variants in this round's order: every other round backwards, so that nobody always goes last."""
+    """Return the variants in this round's order: every other round backwards, so that none is always the last one."""
     return list(variants) if round_number % 2 == 0 else list(reversed(variants))
 
 
 def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Speedup:
     """Return the speed-up from the seconds of each round; both have one value for each round.
 
-    The interval is Student's, on the logarithms of the rounds' own ratios: the two runs of a round share the
-    machine's mood, so their ratio varies less than their times.
+    The interval is Student's, on the logarithms of the rounds' own ratios: the machine is about
+    as busy in both runs of a round, so their ratio varies less than their times.
     """
     ratios = [before / after for before, after in zip(baseline, optimized, strict=True)]
     middle, rounds = statistics.median(ratios), len(ratios)

@@ -121,7 +121,8 @@ def _picture_text(evidence: Evidence, share: float | None) -> str:
     if _within_repeat(evidence):
         return "difference is no larger than the baseline's own from run to run"
     if share is None:
-        return f"difference {evidence.difference}; another seed changes nothing here, so there is nothing to hold it to"
+        nothing = "another seed changes nothing here, so there is nothing to compare it with"
+        return f"difference {evidence.difference}; {nothing}"
     text = f"difference is {fraction(share)} of a seed change"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"

@@ -52,7 +52,7 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
     """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
 
     Settings that were measured at several sizes count with their worst size: a preset must hold for all of them. None
-    if nothing is surely faster than the baseline: where there is a confidence interval, all of it must be.
+    if nothing is certainly faster than the baseline: where there is a confidence interval, all of it must be.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:

@@ -9,8 +9,8 @@ One line for each setting::
     batch: 1, 2
 
 A node alone is switched ``on`` or ``off``; ``size`` (in pixels, one side or width x height) and ``batch`` belong to the
-picture. ``0.2 .. 0.8`` is a range, for a search. Which nodes and inputs there are is not known here: whoever reads a
-space checks the names in it.
+picture. ``0.2 .. 0.8`` is a range, for a search. Which nodes and inputs there are is not known here: the
+nodes check the names.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
     Args:
         optuna: the package.
         url: database URL.
-        heartbeat: seconds between two signs of life; after three without one, a cell is given to somebody else.
+        heartbeat: seconds between two signs of life; after three without one, a cell is given to another process.
 
     Raises:
         BackendUnavailable: if the database cannot be used.
@@ -106,6 +106,6 @@ def is_alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # there, and somebody else's
+    except OSError:  # it is there, and belongs to another user
         return True
     return True

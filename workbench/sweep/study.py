@@ -32,13 +32,13 @@ class SweepSettings:
     """How to go through a space.
 
     Attributes:
-        name: of the study; the same name goes on where it stopped.
+        name: of the study; the same name continues where it stopped.
         storage: a database URL of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ...
             Processes with the same URL and name share the work.
         mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
         trials: how many cells a search measures in all, over all processes.
         seed: of the search's sampler.
-        heartbeat: seconds between two signs of life; after three without one, a cell is given to somebody else.
+        heartbeat: seconds between two signs of life; after three without one, a cell is given to another process.
     """
 
     name: str
@@ -136,7 +136,7 @@ class Sweep:
             )
         except optuna.exceptions.DuplicatedStudyError:
             study = optuna.load_study(study_name=settings.name, storage=storage, sampler=sampler)
-            _wait_until(lambda: _READY in study.user_attrs, 10)  # whoever made it may still be filling it
+            _wait_until(lambda: _READY in study.user_attrs, 10)  # the process that made it may still be filling it
         known = study.user_attrs.get(_JOB)
         if known is None:
             study.set_user_attr(_JOB, identity)
@@ -158,11 +158,11 @@ class Sweep:
         for trial in study.get_trials(deepcopy=False, states=(state.RUNNING,)):
             where, _, process = str(trial.user_attrs.get(_OWNER, "")).rpartition(" ")
             if where == this_machine() and not is_alive(int(process)):
-                with suppress(ValueError):  # somebody else was quicker
+                with suppress(ValueError):  # another process was quicker
                     study.tell(trial.number, state=state.FAIL)
 
     def _enqueue_missing(self, study: Any) -> None:
-        """Queue the cells that nobody has finished, waits for or works on."""
+        """Queue the cells that no process has finished, waits for or works on."""
         state = self._optuna.trial.TrialState
         taken = {
             trial.user_attrs.get(_KEY)
@@ -192,7 +192,7 @@ class Sweep:
         if not self._study.get_trials(deepcopy=False, states=(state.WAITING,)):
             time.sleep(min(1.0, self._settings.heartbeat / 2))
             if not self._study.get_trials(deepcopy=False, states=(state.RUNNING, state.WAITING)):
-                self._enqueue_missing(self._study)  # somebody was interrupted and told the storage so
+                self._enqueue_missing(self._study)  # a process was interrupted and has told the storage
 
     def _objective(self, measure: Outcome, done: Callable[[Result], None]) -> Callable[[Any], tuple[float, float]]:
         def objective(trial: Any) -> tuple[float, float]:

@@ -3,8 +3,9 @@ r"""``sweep``: Benchmark Sweep from the command line, without a server.
     python custom_nodes/ComfyUI-Paceline sweep --checkpoint sd15.safetensors --positive "a lighthouse at dusk" \
         --set "ApplyToMe.preset: quality, balanced, fast" --set "size: 512, 1024" --study lighthouse
 
-Stopped or killed, the same command goes on where it was. The same command with --storage and the URL of a database
-server, on several machines with the same GPU, shares the work between them. What comes after -- goes to ComfyUI.
+After it was stopped or killed, the same command continues where it stopped. The same command with --storage and the URL
+of a database server, on several machines with the same GPU, shares the work between them. What comes after -- goes to
+ComfyUI.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
         print(f"{error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("Stopped. The same command goes on here.", file=sys.stderr)
+        print("Stopped. The same command continues from here.", file=sys.stderr)
         return 130
     _show(found)
     return 0
@@ -134,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", required=True, help="a file, or its name in ComfyUI's checkpoints folder")
     add("--set", action="append", default=[], metavar="'NAME: VALUES'", help="one line of the grid; may be repeated")
     add("--grid", type=Path, metavar="FILE", help="the lines in a file")
-    add("--study", required=True, help="name of the results and of the preset; the same name goes on where it stopped")
+    add("--study", required=True, help="name of the results and of the preset; an old name continues where it stopped")
     add("--storage", default="", metavar="URL", help="database to share; default: a file in ComfyUI's user folder")
     add("--search", choices=MODES, default="grid", help="grid: every cell; search: Optuna chooses --trials of them")
     add("--trials", type=int, default=20, metavar="N")

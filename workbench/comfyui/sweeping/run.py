@@ -44,7 +44,7 @@ class SweepPlan:
     """What to do besides measuring.
 
     Attributes:
-        study: name; the same one goes on where it stopped, and is the name of the preset.
+        study: name; the same one continues where it stopped, and is the name of the preset.
         taken: names of presets that a study cannot have.
         storage: database URL; empty for a file in the user's folder.
         mode: ``grid`` or ``search``.
@@ -108,7 +108,7 @@ def run_sweep(
     say: Callable[[str], None] = lambda text: None,
     workflow: dict[str, object] | None = None,
 ) -> Finished:
-    """Measure all cells that nobody has measured yet, and write plot, tables and preset.
+    """Measure all cells that have no result yet, and write plot, tables and preset.
 
     Args:
         bench: what is measured.
@@ -231,8 +231,8 @@ def _summary(results: list[Result], total: int, chosen: Result | None, plan: Swe
     limit = f"{plan.largest_difference:g} of a seed change"
     if chosen is None:
         lines.append(
-            f"No cell was surely faster than the plain model within {limit}, so no preset was saved. More runs make "
-            "the speed-ups surer."
+            f"No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs give "
+            "more certain speed-ups."
         )
     else:
         lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
