@@ -34,7 +34,11 @@ UNETS = {
     "sdxl": lambda dtype: checkpoints.sdxl_layout(width=32, head_channels=32, context=64, dtype=dtype),
 }
 # Its network moves a layer to the device of its input in every call, which fake tensors cannot do.
-FAMILIES = [*UNETS, *(name for name in TRANSFORMERS if name != "hunyuan_video_15")]
+FAMILIES = [
+    "sd15",
+    pytest.param("sdxl", marks=pytest.mark.thorough),  # 70 blocks with the code of SD 1.5's
+    *(name for name in TRANSFORMERS if name != "hunyuan_video_15"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -92,7 +92,7 @@ def test_all_together(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sdxl", "flux"])
+@pytest.mark.parametrize("name", ["sd15", "flux", pytest.param("sdxl", marks=pytest.mark.thorough)])
 def test_all_together_in_one_graph(name: str) -> None:
     apply_all(name, *TOGETHER, COMPILED)
 
