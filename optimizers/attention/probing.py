@@ -15,6 +15,7 @@ from importlib import metadata
 
 import torch
 
+from ...core.devices import is_out_of_memory
 from .backend import AttentionCall, AttentionFunction, Backend, one_line
 
 QUERY_TOKENS = 64
@@ -53,8 +54,10 @@ def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head
     if key not in _found:
         try:
             _found[key] = _probe(backend, device, dtype, head_dim)
-        except torch.cuda.OutOfMemoryError:
-            return Probe(False, "the GPU had no memory left for a test call", "Free some memory and try again.")
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            return Probe(False, "no memory was left for a test call", "Free some memory and try again.")
     return _found[key]
 
 
@@ -84,9 +87,9 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
         warnings.simplefilter("always")
         try:
             wrong = _relative_error(function, device, dtype, head_dim)
-        except torch.cuda.OutOfMemoryError:
-            raise
         except Exception as error:
+            if is_out_of_memory(error):
+                raise
             why = backend.explain(error) + _warned(str(warning.message) for warning in heard)
             return Probe(False, f"{_versioned(backend)}failed a test call on {device}: {why}", OTHERWISE)
     tolerance = TOLERANCE_EXACT if backend.exact else TOLERANCE_APPROXIMATE

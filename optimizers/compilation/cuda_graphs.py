@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from ...core.calls import Args, Kwargs
+from ...core.devices import is_out_of_memory
 
 Tree = Any
 """Tensors and plain values in nested tuples, lists and dicts."""
@@ -143,7 +144,7 @@ class RecordedFunction:
             variant.recording = self._record(run)
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
-            memory = isinstance(error, torch.OutOfMemoryError)
+            memory = is_out_of_memory(error)
             self.failure = MEMORY if memory else f"this model cannot be recorded ({str(error).splitlines()[0][:200]})"
             return False
         self.recorded += 1

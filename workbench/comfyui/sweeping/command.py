@@ -55,10 +55,10 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
         pack: folder of this pack, as it was named.
         nodes: imports what composes our nodes; only called once ComfyUI can be imported.
     """
-    ours, theirs = split_arguments(arguments)
-    options = _parser().parse_args(ours)
+    own, comfyuis = split_arguments(arguments)
+    options = _parser().parse_args(own)
     try:
-        start_comfyui(find_comfyui(options.comfyui, pack), theirs)
+        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
         import torch
 
         with torch.inference_mode():
