@@ -198,6 +198,47 @@ def test_progress_and_failure_are_shown(page: Page, renderer: str):
     assert str(TOME) not in page.badges()
 
 
+@pytest.mark.thorough
+def test_a_real_compilation_shows_how_far_it_is(page: Page):
+    """The demo's small model, compiled by torch without code for the machine, which takes a few seconds."""
+    page.use(VUE)
+    page.empty()
+    node = page.script(
+        """
+        const make = (type, values, inputs) => {
+          const node = LiteGraph.createNode(type);
+          app.graph.add(node);
+          node.pos = [330 * app.graph.nodes.length, 0];
+          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
+          for (const [name, [from, slot]] of Object.entries(inputs))
+            from.connect(slot, node, node.inputs.findIndex((input) => input.name === name));
+          return node;
+        };
+        const loader = make("EmojiModelLoader", {}, {});
+        const text = make("EmojiTextEncode", { text: "penguin" }, { text_encoder: [loader, 1] });
+        const latent = make("EmojiEmptyLatent", {}, {});
+        const compile = make("PacelineCompileUNet", { backend: "aot_eager" }, { model: [loader, 0] });
+        const conditioning = { positive: [text, 0], negative: [text, 0], latent_image: [latent, 0] };
+        const sampler = make("KSampler", { steps: 2 }, { model: [compile, 0], ...conditioning });
+        const image = make("EmojiDecode", {}, { samples: [sampler, 0] });
+        make("PreviewImage", {}, { images: [image, 0] });
+        window.seen = [];
+        app.api.addEventListener("paceline.compile", () => setTimeout(() => {
+          const badge = compile.widgets.find(({ name }) => name === "$$paceline-badge")?.element;
+          if (badge) window.seen.push([badge.textContent, badge.querySelector("progress").hidden]);
+        }));
+        return compile.id;
+        """
+    )
+    page.show_node(node)
+    assert page.run() == "success"
+    seen = page.script("return window.seen")
+    assert any(text.startswith("↻compiling 00:0") and not hidden for text, hidden in seen), seen
+    assert seen[-1][1]  # it is compiled, the run goes on, and the bar is gone
+    assert page.badges()[str(node)].startswith("active: ●compiled")
+    page.screenshot("badge_compiled")
+
+
 def test_messages_of_other_prompts_are_not_shown(page: Page):
     prompt = begin_again(page)
     before = page.badges()

@@ -89,6 +89,8 @@ def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     quiet = ("PacelineOptimizationReport", "PacelineRemoveOptimizations")
     ours = {key for key, node in prompt.items() if node["class_type"].startswith("Paceline")}
     assert {key for key in ours if prompt[key]["class_type"] not in quiet} <= set(told)
+    # What stands on a badge is one clause.
+    assert [event["headline"] for event in result.of_type("paceline.activity") if ";" in event["headline"]] == []
     for key, event in told.items():
         # To a comparison of models that know nothing, a changed picture can look wrong.
         judges = prompt[key]["class_type"] == "PacelineCompareModels"

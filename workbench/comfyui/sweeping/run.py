@@ -138,7 +138,8 @@ def run_sweep(
     def finish(result: Result) -> None:
         done[0] = len(sweep.results())
         bar.show(done[0])
-        say(f"{describe_cell(result.cell)}: {result.text or result.state}")
+        outcome = f"{result.state}: {result.text}" if result.speedup is None else f"{result.speedup:.2f}x"
+        say(f"{describe_cell(result.cell)}: {outcome}")
 
     def idle() -> None:
         stop_if_cancelled()
