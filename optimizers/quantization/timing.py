@@ -204,10 +204,8 @@ def _processor() -> str:
 
 
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
-    if file is None or not file.exists():
-        return {}
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text()) if file is not None else {}
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

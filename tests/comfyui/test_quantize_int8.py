@@ -74,7 +74,7 @@ def test_rotation_and_its_group_follow_the_weight_into_the_layer(studio, baselin
         with torch.inference_mode():
             expected = layer(x)
             results = [
-                quantized_linear(layer, weight, torch.float32, SafeKernel(kernel))(x)
+                quantized_linear(weight, layer.bias, torch.float32, SafeKernel(kernel))(x)
                 for kernel in (Kitchen(), ChunkedIntMM())
             ]
         assert torch.equal(*results)  # ours and comfy-kitchen's

@@ -51,7 +51,7 @@ def layers_of(model, unet):
     comfy = linear_layers(model, observe(model, None, None).tokens)
     products = products_of(Host(Component("unet", DENOISER, unet), unet, ()))
     return (
-        [(layer, lambda module=module: module.weight.detach()) for layer, module in comfy.values()],
+        [(layer, module.weight.detach) for layer, module in comfy],
         [(product.layer, product.weight) for product in products],
     )
 

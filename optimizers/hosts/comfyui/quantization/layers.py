@@ -32,8 +32,8 @@ KEPT_TOKENS = 128
 """Tokens of each layer that are kept for measuring its error."""
 
 
-def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> dict[str, tuple[Layer, Linear]]:
-    """Return the linear layers of a MODEL's network with their modules, by name.
+def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
+    """Return the linear layers of a MODEL's network with their modules.
 
     Args:
         patcher: a MODEL whose weights are those of the file (see ``weight_swap.original``).
@@ -43,14 +43,14 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> dict[str,
         UnsupportedModel: if the network has none, or is quantised in another format already.
     """
     family = find_family(patcher.model.diffusion_model)
-    found: dict[str, tuple[Layer, Linear]] = {}
+    found: list[tuple[Layer, Linear]] = []
     other_formats = set()
     for name, module in patcher.model.diffusion_model.named_modules():
         weight = getattr(module, "weight", None)
         if (other_format := getattr(weight, "_layout_cls", None)) is not None:
             other_formats.add(str(other_format))
         if isinstance(module, Linear) and isinstance(weight, Tensor) and weight.ndim == 2:
-            found[name] = (Layer.of(name, weight, tokens.get(name), family), module)
+            found.append((Layer.of(name, weight, tokens.get(name), family), module))
     if other_formats:
         raise UnsupportedModel(
             f"This {describe_model(patcher)} comes from a file that is quantised already ({', '.join(other_formats)}).",

@@ -24,38 +24,19 @@ FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"
 
 
-class LinearLayer(Protocol):
-    """A linear layer of any class: ComfyUI's own quantised ones are no ``torch.nn.Linear``."""
-
-    in_features: int
-    out_features: int
-
-    @property
-    def bias(self) -> Tensor | None:
-        """``[out]``."""
-
-
-class QuantizedLayer(LinearLayer, Protocol):
-    """A linear layer in ComfyUI's int8 format.
+class QuantizedLayer(Protocol):
+    """A linear layer in ComfyUI's int8 format; of ComfyUI's own class, which is no ``torch.nn.Linear``.
 
     Attributes:
         weight: ComfyUI's ``QuantizedTensor``.
+        bias: ``[out]`` or None.
         weight_function: what ComfyUI does to the weight at each use: the LoRAs of a layer that is not loaded.
     """
 
     weight: Any
+    bias: Tensor | None
     weight_function: list[object]
     _full_precision_mm_config: bool
-
-
-def comfy_quant(rotation: int, weight_only: bool) -> dict[str, object]:
-    """Return the settings that ComfyUI's files carry for each quantised layer."""
-    settings: dict[str, object] = {"format": FORMAT}
-    if rotation:
-        settings |= {"convrot": True, "convrot_groupsize": rotation}
-    if weight_only:
-        settings["full_precision_matrix_mult"] = True
-    return settings
 
 
 def is_int8(module: object) -> TypeGuard[QuantizedLayer]:
@@ -140,32 +121,33 @@ def linear_class(compute_dtype: torch.dtype) -> type:
 
 @torch.inference_mode()
 def quantized_linear(
-    module: LinearLayer, weight: Int8Weight, compute_dtype: torch.dtype, kernel: SafeKernel | None
+    weight: Int8Weight, bias: Tensor | None, compute_dtype: torch.dtype, kernel: SafeKernel | None
 ) -> Module:
-    """Return a layer that takes the place of ``module``, which stays as it is.
+    """Return a new layer, with what ComfyUI's files carry for each quantised layer.
 
     Args:
-        module: a linear layer; its bias is copied.
-        weight: in int8, on the device the layer rests on.
+        weight: in int8 ``[out, in]``, on the device the layer rests on.
+        bias: ``[out]`` or None; copied.
         compute_dtype: of its inputs and outputs.
         kernel: what computes the product; None to compute it in floating point.
     """
     import comfy.model_management
 
-    settings = json.dumps(comfy_quant(weight.rotation, weight_only=kernel is None)).encode()
+    settings: dict[str, object] = {"format": FORMAT}
+    if weight.rotation:
+        settings |= {"convrot": True, "convrot_groupsize": weight.rotation}
+    if kernel is None:
+        settings["full_precision_matrix_mult"] = True
     state = {
         "weight": weight.values,
         "weight_scale": weight.scale,
-        "comfy_quant": torch.frombuffer(bytearray(settings), dtype=torch.uint8),
+        "comfy_quant": torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8),
     }
-    if module.bias is not None:
-        state["bias"] = module.bias.detach()
-    layer = linear_class(compute_dtype)(
-        module.in_features,
-        module.out_features,
-        bias=module.bias is not None,
-        device=weight.values.device,
-        dtype=compute_dtype,
+    if bias is not None:
+        state["bias"] = bias.detach()
+    outputs, inputs = weight.values.shape
+    layer: Any = linear_class(compute_dtype)(
+        inputs, outputs, bias=bias is not None, device=weight.values.device, dtype=compute_dtype
     )
     layer.load_state_dict(state, strict=False)
     layer.kernel = kernel
@@ -175,6 +157,6 @@ def quantized_linear(
     return result
 
 
-def existing_weight(module: QuantizedLayer) -> tuple[Int8Weight, bool]:
+def existing_weight(layer: QuantizedLayer) -> tuple[Int8Weight, bool]:
     """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only."""
-    return _parts(module.weight), bool(module._full_precision_mm_config)
+    return _parts(layer.weight), bool(layer._full_precision_mm_config)

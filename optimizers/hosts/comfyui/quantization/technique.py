@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,11 +51,11 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         """Return the int8 layer for a chosen linear layer."""
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
-            return quantized_linear(module, weight, plan.compute_dtype, None if weight_only else self.kernel)
+            return quantized_linear(weight, module.bias, plan.compute_dtype, None if weight_only else self.kernel)
         decision = self.decisions.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
         if decision is None or decision.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(module, decision.weight, plan.compute_dtype, self.kernel)
+        return quantized_linear(decision.weight, module.bias, plan.compute_dtype, self.kernel)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Count; the work is in the weights."""
@@ -107,7 +106,7 @@ def quantize(
     layers = linear_layers(home, seen.tokens)
     note, device = f"token counts of {seen.source}", _device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
-    read = [(layer, partial(_weight, module)) for layer, module in layers.values()]
+    read = [(layer, module.weight.detach) for layer, module in layers]
     decisions = decide(read, settings, timings, seen.samples, device, note, each)
     technique = Int8Quantization(settings, decisions, node_id)
     technique.require_gain(describe_model(home))
@@ -118,7 +117,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
     """Return whether Quantize int8 would find at least the MODEL's largest layer quicker in int8, measured."""
     home = original(patcher)
     try:
-        layers = [layer for layer, _ in linear_layers(home, {}).values()]
+        layers = [layer for layer, _ in linear_layers(home, {})]
     except UnsupportedModel:
         return False  # no linear layers, or quantised already
     timings = _timings(home)
@@ -139,10 +138,6 @@ def _device(name: str, load_device: torch.device) -> torch.device:
             "Choose auto or cpu: both quantise on the CPU here.",
         )
     return torch.device("cpu") if name == "cpu" else load_device
-
-
-def _weight(module: Linear) -> Tensor:
-    return module.weight.detach()
 
 
 def _each_layer(count: int, rest: torch.device) -> Callable[[Decision], Decision]:
