@@ -29,7 +29,7 @@ _TYPICAL = Shape(4096, 1280, 1280)
 def largest_shape(layers: Iterable[Layer]) -> Shape:
     """Return the shape that most work goes into, of the layers that may be quantised."""
     shapes = [layer.shape() for layer in layers if not layer.protected and layer.has_enough_tokens]
-    return max(shapes, key=lambda shape: shape.work, default=_TYPICAL)
+    return max(shapes, key=lambda shape: shape.tokens * shape.inputs * shape.outputs, default=_TYPICAL)
 
 
 def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
@@ -107,20 +107,16 @@ class QuantizationPolicy(Technique):
         self.decisions = decisions
         self.kernel = SafeKernel(decisions.kernel) if decisions.kernel is not None else None
 
-    @property
-    def computed_by(self) -> str:
-        """Return what computes the layers, e.g. ``kernel: comfy-kitchen``."""
-        return f"kernel: {self.kernel.kernel.name}" if self.kernel is not None else "computed in full precision"
-
     def describe(self) -> str:
         """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB; kernel: ...``."""
         decisions = self.decisions
+        by = "computed in full precision" if self.kernel is None else f"kernel: {self.kernel.kernel.name}"
         if not decisions.all:
-            return f"the file's own int8 layers; {self.computed_by}"
+            return f"the file's own int8 layers; {by}"
         text = f"{self.settings.describe()}: {len(decisions.quantized)} of {len(decisions.all)} {self.unit} in int8"
         if self.shrinks:
             text += f", {megabytes(decisions.bytes_before)} -> {megabytes(decisions.bytes_after)}"
-        text += f"; {self.computed_by}"
+        text += f"; {by}"
         seconds = decisions.seconds()
         if seconds is None:
             return text

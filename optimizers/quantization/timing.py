@@ -51,11 +51,6 @@ class Shape:
         """Name in the file of timings."""
         return f"{self.tokens}x{self.inputs}x{self.outputs}r{self.rotation}"
 
-    @property
-    def work(self) -> int:
-        """Multiplications."""
-        return self.tokens * self.inputs * self.outputs
-
 
 @dataclass(frozen=True)
 class Timing:

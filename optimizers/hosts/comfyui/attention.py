@@ -11,9 +11,9 @@ from ....core.errors import UnsupportedModel
 from ...attention.processor import AttentionChoice
 from ...families import find_family
 from .attention_chain import Layer, add_layer
-from .model import describe_model, inference_dtype, require_model
+from .model import describe_model, inference_dtype, is_unet, require_model
 from .stack import KEY, ModelCall, Technique
-from .unet import attention_blocks, is_unet
+from .unet import attention_blocks
 
 if TYPE_CHECKING:
     from ....core.activity import Activity

@@ -79,6 +79,13 @@ def describe_model(patcher: object) -> str:
     return f"{type(model).__name__} ({type(network).__name__})"
 
 
+def is_unet(patcher: ModelPatcher) -> bool:
+    """Return whether the model is of ComfyUI's UNet class (SD 1.x, SD 2.x, SDXL, SVD, ...)."""
+    from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
+
+    return isinstance(patcher.model.diffusion_model, UNetModel)
+
+
 def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
     model = patcher.model

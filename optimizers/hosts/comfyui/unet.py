@@ -49,13 +49,6 @@ class AttentionBlock:
         return self.key[0]
 
 
-def is_unet(patcher: ModelPatcher) -> bool:
-    """Return whether the model is of ComfyUI's UNet class (SD 1.x, SD 2.x, SDXL, SVD, ...)."""
-    from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
-
-    return isinstance(patcher.model.diffusion_model, UNetModel)
-
-
 def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
     """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample

@@ -11,9 +11,8 @@ from .....core.errors import UnsupportedModel
 from .....core.memory_format import channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
-from ..model import describe_model, inference_dtype, require_model
+from ..model import describe_model, inference_dtype, is_unet, require_model
 from ..stack import KEY, ModelCall, Technique
-from ..unet import is_unet
 from ..weight_swap import WeightTechnique, original
 
 if TYPE_CHECKING:

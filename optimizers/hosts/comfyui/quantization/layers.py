@@ -19,8 +19,7 @@ from .....core.activity import Activity, Summary
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
-from ..model import describe_model
-from ..unet import is_unet
+from ..model import describe_model, is_unet
 from ..weight_clone import second_module
 from ..weight_swap import WeightTechnique, swap_weights
 

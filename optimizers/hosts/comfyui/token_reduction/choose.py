@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from .....core.errors import UnsupportedModel
 from ....families import families, not_reduced
-from ..model import describe_model, require_model
-from ..unet import is_unet
+from ..model import describe_model, is_unet, require_model
 from .unet import UNetTokenReduction
 
 if TYPE_CHECKING:
