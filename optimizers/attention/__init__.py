@@ -6,7 +6,7 @@ error) and ``get(name).refusal(AttentionCall.of(q, k, v, mask))`` before each ca
 
 from .backend import AttentionCall, AttentionFunction, Backend, Limits
 from .probing import Probe, forget_probes, probe
-from .registry import AUTO_ORDER, BACKENDS, Row, choose, get, names, require, table
+from .registry import AUTO_ORDER, BACKENDS, choose, get, names, require
 
 __all__ = [
     "AUTO_ORDER",
@@ -16,12 +16,10 @@ __all__ = [
     "Backend",
     "Limits",
     "Probe",
-    "Row",
     "choose",
     "forget_probes",
     "get",
     "names",
     "probe",
     "require",
-    "table",
 ]

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import torch
@@ -14,7 +13,7 @@ import torch
 from ...core.errors import BackendUnavailable, InvalidSetting
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
-from .probing import Probe, probe
+from .probing import probe
 
 # The order is the order of the list a person reads: what to try first stands first.
 _FAMILIES = (
@@ -35,18 +34,6 @@ AUTO_ORDER = ("sdpa", "sub_quadratic", "split", "vanilla")
 # DirectML has no fused kernel, so SDPA would hold the full score matrix; ComfyUI uses sub-quadratic there as well.
 AUTO_ORDER_UNFUSED = ("sub_quadratic", "split", "sdpa", "vanilla")
 UNFUSED_DEVICES = ("privateuseone",)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of a report; ``reason`` and ``remedy`` are empty where the backend is available."""
-
-    name: str
-    label: str
-    available: bool
-    reason: str
-    remedy: str
-    exact: bool
 
 
 def names() -> tuple[str, ...]:
@@ -146,12 +133,3 @@ def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int]
         if capability is None or limits.capability_refusal(capability) is None:
             taking.append(label)
     return tuple(taking)
-
-
-def table(device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> list[Row]:
-    """Probe every backend and return one row each, in the order of ``names()``."""
-    rows = []
-    for backend in BACKENDS.values():
-        found: Probe = probe(backend, device, dtype, head_dim)
-        rows.append(Row(backend.name, backend.label, found.available, found.reason, found.remedy, backend.exact))
-    return rows

@@ -11,7 +11,7 @@ import paceline.optimizers.attention as attention
 import pytest
 import torch
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.optimizers.attention import BACKENDS, Backend, Limits, Probe, choose, get, names, probe, require, table
+from paceline.optimizers.attention import BACKENDS, Backend, Limits, Probe, choose, get, names, probe, require
 from paceline.optimizers.attention.registry import fused_kernels
 from paceline.optimizers.attention.vanilla import vanilla
 
@@ -72,17 +72,17 @@ def test_require_says_that_there_is_no_cpu_kernel(name):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a CUDA device")
 def test_a_cuda_device_that_is_not_there_is_a_reason_and_not_a_crash():
-    for row in table("cuda", torch.float16):
-        assert not row.available and f"torch {torch.__version__} finds no CUDA device" in row.reason
+    for backend in BACKENDS.values():
+        found = probe(backend, "cuda", torch.float16)
+        assert not found.available and f"torch {torch.__version__} finds no CUDA device" in found.reason
 
 
-def test_table_has_a_reason_and_a_remedy_for_exactly_the_unavailable():
-    rows = table("cpu", torch.float32)
-    assert [row.name for row in rows] == list(names())
-    for row in rows:
-        assert bool(row.reason) == bool(row.remedy) == (not row.available)
-        assert "\n" not in row.reason
-    available = {row.name for row in rows if row.available}
+def test_there_is_a_reason_and_a_remedy_for_exactly_the_unavailable():
+    probes = {name: probe(get(name), "cpu", torch.float32) for name in names()}
+    for found in probes.values():
+        assert bool(found.reason) == bool(found.remedy) == (not found.available)
+        assert "\n" not in found.reason
+    available = {name for name, found in probes.items() if found.available}
     assert available == {"sdpa", "sdpa_flash", "sdpa_math", "split", "sub_quadratic", "vanilla"}
 
 
@@ -225,7 +225,8 @@ settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), 
 before = settings()
 import paceline.optimizers.attention as attention
 assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
-attention.names(); attention.choose("cpu", torch.float32); attention.table("cpu", torch.float32)
+[attention.probe(backend, "cpu", torch.float32) for backend in attention.BACKENDS.values()]
+attention.choose("cpu", torch.float32)
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """
