@@ -17,9 +17,9 @@ from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
 from .model import describe_model
-from .protocols import BaseModel, ModelConfig, ModelPatcher, ModuleTree
 
 if TYPE_CHECKING:
+    from .protocols import BaseModel, ModelConfig, ModelPatcher, ModuleTree
     from .weight_swap import WeightTechnique
 
 
@@ -106,7 +106,7 @@ def build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechniq
     return model
 
 
-_Tree = TypeVar("_Tree", bound=ModuleTree)
+_Tree = TypeVar("_Tree", bound="ModuleTree")
 
 
 def second_module(
