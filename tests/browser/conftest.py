@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     """The page of the server, past its greetings for new users."""
     try:
-        from browser.page import Page, find_browser, start_browser
+        from browser.chrome import find_browser, start_browser
+        from browser.page import Page
     except ImportError:
         missing("selenium is not installed: pip install -r tests/requirements.txt")
 
@@ -86,3 +88,23 @@ def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
     from browser.page import example
 
     return example("txt2img_tome_attention", sd15_checkpoint)
+
+
+@pytest.fixture(scope="session")
+def seeds() -> Iterator[int]:
+    """Numbers that no run had yet: ComfyUI runs again what it would else take from its cache."""
+    return itertools.count()
+
+
+@pytest.fixture
+def ran(page: Page, seeds: Iterator[int], tome_workflow: dict[str, Any]) -> dict[str, Any]:
+    """A workflow with two of our nodes that has been run and is open in the canvas renderer, in the dark theme."""
+    from browser.page import ATTENTION, CANVAS, SAMPLER, TOME
+
+    page.use(CANVAS)
+    page.load(tome_workflow)
+    if set(page.badges()) != {str(TOME), str(ATTENTION)}:  # else remembered from the last test, as when tabs change
+        page.script("app.graph.getNodeById(args[0]).widgets[0].value = args[1]", SAMPLER, next(seeds))
+        assert page.run() == "success"
+        page.load(tome_workflow)
+    return tome_workflow

@@ -6,7 +6,6 @@ import base64
 import io
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable
@@ -17,10 +16,12 @@ from comfy_host.paths import ROOT
 from PIL import Image
 
 ARTIFACTS = ROOT / "tests" / "artifacts"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
 """Keys, as WebDriver names them."""
+
+TOME, ATTENTION, SAMPLER = 4, 5, 8
+"""Numbers of nodes in the example ``txt2img_tome_attention``."""
 
 CANVAS, VUE = "canvas", "vue"
 """The frontend's two renderers of nodes: LiteGraph's canvas, and "Nodes 2.0"."""
@@ -30,39 +31,6 @@ PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
 
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of the page, in its pixels."""
-
-
-def find_browser() -> tuple[str, str] | None:
-    """Return the paths of Chrome or Chromium (``CHROME``) and of its driver (``CHROMEDRIVER``), or None."""
-    browser = os.environ.get("CHROME") or next(filter(None, map(shutil.which, BROWSERS)), None)
-    driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
-    return (browser, driver) if browser and driver else None
-
-
-def start_browser(browser: str, driver: str, profile: Path) -> Any:
-    """Start a browser without a window that talks to nobody but the page's server."""
-    from selenium import webdriver
-    from selenium.webdriver.chrome.service import Service
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for argument in (
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--no-first-run",
-        "--lang=en-US",
-        "--window-size=1500,950",
-        f"--user-data-dir={profile}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(options=options, service=Service(driver))
 
 
 def example(name: str, checkpoint: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from browser.page import CANVAS, ESCAPE, VUE, Page
+from browser.page import CANVAS, ESCAPE, TOME, VUE, Page
 
 if TYPE_CHECKING:
     from comfy_host.server import ComfyServer
@@ -65,10 +65,8 @@ def test_the_report_is_in_the_menu(page: Page):
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_our_widgets_are_accessible(page: Page, tome_workflow: dict[str, Any], axe, theme: str):
+@pytest.mark.usefixtures("ran")
+def test_our_widgets_are_accessible(page: Page, axe, theme: str):
     page.use(VUE, theme)
-    page.load(tome_workflow)
-    if not page.badges():
-        assert page.run() == "success"
-    page.show_node(4)
+    page.show_node(TOME)
     assert axe(".paceline-badge-row") == []
