@@ -74,6 +74,17 @@ def device_name(device: torch.device | str) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
+def arithmetic() -> tuple[object, ...]:
+    """Return torch's switches that decide which kernels run: a recording is of one state of them.
+
+    They belong to the process; techniques and other programs switch them.
+    """
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    names = ("allow_tf32", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
+             "allow_bf16_reduced_precision_reduction")  # fmt: skip
+    return (*(getattr(matmul, name, None) for name in names), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until a device has done all that it was given; does nothing for devices that work at once."""
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)

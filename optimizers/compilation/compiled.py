@@ -40,6 +40,7 @@ class CompiledFunction:
 
     Attributes:
         state: counts and the reason of a fallback; read only.
+        weights: see above.
         observer: told about progress and asked about cancelling; may be set anew before each call.
     """
 
@@ -60,7 +61,7 @@ class CompiledFunction:
         self.artifacts = artifacts
         self.state = CompileState()
         self.observer: Observer | None = None
-        self._weights = weights
+        self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
         self._reuses_results = settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
         self._backend = CountingBackend(settings, self.state, artifacts, backend)
@@ -101,7 +102,7 @@ class CompiledFunction:
         try:
             try:
                 with call, self._marked(args, kwargs) as (marked, named):
-                    key = self._weights.key() if self._weights is not None else "none"
+                    key = self.weights.key() if self.weights is not None else "none"
                     result = self._compiled_function()(key, *marked, **named)
                 call.close(last=True)
             finally:
@@ -167,8 +168,8 @@ class CompiledFunction:
                 options["recompile_limit"] = self.settings.recompile_limit
             if "isolate_recompiles" in parameters:
                 options["isolate_recompiles"] = True
-            if self._weights is not None:
-                options["options"] = {"guard_filter_fn": self._weights.keep}
+            if self.weights is not None:
+                options["options"] = {"guard_filter_fn": self.weights.keep}
             self._backend.variants.clear()
             self._compiled = torch.compile(
                 _with_code_of_its_own(self.function),

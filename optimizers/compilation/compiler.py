@@ -83,6 +83,6 @@ class Compiler:
             sizes=Sizes(text),
         )
 
-    def recorded(self, network: torch.nn.Module, function: CompiledFunction, refine: Refine) -> RecordedNetwork:
-        """Return a network whose compiled steps are recorded and replayed."""
-        return RecordedNetwork(network, function, refine)
+    def recorded(self, network: torch.nn.Module, function: CompiledFunction, refine: Refine) -> RecordedNetwork | None:
+        """Return a network whose compiled steps are recorded and replayed; None where nothing can be recorded."""
+        return RecordedNetwork(network, function, refine) if next(network.parameters()).is_cuda else None

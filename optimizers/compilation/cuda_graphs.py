@@ -9,14 +9,16 @@ nothing else in Python that matters.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
+from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
-from ...core.devices import is_out_of_memory
+from ...core.devices import arithmetic, is_out_of_memory
 
 Tree = Any
 """Tensors and plain values in nested tuples, lists and dicts."""
@@ -45,28 +47,64 @@ class CudaRecording:
 
     Args:
         run: launches the kernels; called twice, first to let libraries allocate what they keep.
+
+    Raises:
+        RuntimeError: if it cannot be recorded; the process is then as it was.
     """
 
     def __init__(self, run: Callable[[], Tree]) -> None:
         current = torch.cuda.current_stream()
         side = torch.cuda.Stream()
         side.wait_stream(current)
-        with torch.cuda.stream(side):
-            run()
-        current.wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self.output = run()
+        pool = torch.cuda.graph_pool_handle()
+        with torch.cuda.stream(side):  # the caller's stream is current again afterwards, whatever happens
+            run()
+            torch.cuda.synchronize()
+            # Only what this thread does may not be recorded; others may go on using the GPU.
+            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                self.output = run()
+            except BaseException:
+                _end_failed_capture(self._graph, pool)
+                raise
+            try:
+                self._graph.capture_end()
+            except RuntimeError:
+                _end_pool(pool)
+                raise
+        current.wait_stream(side)
 
     def replay(self) -> None:
         """Launch the kernels again."""
         self._graph.replay()
 
 
+def _end_failed_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
+    try:
+        graph.capture_end()
+    except RuntimeError:  # says once more that the capture is invalid, before it has ended what it began
+        _end_pool(pool)
+
+
+def _end_pool(pool: tuple[int, int]) -> None:
+    """Tell the allocator that a capture is over, where torch has not.
+
+    Else its pool stays open: with cudaMallocAsync, which ComfyUI chooses, no memory would be freed any more.
+    """
+    device = torch.cuda.current_device()
+    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+        end = getattr(torch._C, name, None)
+        if end is not None:
+            with suppress(RuntimeError):  # it was ended after all
+                end(device, pool)
+
+
 @dataclass
 class _Variant:
-    """One kind of call: seen once, it has only its inputs' key; seen twice, a recording."""
+    """One kind of call: seen once, it has its inputs' key and what hooks counted; seen twice, a recording."""
 
+    counts: dict[str, Activity]
     inputs: list[torch.Tensor] = field(default_factory=list)
     recording: Recording | None = None
 
@@ -97,16 +135,26 @@ class RecordedFunction:
         self.replayed = 0
         self.failure = ""
 
-    def __call__(self, token: Hashable, *args: Any, **kwargs: Any) -> Tree:
+    def __call__(
+        self, token: Hashable, *args: Any, activities: Mapping[str, Activity] | None = None, **kwargs: Any
+    ) -> Tree:
         """Run or replay the function.
 
         Args:
             token: stands for everything the function reads beside its arguments: the addresses of its weights, ...
             args: of the function: trees of tensors and hashable values.
-            kwargs: likewise.
+            activities: into which hooks inside of the function count; a replay counts what its first run did.
+            kwargs: as ``args``.
         """
         if self.failure:
             return self.function(*args, **kwargs)
+        activities = activities or {}
+        before = {name: activity.copy() for name, activity in activities.items()}
+
+        def uncounted() -> None:
+            for name, activity in activities.items():
+                vars(activity).update(vars(before[name].copy()))
+
         tensors: list[torch.Tensor] = []
         key = (token, _describe((args, kwargs), tensors))
         variant = self._variants.get(key)
@@ -114,29 +162,51 @@ class RecordedFunction:
             # A call with another token can never fit again once its weights have moved: such recordings go first.
             for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
                 del self._variants[old]
-            self._variants[key] = _Variant()
-            while len(self._variants) > self._limit:
+            while len(self._variants) >= self._limit:
                 self._variants.popitem(last=False)
-            return self.function(*args, **kwargs)
+            result = self.function(*args, **kwargs)
+            self._variants[key] = _Variant({name: counted.since(before[name]) for name, counted in activities.items()})
+            return result
         self._variants.move_to_end(key)
-        if variant.recording is None and not self._make(variant, tensors, args, kwargs):
+        made = variant.recording is not None or self._make(variant, tensors, args, kwargs, uncounted)
+        uncounted()
+        result = self._replay(variant, tensors) if made else None
+        if result is None:
             return self.function(*args, **kwargs)
+        for name, activity in activities.items():
+            activity.add(variant.counts[name])
+        return result[0]
+
+    def _replay(self, variant: _Variant, tensors: list[torch.Tensor]) -> tuple[Tree] | None:
+        """Return the output of a replay; None if there is no memory for it, and then recordings give theirs back."""
         assert variant.recording is not None
-        for kept, given in zip(variant.inputs, tensors, strict=True):
-            kept.copy_(given)
-        variant.recording.replay()
+        try:
+            for kept, given in zip(variant.inputs, tensors, strict=True):
+                kept.copy_(given)
+            variant.recording.replay()
+            result = _map(torch.clone, variant.recording.output)  # the next replay writes over it
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self.forget()
+            self.failure = MEMORY
+            return None
         self.replayed += 1
-        return _map(torch.clone, variant.recording.output)  # the next replay writes over it
+        return (result,)
 
     def forget(self) -> None:
-        """Drop all recordings and give their memory back."""
+        """Drop all recordings and give their memory back; what is called again is recorded again."""
         self._variants.clear()
+        self.failure = ""
 
-    def _make(self, variant: _Variant, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
+    def _make(
+        self, variant: _Variant, tensors: list[torch.Tensor], args: Any, kwargs: Any, uncounted: Callable[[], None]
+    ) -> bool:
         try:
             variant.inputs = [tensor.clone() for tensor in tensors]
 
             def run() -> Tree:
+                uncounted()  # compiled code is guarded on what hooks have counted when it begins
                 remaining = iter(variant.inputs)
                 kept_args, kept_kwargs = _map(lambda _: next(remaining), (args, kwargs))
                 return self.function(*kept_args, **kept_kwargs)
@@ -144,6 +214,7 @@ class RecordedFunction:
             variant.recording = self._record(run)
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
+            variant.inputs, variant.recording = [], None
             memory = is_out_of_memory(error)
             self.failure = MEMORY if memory else f"this model cannot be recorded ({str(error).splitlines()[0][:200]})"
             return False
@@ -151,8 +222,26 @@ class RecordedFunction:
         return True
 
 
-Refine = Callable[[Args, Kwargs], "str | tuple[Args, Kwargs]"]
-"""Returns what of a call's arguments the network reads, or why the call cannot be recorded."""
+@dataclass(frozen=True)
+class Refined:
+    """One call of a network, as it is recorded.
+
+    Attributes:
+        args, kwargs: what the network reads of its arguments.
+        techniques: stands for the hooks that run inside: other ones are another recording.
+        activities: into which those hooks count.
+        restore: puts back, into the arguments that a recording runs with, what is not part of its key.
+    """
+
+    args: Args
+    kwargs: Kwargs
+    techniques: Hashable = ()
+    activities: Mapping[str, Activity] = field(default_factory=dict)
+    restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
+
+
+Refine = Callable[[Args, Kwargs], "str | Refined"]
+"""Returns what of a call is recorded, or why it cannot be."""
 
 
 class RecordedNetwork:
@@ -168,6 +257,7 @@ class RecordedNetwork:
     Attributes:
         recorded: counts and failure of the recording.
         not_recorded: how many calls ran as they are, by reason.
+        version: of the weights' places, if the host knows when they change; None looks at all of them in each call.
     """
 
     def __init__(
@@ -175,8 +265,11 @@ class RecordedNetwork:
     ) -> None:
         self._network = network
         self._refine = refine
+        self._restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
+        self._seen: tuple[Hashable, int] = (None, 0)
+        self.version: Hashable = None
         self.function = function
-        self.recorded = RecordedFunction(function, record)
+        self.recorded = RecordedFunction(self._run, record)
         self.not_recorded: dict[str, int] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Tree:
@@ -185,8 +278,19 @@ class RecordedNetwork:
         if isinstance(refined, str):
             self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
             return self.function(*args, **kwargs)
-        addresses = hash(tuple(weight.data_ptr() for weight in self._network.parameters()))
-        return self.recorded(addresses, *refined[0], **refined[1])
+        self._restore = refined.restore
+        token = (self._addresses(), arithmetic(), refined.techniques)
+        return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
+
+    def _run(self, *args: object, **kwargs: object) -> Tree:
+        args, kwargs = self._restore(args, kwargs)
+        return self.function(*args, **kwargs)
+
+    def _addresses(self) -> int:
+        """Return a number that stands for where all weights are."""
+        if self.version is None or self.version != self._seen[0]:
+            self._seen = self.version, hash(tuple(weight.data_ptr() for weight in self._network.parameters()))
+        return self._seen[1]
 
     def lines(self) -> list[str]:
         """Return what a report says about it."""

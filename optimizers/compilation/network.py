@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,14 @@ class CompiledNetwork:
     def __init__(self, *functions: CompiledFunction, recorded: RecordedNetwork | None = None) -> None:
         self.functions = functions
         self.recorded = recorded
+
+    def weights_are(self, version: Hashable) -> None:
+        """Note which version of the weights is in place: nothing is looked at again while it stays the same."""
+        for function in self.functions:
+            if function.weights is not None:
+                function.weights.version = version
+        if self.recorded is not None:
+            self.recorded.version = version
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the whole network or method."""

@@ -9,7 +9,7 @@ of all weights.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
@@ -22,6 +22,9 @@ class WeightGuards:
 
     Args:
         module: the network. Weights of quantised and other special classes keep torch's own guards.
+
+    Attributes:
+        version: another one whenever weights may have moved, if the host knows that; None looks in every call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -30,10 +33,15 @@ class WeightGuards:
         self._weights: list[tuple[dict[str, Any], str]] = []
         self._seen: tuple[list[int], list[tuple[int, int]]] = ([], [])
         self._key = ""
+        self._checked: Hashable = None
+        self.version: Hashable = None
 
     def key(self) -> str:
         """Return a text that is another one when a weight has another size, stride, dtype or device."""
-        # In every step, so quick: the same objects at the same addresses are the same weights.
+        if self._key and self.version is not None and self.version == self._checked:
+            return self._key
+        self._checked = self.version
+        # Where nobody knows, in every step, so quick: the same objects at the same addresses are the same weights.
         try:
             seen = self._look()
         except (KeyError, AttributeError, RuntimeError):  # something was taken away, or is special now

@@ -49,7 +49,7 @@ def test_weights_that_a_lora_has_changed_are_used_without_compiling(network):
 def test_weights_of_another_kind_are_compiled_for(network, change):
     function, x = compiled(network), torch.randn(2, 4)
     check(function, network, x)
-    key = function._weights.key()
+    key = function.weights.key()
     with torch.inference_mode():  # so were the weights made
         if change == "size":
             replace(network[2], torch.randn(5, 4))
@@ -63,7 +63,7 @@ def test_weights_of_another_kind_are_compiled_for(network, change):
             network[2].weight.data = torch.randn(6, 4)
             network[2].bias.data = torch.randn(6)
     check(function, network, x)
-    assert function._weights.key() != key
+    assert function.weights.key() != key
     assert function.state.graphs == 2
 
 

@@ -36,6 +36,8 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         UnsupportedModel: if nothing in this family can be reached.
     """
 
+    recordable = True
+
     notes = (NOT_REACHED,)
 
     def __init__(self, patcher: ModelPatcher, name: str, node_id: str | None = None) -> None:

@@ -52,6 +52,8 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         UnsupportedModel: if no attention layer of this model has projections that can be computed together.
     """
 
+    recordable = True
+
     def __init__(self, patcher: ModelPatcher, node_id: str | None = None) -> None:
         super().__init__(node_id)
         require_model(patcher)

@@ -37,6 +37,9 @@ KEY = "paceline"
 ACTIVE_STACK = "paceline_active_stack"
 """Transformer option that names another stack than the wrapper's own: see ``model.calc_cond_batch``."""
 
+PATCHES = ("patches", "patches_replace", "optimized_attention_override")
+"""Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
+
 Call = TypeVar("Call")
 """What a technique installs itself into: a :class:`ModelCall`, or a call of a VAE's or ControlNet's network."""
 
@@ -52,6 +55,8 @@ class ModelCall:
         cleanup: undone when the call is over, for techniques that must change something for its duration.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
+        techniques: all that take part in the call.
+        foreign_patches: whether other nodes' Python runs inside of the network.
     """
 
     def __init__(
@@ -60,10 +65,13 @@ class ModelCall:
         sigmas: Tensor,
         transformer_options: Options,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        techniques: tuple[AnyTechnique, ...] = (),
     ) -> None:
         self.model = model
         self.sigmas = sigmas
         self.shapes = shapes or {}
+        self.techniques = techniques
+        self.foreign_patches = any(transformer_options.get(name) for name in PATCHES)
         self.transformer_options = dict(transformer_options)
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
@@ -77,6 +85,7 @@ class ModelCall:
         options' tensors in memory until Python looks for circles.
         """
         del self.model, self.sigmas
+        self.techniques = ()
         self.transformer_options = {}
 
     def add_innermost_pair(self, name: str, before: Function, after: Function) -> None:
@@ -159,9 +168,12 @@ class Technique(core.Technique, Generic[Call]):
         runs: what it did; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
         not_run: what is said before the first run.
+        recordable: whether a recording of the network's kernels repeats what the technique does: its hooks, which do
+            not run in a replay, launch the same kernels on the same addresses in each call.
     """
 
     not_run: ClassVar[str] = "not sampled yet"
+    recordable: ClassVar[bool] = False
 
     def __init__(self, node_id: str | None = None) -> None:
         self.node_id = node_id
@@ -224,7 +236,7 @@ class Stack:
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
         shapes = {name: tuple(value.shape) for name, value in _named(args, kwargs) if hasattr(value, "shape")}
-        call = ModelCall(executor.class_obj, arguments[1], options, shapes)
+        call = ModelCall(executor.class_obj, arguments[1], options, shapes, techniques)
         try:
             with call.cleanup:
                 for technique in techniques:

@@ -40,6 +40,8 @@ class WeightTechnique(Technique[ModelCall]):
     always those of the file, whatever was attached before, so the order of nodes does not matter.
     """
 
+    recordable = True
+
     def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
         """Change what the second model is made for, before any module is made."""
 

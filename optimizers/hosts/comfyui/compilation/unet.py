@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,35 +12,34 @@ import torch
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import channels_last
 from .....core.shadow import Shadows
+from ....compilation.cuda_graphs import Refined
 from ....compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ..model import describe_model, require_model
-from ..stack import KEY, ModelCall, Technique
+from ..stack import KEY, PATCHES, ModelCall, Technique
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
     from .....core.calls import Args, Function, Kwargs
     from ....compilation.compiler import Compiler
-    from ..protocols import ModelPatcher, Options
+    from ..protocols import BaseModel, ModelPatcher, Options
 
 _COMPILE_KEY = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-_PATCHED = "patches run Python in every step, which a recording cannot repeat"
+_PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
 
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
 _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
 
-_PATCHES = ("patches", "patches_replace", "optimized_attention_override")
-"""Options with Python of other nodes, which may ask at which block or step it is."""
-
-# Options that wrappers around the network read, and a network without patches does not.
-_NOT_READ = (KEY, "wrappers", "callbacks", "uuids", "sample_sigmas", "patches", "patches_replace")
+# Options that wrappers around the network read, and a network without patches of others does not. Our own hooks need
+# them where they run, and their part in a recording's key is the techniques.
+_NOT_READ = ("wrappers", "callbacks", "uuids", "sample_sigmas")
 
 
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
@@ -84,6 +84,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
     """
 
     title = "Compile UNet"
+    recordable = True
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
                 raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
         CompilePolicy.__init__(self, how, what, notes)
         self._compiler = compiler
+        self._runs = 0
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Put the compiled network in the place of the network's own forward pass."""
@@ -114,11 +116,36 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
             activity.fall_back(reason)
             return
         compiled = self._compiler.once(call.model, self.how, partial(self._compile, network))
+        compiled.weights_are(self._version(call.model))
         self.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.run, compiled, self.what, activity)
         shadows = call.cleanup.enter_context(Shadows())
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))
+
+    def run_changed(self) -> None:
+        """Look at the weights again: ComfyUI loads and patches them before a run."""
+        self._runs += 1
+
+    def unloaded(self, model: BaseModel) -> None:
+        """Give back the memory of recordings, which would outlive the model on the device."""
+        self._runs += 1
+        for compiled in self.used:
+            if compiled.recorded is not None:
+                compiled.recorded.recorded.forget()
+
+    def _version(self, model: BaseModel) -> Hashable:
+        """Return what changes whenever weights may have moved.
+
+        Within a run that is when ComfyUI makes room for another model, and when hooks patch weights for a part of the
+        prompt; in between, and between runs, it loads, patches and unloads.
+        """
+        patcher = getattr(model, "current_patcher", None)
+        hooks = getattr(patcher, "current_hooks", None)
+        if hooks is not None or getattr(patcher, "hook_patches", None):
+            return None  # written in place, at any call
+        names = ("current_weight_patches_uuid", "model_loaded_weight_memory", "lowvram_patch_counter", "model_lowvram")
+        return (self._runs, id(patcher), *(getattr(model, name, None) for name in names), _some_places(model))
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         if self.how.scope != "whole_model":
@@ -126,9 +153,10 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         function = self._compiler.function(
             getattr(network, _forward(network)), network, self.how, self.title, text=2, guard_weights=True
         )
-        if self.how.compilation.mode != CUDA_GRAPH or not next(network.parameters()).is_cuda:
-            return CompiledNetwork(function)
-        return CompiledNetwork(function, recorded=self._compiler.recorded(network, function, _recordable))
+        recorded = None
+        if self.how.compilation.mode == CUDA_GRAPH:
+            recorded = self._compiler.recorded(network, function, _recordable)
+        return CompiledNetwork(function, recorded=recorded)
 
     def _places(
         self, compiled: CompiledNetwork, network: torch.nn.Module
@@ -145,11 +173,16 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         options, whole = call.transformer_options, self.how.scope == "whole_model"
         if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(_COMPILE_KEY):
             return _FOREIGN
-        if not whole and _has_patches(options):
+        if not whole and any(options.get(name) for name in PATCHES):
             return _PATCHED_BLOCKS
         modules = [network] if whole else repeated_blocks(network)
         methods = [(module, _forward(network) if whole else "forward") for module in modules]
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
+
+
+def _some_places(model: BaseModel) -> tuple[int, ...]:
+    """Return where the first weights of a network are: all move together, and a look at a few costs nothing."""
+    return tuple(weight.data_ptr() for weight in islice(model.diffusion_model.parameters(), 4))
 
 
 def _forward(network: torch.nn.Module) -> str:
@@ -168,18 +201,35 @@ def _without_place(kwargs: Kwargs) -> Kwargs:
     return kwargs
 
 
-def _has_patches(options: Options) -> bool:
-    return any(options.get(name) for name in _PATCHES)
-
-
-def _recordable(args: Args, kwargs: Kwargs) -> str | tuple[Args, Kwargs]:
-    """Return what of a call's arguments the network reads, or why the call cannot be recorded."""
+def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
+    """Return what of a call is recorded, or why it cannot be."""
     values = (*args, *kwargs.values())
     options: Options = next((value for value in values if isinstance(value, dict) and KEY in value), {})
-    if _has_patches(options):
+    call = options.get(KEY)
+    if not isinstance(call, ModelCall) or call.foreign_patches:
         return _PATCHED
-    kept = {name: value for name, value in options.items() if name not in _NOT_READ}
-    return (
-        tuple(kept if value is options else value for value in args),
-        {name: kept if value is options else value for name, value in kwargs.items()},
+    for technique in call.techniques:
+        if not technique.recordable:
+            return f"{technique.title} does something else in each step, which a recording cannot repeat"
+    ours = {name for name in options if name.startswith(KEY) or name in PATCHES}
+    kept = {name: value for name, value in options.items() if name not in ours and name not in _NOT_READ}
+    kept[KEY] = "recorded"
+    with_ours = {name: options[name] for name in ours}
+
+    def replaced(value: object, other: object) -> object:
+        return other if value is options else value
+
+    def restore(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        def full(value: object) -> object:
+            recorded = isinstance(value, dict) and KEY in value
+            return {**value, **with_ours} if recorded else value  # type: ignore[dict-item]
+
+        return tuple(map(full, args)), {name: full(value) for name, value in kwargs.items()}
+
+    return Refined(
+        tuple(replaced(value, kept) for value in args),
+        {name: replaced(value, kept) for name, value in kwargs.items()},
+        techniques=call.techniques,
+        activities=call.activities,
+        restore=restore,
     )

@@ -36,6 +36,8 @@ class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
         node_id: the node to report to.
     """
 
+    recordable = True
+
     title = "Model Precision"
 
     def __init__(

@@ -1,0 +1,181 @@
+"""Mode cuda-graph beside other techniques: what is one recording, what counts, what gives memory back.
+
+Real models, nodes and samplers of ComfyUI. Only the recording itself is replaced: instead of kernels on a GPU it keeps
+what the recorded run returned, so whoever replays a recording that does not fit gets a wrong picture.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.core.technique import attach
+from paceline.optimizers.compilation import CompileSettings
+from paceline.optimizers.compilation.compiler import Compiler
+from paceline.optimizers.compilation.cuda_graphs import RecordedNetwork
+from paceline.optimizers.compilation.settings import NetworkSettings
+
+
+class Replayable:
+    """Runs the recorded function again on the tensors it was recorded with, and fails when it is told to."""
+
+    out_of_memory = False
+
+    def __init__(self, run):
+        self._run = run
+        run()  # once more, as a real recording does
+        self.output = run()
+
+    def replay(self):
+        if Replayable.out_of_memory:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        self.output.copy_(self._run())
+
+
+class RecordingCompiler(Compiler):
+    """Records on the CPU."""
+
+    def recorded(self, network, function, refine):
+        self.last = RecordedNetwork(network, function, refine, Replayable)
+        return self.last
+
+
+@pytest.fixture
+def compiler():
+    torch._dynamo.reset()
+    yield RecordingCompiler()
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def recorded(small, compiler, monkeypatch):
+    """Attach Compile UNet in mode cuda-graph, with the recording above."""
+
+    def apply(model):
+        from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
+        from paceline.optimizers.hosts.comfyui.model import ModelTarget
+
+        how = NetworkSettings(CompileSettings(backend="eager", mode="cuda-graph", dynamic="false"))
+        return attach(ModelTarget(model), CompileUNet(model, how, compiler))
+
+    return apply
+
+
+def counts(model):
+    return {item.kind: dict(item.runs.latest.activity.used) for item in model.get_attachment("paceline").techniques}
+
+
+def test_steps_are_replayed_and_draw_the_same(small, recorded, compiler):
+    model = recorded(small.model)
+    expected = small.sample(small.model, steps=4)
+    assert torch.equal(small.sample(model, steps=4), expected)
+    found = compiler.last.recorded
+    assert (found.recorded, found.replayed) == (1, 3)
+    assert not compiler.last.not_recorded
+
+
+def test_our_own_techniques_are_recorded_and_counted_as_without_it(small, recorded, compiler):
+    plain = small.run("PacelineFuseQKV", model=small.attention(small.model, "vanilla"))
+    expected = small.sample(plain, steps=4)
+    model = recorded(plain)
+    assert torch.equal(small.sample(model, steps=4), expected)
+    assert compiler.last.recorded.replayed == 3
+    without, found = counts(plain), counts(model)
+    assert {kind: found[kind] for kind in without} == without
+    assert sum(found["compilation"].values()) == 4 + 1  # calls, and the graph that was compiled
+
+
+def test_another_stack_has_recordings_of_its_own(small, recorded, compiler):
+    """Clones of one model share compiled code. A recording knows nothing of guards, so it must not be shared."""
+    vanilla = recorded(small.attention(small.model, "vanilla"))
+    split = recorded(small.attention(small.model, "split"))
+    for _ in range(2):
+        for model in (vanilla, split):
+            bare = small.run("PacelineRemoveOptimizations", model=model)
+            backend = "vanilla" if model is vanilla else "split"
+            assert torch.equal(small.sample(model, steps=3), small.sample(small.attention(bare, backend), steps=3))
+
+
+def test_other_arithmetic_is_another_recording(small, recorded, compiler):
+    model = recorded(small.model)
+    small.sample(model, steps=4)
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = not before
+    try:
+        small.sample(model, steps=4)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert compiler.last.recorded.recorded == 2
+
+
+def test_another_nodes_patch_runs_in_every_step(small, recorded, compiler):
+    seen = []
+    patched = small.model.clone()
+    patched.set_model_attn1_patch(lambda n, context, value, extra: (seen.append(1), (n, context, value))[1])
+    small.sample(recorded(patched), steps=3)
+    assert compiler.last.recorded.recorded == 0
+    assert sum(compiler.last.not_recorded.values()) == 3
+    assert len(seen) >= 3 * 2
+
+
+def test_token_merging_runs_in_every_step(small, recorded, compiler):
+    merged = small.tome(small.model)
+    expected = small.sample(merged, steps=3)
+    assert torch.equal(small.sample(recorded(merged), steps=3), expected)
+    assert any("Apply ToMe" in reason for reason in compiler.last.not_recorded) or compiler.last.recorded.replayed
+
+
+def test_a_lora_is_recorded_anew_and_unloading_gives_the_memory_back(small, recorded, compiler, comfy):
+    import comfy.model_management
+
+    model = recorded(small.model)
+    small.sample(model, steps=3)
+    assert len(compiler.last.recorded._variants) == 1
+    patched = model.clone()
+    key = next(name for name in patched.model_state_dict() if name.endswith("attn1.to_q.weight"))
+    patched.add_patches({key: ("diff", (torch.randn_like(patched.model_state_dict()[key]) * 0.1,))})
+    bare = small.run("PacelineRemoveOptimizations", model=patched)
+    assert torch.equal(small.sample(patched, steps=3), small.sample(bare, steps=3))
+    assert torch.equal(small.sample(model, steps=3), small.sample(small.model, steps=3))
+    small.sample(model, steps=3)
+    comfy.model_management.unload_all_models()
+    assert len(compiler.last.recorded._variants) == 0
+
+
+def test_without_memory_for_a_replay_it_runs_as_it_is_and_says_so(small, recorded, compiler, monkeypatch):
+    model = recorded(small.model)
+    expected = small.sample(small.model, steps=4)
+    monkeypatch.setattr(Replayable, "out_of_memory", True)
+    assert torch.equal(small.sample(model, steps=4), expected)
+    assert "no memory left" in compiler.last.recorded.failure
+    assert len(compiler.last.recorded._variants) == 0
+    assert any("no memory left" in line for line in compiler.last.lines())
+
+
+@pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
+def test_every_way_in_which_weights_move_is_seen(small, recorded, compiler, comfy, change):
+    """Weights are looked at once a run. Whatever ComfyUI does to them in between must be noticed."""
+    import comfy.model_management
+
+    model = recorded(small.model)
+    small.sample(model, steps=2)
+    technique = model.get_attachment("paceline").find("compilation")
+    before = technique._version(model.model)
+    network = model.model.diffusion_model
+    places = [weight.data_ptr() for weight in network.parameters()]
+    if change == "lora":
+        clone = model.clone()
+        key = next(name for name in clone.model_state_dict() if name.endswith("attn1.to_q.weight"))
+        clone.add_patches({key: ("diff", (torch.randn_like(clone.model_state_dict()[key]),))})
+        comfy.model_management.load_models_gpu([clone])
+    elif change == "partial unload":
+        model.partially_unload(model.offload_device, 1)
+    elif change == "unload":
+        comfy.model_management.unload_all_models()
+    elif change == "another clone":
+        comfy.model_management.load_models_gpu([model.clone()])
+    else:
+        comfy.model_management.unload_all_models()
+        model.patch_model(lowvram_model_memory=1)
+    moved = places != [weight.data_ptr() for weight in network.parameters()]
+    assert technique._version(model.model) != before or not moved, change
+    assert torch.equal(small.sample(model, steps=2), small.sample(small.model, steps=2))
