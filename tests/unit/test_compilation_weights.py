@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+from types import SimpleNamespace
+
 import pytest
 import torch
 from paceline.optimizers.compilation import CompiledFunction, CompileSettings, WeightGuards
+from paceline.optimizers.compilation.weights import structure
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,31 @@ def test_a_module_in_place_of_another_is_noticed(network):
     check(function, network, x)
     network[2] = torch.nn.Sequential(torch.nn.Linear(4, 2))
     check(function, network, x)
+
+
+def test_the_key_stands_for_the_modules_that_are_there_now(network):
+    guards = WeightGuards(network)
+    before = guards.key()
+    replaced, network[2] = network[2], torch.nn.Linear(4, 7)
+    assert guards.key() != before
+    network[2] = replaced
+    assert guards.key() == before
+
+
+def test_only_guards_on_the_weights_themselves_are_left_out(network):
+    guards = WeightGuards(network)
+    guards.key()
+    kinds = [("TENSOR_MATCH", network[0].weight), ("TENSOR_MATCH", torch.zeros(1)), ("TYPE_MATCH", network[0].weight)]
+    assert guards.keep(SimpleNamespace(guard_type=kind, value=value) for kind, value in kinds) == [False, True, True]
+
+
+def test_the_structure_of_a_network_is_its_class_and_its_weights_sizes_and_dtypes(network):
+    found = structure(network)
+    assert found["network"] == "torch.nn.modules.container.Sequential"
+    lines = ["0.weight (4, 4) torch.float32", "0.bias (4,) torch.float32", "2.weight (3, 4) torch.float32",
+             "2.bias (3,) torch.float32"]  # fmt: skip
+    assert found["weights"] == hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    assert structure(network.half()) != found
 
 
 def test_weights_taken_away_do_no_harm(network):
