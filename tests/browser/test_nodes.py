@@ -20,6 +20,10 @@ OFFERED = (
 PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
 
+IN_EVERY_RUN = ("ar", "zh")  # one from right to left, and one that is not written in letters
+SELDOM = [pytest.param(name, marks=pytest.mark.thorough) for name in languages() if name not in IN_EVERY_RUN]
+
+
 @pytest.fixture(scope="module")
 def nodes(page: Page) -> dict[str, Any]:
     """What the server says about our nodes."""
@@ -85,7 +89,7 @@ def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, node
 
 
 @pytest.mark.usefixtures("english_again")
-@pytest.mark.parametrize("language", ["en", *languages()])
+@pytest.mark.parametrize("language", ["en", *IN_EVERY_RUN, *SELDOM])
 def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nodes: dict[str, Any], language: str):
     page.use(VUE)
     page.setting("Comfy.Locale", language)

@@ -6,7 +6,6 @@ from itertools import permutations
 
 import pytest
 import torch
-from comfy_host import checkpoints
 
 
 def test_the_order_of_nodes_does_not_matter(studio):
@@ -189,16 +188,14 @@ def test_one_hundred_switches_leave_no_trace(studio, baseline):
 
 
 @pytest.mark.slow
-def test_controlnet_is_applied_and_left_alone(studio, tmp_path):
+def test_controlnet_is_applied_and_left_alone(studio, sd15_checkpoint, controlnet_checkpoint):
     """ControlNet has its own attention, which no model patch reaches; its residuals must fit the merged model."""
     import comfy.controlnet
     import comfy.sd
 
-    checkpoint = checkpoints.sd15(tmp_path / "model.safetensors")
-    control_file = checkpoints.controlnet(tmp_path / "control.safetensors")
     with torch.inference_mode():
-        loaded = comfy.sd.load_checkpoint_guess_config(str(checkpoint), output_vae=False, output_clip=False)[0]
-        control = comfy.controlnet.load_controlnet(str(control_file))
+        loaded = comfy.sd.load_checkpoint_guess_config(str(sd15_checkpoint), output_vae=False, output_clip=False)[0]
+        control = comfy.controlnet.load_controlnet(str(controlnet_checkpoint))
     hint = torch.rand(1, 3, 192, 128, generator=torch.Generator().manual_seed(1))
     conditioning = [[torch.randn(1, 77, 768, generator=torch.Generator().manual_seed(2)), {}]]
     controlled = [[conditioning[0][0], {"control": control.copy().set_cond_hint(hint, 1.0, (0.0, 1.0)),

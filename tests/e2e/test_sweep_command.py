@@ -94,7 +94,11 @@ def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, p
     ("more", "words"),
     [
         (["--set", "ApplyToMe.sx: 2, two"], "sets sx of Apply ToMe to 'two'. It is a whole number"),
-        (["--checkpoint", "nothing.safetensors"], "There is no file 'nothing.safetensors' in checkpoints. There are: "),
+        pytest.param(
+            ["--checkpoint", "nothing.safetensors"],
+            "There is no file 'nothing.safetensors' in checkpoints. There are: ",
+            marks=pytest.mark.thorough,
+        ),
         (["--comfyui", "/nowhere"], "There is no ComfyUI in /nowhere. Name its folder"),
     ],
 )

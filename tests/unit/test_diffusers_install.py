@@ -28,7 +28,7 @@ print(pathlib.Path(paceline.__file__).resolve().parent)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("editable", [False, True])
+@pytest.mark.parametrize("editable", [False, pytest.param(True, marks=pytest.mark.thorough)])
 def test_pip_install(editable: bool, tmp_path: Path) -> None:
     source, venv = tmp_path / "checkout", tmp_path / "venv"
     source.mkdir()

@@ -39,6 +39,7 @@ def test_the_small_one_is_the_default_and_each_setting_can_be_given():
     assert (given.size, given.channels, given.batch) == (64, 64, 3)
 
 
+@pytest.mark.thorough
 def test_two_steps_of_the_whole_geometry(tmp_path):
     """In bf16, as on a GPU."""
     out = tmp_path / "emoji64.safetensors"
