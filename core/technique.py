@@ -1,4 +1,4 @@
-"""What a technique is, whatever host it is attached in, and the one way to attach it and to take it off."""
+"""What a technique is, whatever host it is attached in, the order of techniques, and the one way to attach them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
-from .order import KINDS
+
+PRECISION = "precision"
+QKV_FUSION = "qkv_fusion"
+INT8 = "int8"
+ATTENTION = "attention"
+TOKEN_MERGING = "token_merging"
+COMPILATION = "compilation"
+
+KINDS = (PRECISION, QKV_FUSION, INT8, ATTENTION, TOKEN_MERGING, COMPILATION)
+"""Every kind of technique, innermost first. A target carries at most one technique of a kind.
+
+It is the canonical order of all hosts, so that the order of nodes or arguments does not matter: that in which the
+techniques would be applied by hand. First what changes numbers, then what changes how the network computes with them,
+and last what compiles the result.
+"""
 
 
 class Technique(ABC):
     """One optimization with its settings.
 
     Attributes:
-        kind: what it is (see ``order.KINDS``); a second technique of a kind replaces the first.
+        kind: what it is (see ``KINDS``); a second technique of a kind replaces the first.
         title: the name that a person reads.
     """
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
-from ...core.order import ATTENTION
-from ...core.technique import Technique
+from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend
 from .registry import choose, get, require
 

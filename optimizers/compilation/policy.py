@@ -9,8 +9,7 @@ from weakref import WeakSet
 from ...core.activity import Activity, Summary
 from ...core.calls import Function
 from ...core.errors import BackendUnavailable
-from ...core.order import COMPILATION
-from ...core.technique import Technique
+from ...core.technique import COMPILATION, Technique
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
 
 if TYPE_CHECKING:

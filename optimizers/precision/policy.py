@@ -8,8 +8,7 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from ...core.memory_format import channels_last
-from ...core.order import PRECISION
-from ...core.technique import Technique
+from ...core.technique import PRECISION, Technique
 from .arithmetic import missing
 from .settings import PrecisionSettings, dtype_name, processor_dtype
 

@@ -10,8 +10,7 @@ from torch.nn import Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
-from ...core.order import QKV_FUSION
-from ...core.technique import Technique
+from ...core.technique import QKV_FUSION, Technique
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
-from ...core.order import INT8
-from ...core.technique import Technique
+from ...core.technique import INT8, Technique
 from .kernels import Kernel, Kitchen, SafeKernel, available
 from .layers import Chooser, Decision, Decisions, Layer, Measure
 from .settings import QuantizationSettings

@@ -7,8 +7,7 @@ from typing import ClassVar, Protocol
 import torch
 
 from ...core.activity import Activity, Summary
-from ...core.order import TOKEN_MERGING
-from ...core.technique import Technique
+from ...core.technique import TOKEN_MERGING, Technique
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
 

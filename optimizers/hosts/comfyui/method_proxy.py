@@ -21,7 +21,7 @@ from torch.nn import Module
 
 from ....core.activity import Activity
 from ....core.calls import Function
-from ....core.order import COMPILATION
+from ....core.technique import COMPILATION
 from .stack import Stack, Technique
 
 if TYPE_CHECKING:

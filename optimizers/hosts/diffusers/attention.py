@@ -10,7 +10,7 @@ import torch
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.order import COMPILATION, TOKEN_MERGING
+from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention import names
 from ...attention.processor import AUTO, KERNEL_ERRORS, AttentionChoice, limit_of
 from .components import CONTROLNET, DENOISER, VAE, device_of

@@ -20,7 +20,7 @@ from ....core import technique as core
 from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
-from ....core.order import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, TOKEN_MERGING
+from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, TOKEN_MERGING
 from .components import Component
 from .patches import Patches, current
 

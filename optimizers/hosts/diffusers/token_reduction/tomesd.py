@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
-from .....core.order import COMPILATION
+from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
 from ..host import Host
 from ..patches import Patches
