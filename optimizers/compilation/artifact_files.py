@@ -41,14 +41,17 @@ def write_about(folder: Path, about: Mapping[str, Any], seconds: Mapping[str, fl
 
 
 def libraries_are_whole(folder: Path) -> bool:
-    """Return whether the libraries in an entry are those that ``entry.json`` lists, byte for byte.
+    """Return whether the libraries that ``entry.json`` lists are there, byte for byte; others are removed.
 
     A library that was cut off (no space left, no power) does not raise an error when it is run: it ends the program.
+    Of one that is not listed nobody can tell, and what needs it makes it again.
     """
     try:
-        expected = json.loads(_entry(folder))["libraries"]
-        return bool(expected == _libraries(folder))
-    except (OSError, ValueError, KeyError):
+        expected, found = json.loads(_entry(folder))["libraries"], _libraries(folder)
+        for name in found.keys() - expected.keys():
+            (folder / name).unlink()
+        return all(found.get(name) == digest for name, digest in expected.items())
+    except (OSError, ValueError, KeyError, AttributeError):
         return False
 
 

@@ -37,6 +37,7 @@ from .artifact_files import (
 )
 
 ENVIRONMENT_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+TRITON_VARIABLE = "TRITON_CACHE_DIR"
 DEFAULT_LIMIT_BYTES = 4 * 1024**3
 
 _environment = threading.RLock()
@@ -146,14 +147,14 @@ class ArtifactFolder:
             if self._refused or _chosen_by_user(previous) or not self._open():
                 yield
                 return
-            os.environ[ENVIRONMENT_VARIABLE] = str(self.path / "inductor")
+            # torch derives Triton's folder from inductor's, but only once in a process: then the output of all that
+            # is compiled later, by anybody, would lie in this entry.
+            triton = os.environ.get(TRITON_VARIABLE)
+            triton = triton if _chosen_by_user(triton) else None
             try:
-                yield
+                with _environ(ENVIRONMENT_VARIABLE, str(self.path / "inductor")), _environ(TRITON_VARIABLE, triton):
+                    yield
             finally:
-                if previous is None:
-                    os.environ.pop(ENVIRONMENT_VARIABLE, None)
-                else:
-                    os.environ[ENVIRONMENT_VARIABLE] = previous
                 self._keep()
 
     def size(self) -> int:
@@ -215,13 +216,31 @@ class ArtifactFolder:
         return None
 
 
+@contextmanager
+def _environ(name: str, value: str | None) -> Iterator[None]:
+    """Set a variable of the environment while the block runs (None: take it out), and put back what was there."""
+    previous = os.environ.get(name)
+    _set(name, value)
+    try:
+        yield
+    finally:
+        _set(name, previous)
+
+
+def _set(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
 def _chosen_by_user(value: str | None) -> bool:
     """Return whether the environment variable holds something else than what torch itself puts there."""
     if not value:
         return False
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    return os.path.abspath(value) != os.path.abspath(default_cache_dir())
+    return not Path(os.path.abspath(value)).is_relative_to(os.path.abspath(default_cache_dir()))
 
 
 def _compile_probes() -> None:

@@ -42,6 +42,38 @@ def test_the_switch_is_set_while_in_use_and_put_back(store, monkeypatch):
         assert os.environ[VARIABLE] == "/the/users/own"
 
 
+def test_tritons_folder_is_that_of_the_entry_in_use_and_nobody_elses(store, monkeypatch):
+    """torch derives it from inductor's folder, once in a process, and leaves it in the environment."""
+    from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
+
+    triton = "TRITON_CACHE_DIR"
+    monkeypatch.setenv(triton, os.path.join(default_cache_dir(), "triton", "0"))  # as torch has left it there
+    before = os.environ[triton]
+    folder = store.folder({"model": "a"})
+    with pytest.raises(KeyError), folder.in_use():
+        assert triton not in os.environ  # so that torch derives it anew ...
+        assert cache_dir() == str(folder.path / "inductor")
+        os.environ[triton] = str(folder.path / "inductor" / "triton" / "0")  # ... as it does here
+        raise KeyError
+    assert os.environ[triton] == before
+    monkeypatch.setenv(triton, "/the/users/own")
+    with store.folder({"model": "b"}).in_use():
+        assert os.environ[triton] == "/the/users/own"
+
+
+def test_a_library_of_somebody_else_costs_nothing_and_is_never_run(store):
+    folder = store.folder({"model": "a"})
+    with folder.in_use():
+        (folder.path / "inductor" / "ours.so").write_bytes(b"ours")
+    foreign = folder.path / "inductor" / "foreign.so"
+    foreign.write_bytes(b"cut o")
+    again = store.folder({"model": "a"})
+    with again.in_use():
+        assert (again.path / "inductor" / "ours.so").exists()
+        assert not foreign.exists()
+    assert again.was_used
+
+
 def test_other_models_other_settings_and_other_machines_have_folders_of_their_own(store, monkeypatch):
     first = store.folder({"model": "a"})
     assert store.folder({"model": "b"}).path != first.path
