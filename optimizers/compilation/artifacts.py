@@ -155,6 +155,7 @@ class ArtifactFolder:
                 with _environ(ENVIRONMENT_VARIABLE, str(self.path / "inductor")), _environ(TRITON_VARIABLE, triton):
                     yield
             finally:
+                _set(ENVIRONMENT_VARIABLE, previous)  # looking for the folder has set it too
                 self._keep()
 
     def size(self) -> int:
