@@ -43,7 +43,7 @@ def main() -> int:
         command = importlib.import_module(f"{package}.workbench.comfyui.sweeping.command")
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
     if arguments[:1] == ["cache"]:
-        command = importlib.import_module(f"{package}.optimizers.hosts.comfyui.cache_command")
+        command = importlib.import_module(f"{package}.workbench.comfyui.cache_command")
         return int(command.main(arguments[1:], folder))
     return importlib.import_module(f"{package}.workbench.diffusers.command").main()
 

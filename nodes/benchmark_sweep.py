@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of

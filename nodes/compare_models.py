@@ -9,9 +9,9 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..optimizers.hosts.comfyui.output_files import OutputFiles
-from ..optimizers.hosts.comfyui.sampling import SamplingJob
 from ..workbench.comfyui import comparison
+from ..workbench.comfyui.output_files import OutputFiles
+from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import comparison_sheet
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of

@@ -9,7 +9,7 @@ import torch
 from comfy_api.latest import io
 from PIL import Image
 
-from ..optimizers.hosts.comfyui.sampling import sampler_names, scheduler_names
+from ..workbench.comfyui.sampling import sampler_names, scheduler_names
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:

@@ -14,8 +14,8 @@ from .recipes import apply_recipe, check_steps, full_id
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-    from ..optimizers.hosts.comfyui.sampling import SamplingJob
     from ..workbench.comfyui.comparison import ComparisonSettings
+    from ..workbench.comfyui.sampling import SamplingJob
 
 __all__ = ["BUILT_IN", "bench_for", "read_space", "require_shared_storage"]
 

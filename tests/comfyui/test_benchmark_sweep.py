@@ -106,8 +106,8 @@ def test_cells_name_nodes_with_their_prefix_or_without(comfy):
 
 def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
     from paceline.nodes.sweeps import bench_for
-    from paceline.optimizers.hosts.comfyui.sampling import SamplingJob
     from paceline.workbench.comfyui.comparison import ComparisonSettings
+    from paceline.workbench.comfyui.sampling import SamplingJob
 
     image = torch.arange(2 * 4 * 32 * 32, dtype=torch.float32).view(2, 4, 32, 32)
     latent = {"samples": image, "batch_index": [4, 5], "noise_mask": torch.ones(1, 1, 32, 32)}

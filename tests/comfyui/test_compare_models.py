@@ -52,8 +52,8 @@ class Emoji:
         self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
-        from paceline.optimizers.hosts.comfyui.sampling import SamplingJob
         from paceline.workbench.comfyui import comparison
+        from paceline.workbench.comfyui.sampling import SamplingJob
 
         latent = options.pop("latent", self.latent)
         # Without a clock of the test's own, one that is a second later each time it is asked.

@@ -1,1 +1,1 @@
-"""Comparing and sweeping ComfyUI models."""
+"""Comparing and sweeping ComfyUI models; the commands that run ComfyUI without its server."""

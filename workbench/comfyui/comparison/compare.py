@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 
 from ....core.errors import InvalidSetting
-from ....optimizers.hosts.comfyui.long_running import ProgressBar, empty_cache, stop_if_cancelled
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
-from ....optimizers.hosts.comfyui.sampling import Clock, SamplingJob
+from ..long_running import ProgressBar, empty_cache, stop_if_cancelled
+from ..sampling import Clock, SamplingJob
 from .findings import Comparison, evaluate
 from .pictures import make_pictures
 from .rounds import ComparisonSettings, Rounds, Side

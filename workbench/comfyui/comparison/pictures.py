@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ....optimizers.hosts.comfyui.latents import decode, preview
 from ...measurement import to_8_bit
+from ..latents import decode, preview
 from .rounds import Output, Side, SideRuns
 
 

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from ....core.devices import synchronize
 from ....core.errors import require_integer
-from ....optimizers.hosts.comfyui.latents import decode
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ....optimizers.hosts.comfyui.sampling import Clock, SamplingJob, sample
 from ...measurement import PeakMemory, interleaved
+from ..latents import decode
+from ..sampling import Clock, SamplingJob, sample
 
 _MOST_RUNS = 20
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
+from ..output_files import Entry, OutputFiles
 from .pictures import Pictures
 
 _SAVED = ("baseline", "optimized", "other_seed")

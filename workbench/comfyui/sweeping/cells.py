@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError
-from ....optimizers.hosts.comfyui.latents import pixels_per_place, with_batch, with_places
-from ....optimizers.hosts.comfyui.long_running import unload_models
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
-from ....optimizers.hosts.comfyui.sampling import SamplingJob
 from ...recipe import Step
 from ...sweep import Cell, Result, picture_of
 from ..comparison import Comparison, ComparisonSettings, Progress, Side, compare, node_progress, record
+from ..latents import pixels_per_place, with_batch, with_places
+from ..long_running import unload_models
+from ..sampling import SamplingJob
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Protocol
 
 from ....core.errors import InvalidSetting, PacelineError
-from ....optimizers.hosts.comfyui.latents import empty_latent
-from ....optimizers.hosts.comfyui.output_files import path_of
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ....optimizers.hosts.comfyui.sampling import SamplingJob
-from ....optimizers.hosts.comfyui.standalone import (
+from ...sweep import MODES, Space
+from ..comparison import ComparisonSettings
+from ..latents import empty_latent
+from ..output_files import path_of
+from ..sampling import SamplingJob
+from ..standalone import (
     find_comfyui,
     load_checkpoint,
     model_file,
     split_arguments,
     start_comfyui,
 )
-from ...sweep import MODES, Space
-from ..comparison import ComparisonSettings
 from .cells import Bench
 from .run import Finished, SweepPlan, run_sweep
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from PIL import Image
 
 from ....core.errors import InvalidSetting, require_number
-from ....optimizers.hosts.comfyui.long_running import ProgressBar, stop_if_cancelled
-from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
 from ...sweep import (
@@ -30,6 +28,8 @@ from ...sweep import (
     without_password,
 )
 from ..comparison import Progress, environment
+from ..long_running import ProgressBar, stop_if_cancelled
+from ..output_files import Entry, OutputFiles
 from .cells import Bench
 from .identity import job_identity
 from .saving import save_sweep

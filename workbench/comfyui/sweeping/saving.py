@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PIL import Image
 
-from ....optimizers.hosts.comfyui.output_files import Entry, OutputFiles
+from ..output_files import Entry, OutputFiles
 
 
 def save_sweep(

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ....core.errors import PacelineError
-from ...compilation.artifacts import ArtifactStore, Entry
-from ...compilation.transfer import Refused, export_entries, import_entries
-from .paths import user_folder
+from ...core.errors import PacelineError
+from ...optimizers.compilation.artifacts import ArtifactStore, Entry
+from ...optimizers.compilation.transfer import Refused, export_entries, import_entries
+from ...optimizers.hosts.comfyui.paths import user_folder
 from .standalone import find_comfyui, split_arguments, start_comfyui
 
 

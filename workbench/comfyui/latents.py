@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ....core.errors import UnsupportedModel
-from .model import describe_model
+from ...core.errors import UnsupportedModel
+from ...optimizers.hosts.comfyui.model import describe_model
 
 if TYPE_CHECKING:
-    from .protocols import VAE, Latent, ModelPatcher
+    from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

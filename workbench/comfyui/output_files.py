@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ....core.errors import InvalidSetting
+from ...core.errors import InvalidSetting
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ....core.devices import synchronize
+from ...core.devices import synchronize
 
 if TYPE_CHECKING:
-    from .protocols import Conditioning, Latent, ModelPatcher
+    from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 Clock = Callable[[], float]
 

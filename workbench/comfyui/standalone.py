@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ....core.errors import BackendUnavailable, InvalidSetting
+from ...core.errors import BackendUnavailable, InvalidSetting
 
 if TYPE_CHECKING:
-    from ....core.calls import Function
-    from .protocols import VAE, ModelPatcher
+    from ...core.calls import Function
+    from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:
