@@ -14,7 +14,7 @@ from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, workflow_of
-from .sweeps import bench_for, read_space, require_shared_storage
+from .sweeps import bench_for, read_space
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
@@ -89,8 +89,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "storage",
                     default="",
                     advanced=True,
-                    tooltip="Empty: a file in ComfyUI's user folder. The URL of a database (PostgreSQL, MySQL) lets "
-                    "several machines share one study. Keep passwords out of it: they would be saved in the workflow.",
+                    tooltip="Empty: a file in ComfyUI's user folder. Else the name of a database in "
+                    "user/__paceline/storages.json, which lets several machines share one study. A URL is refused.",
                 ),
                 io.String.Input(
                     "filename_prefix",
@@ -130,9 +130,16 @@ class PacelineBenchmarkSweep(PacelineNode):
         """Measure what is left of the sweep, save everything, and show the plot."""
         prompt = getattr(cls.hidden, "prompt", None)
         space = read_space(grid)
-        require_shared_storage(storage)
         mode = {"grid": "grid", "optuna": "search"}.get(search, search)
-        plan = sweeping.SweepPlan(study.strip(), BUILT_IN, storage, mode, trials, largest_difference, filename_prefix)
+        plan = sweeping.SweepPlan(
+            study.strip(),
+            BUILT_IN,
+            sweeping.storage_named(storage),
+            mode,
+            trials,
+            largest_difference,
+            filename_prefix,
+        )
         job = SamplingJob(positive, negative, latent_image, **sampler)
         bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)

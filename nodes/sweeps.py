@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from ..workbench.comfyui.comparison import ComparisonSettings
     from ..workbench.comfyui.sampling import SamplingJob
 
-__all__ = ["BUILT_IN", "bench_for", "read_space", "require_shared_storage"]
+__all__ = ["BUILT_IN", "bench_for", "read_space"]
 
 
 def read_space(text: str) -> Space:
@@ -52,16 +51,3 @@ def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: 
         return Applied(objects["model"], objects.get("vae"), tuple(applied.left_out))
 
     return Bench(model, vae, job, settings, steps_of, apply)
-
-
-def require_shared_storage(storage: str) -> None:
-    """Check a storage that was given in a workflow.
-
-    Raises:
-        InvalidSetting: for a database file: anyone who can send a workflow could write files anywhere.
-    """
-    if storage.strip().lower().startswith("sqlite"):
-        raise InvalidSetting(
-            "storage is a SQLite file.",
-            "Leave it empty to use one in ComfyUI's user folder, or give the URL of a database server.",
-        )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -136,5 +138,48 @@ def test_a_search_finds_the_good_region_and_stays_inside_the_space(tmp_path):
 
 
 def test_a_storage_that_cannot_be_used_is_named(tmp_path):
-    with pytest.raises(BackendUnavailable, match="nosuchdatabase://x cannot be used"):
+    with pytest.raises(BackendUnavailable, match="cannot be used: SQLAlchemy knows no such kind of database"):
         Sweep(parse_space(SPACE, ""), SweepSettings("one", "nosuchdatabase://x"), {})
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql+psycopg://ada:hunter2@127.0.0.1:1/private?connect_timeout=2", "does not answer"),
+        ("postgresql+psycopg://ada:hunter2@127.0.0.1:hunter2/private", "no URL that SQLAlchemy can read"),
+        ("hunter2", "no URL that SQLAlchemy can read"),
+        ("nosuchdatabase://ada:hunter2@private", "no such kind of database"),
+        ("mssql+hunter2://ada:hunter2@private", "no such kind of database"),
+        ("firebird+aioodbc://ada:hunter2@private", "no such kind of database"),
+        ("sqlite:////proc/private/hunter2/x.db", "does not answer"),
+    ],
+)
+def test_no_error_of_a_database_holds_a_part_of_its_address(url, words, caplog):
+    settings = SweepSettings("one", url)
+    with pytest.raises(BackendUnavailable, match=words) as caught:
+        Sweep(parse_space(SPACE, ""), settings, {})
+    shown = "".join(traceback.format_exception(caught.value)) + repr(settings) + caplog.text
+    # The traceback quotes lines of this file, but no values of them.
+    assert not [word for word in ("hunter2", "private", "127.0.0.1") if word in shown]
+
+
+def test_a_database_that_is_lost_in_the_middle_is_a_sentence(tmp_path):
+    study = sweep(tmp_path)
+    database = tmp_path / "sweeps" / "study.db"
+
+    def measure(cell):
+        with sqlite3.connect(database) as connection:
+            connection.execute("DROP TABLE trial_user_attributes")
+        return measured(cell)
+
+    with pytest.raises(BackendUnavailable, match="The storage of the study has failed") as caught:
+        study.run(measure)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "INSERT" not in shown and str(tmp_path) not in str(caught.value)
+
+
+def test_braces_in_an_address_stay_what_they_are(tmp_path):
+    """Optuna takes an address for a format string: a password, or a folder, may hold braces."""
+    path = tmp_path / "{SCHEMA_VERSION!s:.0}{x}" / "study.db"
+    assert len(Sweep(parse_space(SPACE, ""), SweepSettings("one", sqlite_storage(path)), {}).results()) == 0
+    assert path.is_file()

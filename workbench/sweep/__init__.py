@@ -3,7 +3,7 @@
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
 from .space import ABSENT, Cell, Range, Space, nodes_of, parse_space, picture_of
-from .storage import sqlite_storage, without_password
+from .storage import Storage, sqlite_storage
 from .study import MODES, Outcome, Sweep, SweepSettings
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Range",
     "Result",
     "Space",
+    "Storage",
     "Sweep",
     "SweepSettings",
     "best",
@@ -25,5 +26,4 @@ __all__ = [
     "sqlite_storage",
     "to_csv",
     "to_markdown",
-    "without_password",
 ]

@@ -5,27 +5,35 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import re
 import sys
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import BackendUnavailable
+from ...core.errors import BackendUnavailable, PacelineError
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A database for studies.
+
+    Attributes:
+        title: how it is called in reports and errors.
+        url: of SQLAlchemy. It may hold a password, so it is shown nowhere.
+    """
+
+    title: str
+    url: str = field(repr=False)
 
 
 def sqlite_storage(path: Path) -> str:
     """Return the URL of a database file; its folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{path}"
-
-
-def without_password(url: str) -> str:
-    """Return a database URL as it may be shown."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
@@ -44,7 +52,7 @@ def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
     for attempt in range(5):
         try:
             return optuna.storages.RDBStorage(
-                url,
+                url.replace("{", "{{").replace("}", "}}"),  # Optuna formats it: braces would be replaced
                 heartbeat_interval=heartbeat,
                 grace_period=3 * heartbeat,
                 heartbeat_stale_trial_callback=optuna.storages.RetryHeartbeatStaleTrialCallback(),
@@ -53,12 +61,56 @@ def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
             # Two processes that meet an empty database both make its tables; the second one fails, once.
             if "already exists" not in str(error) or attempt == 4:
                 raise BackendUnavailable(
-                    f"The storage {without_password(url)} cannot be used ({str(error).splitlines()[0]}).",
+                    f"The storage cannot be used: {_reason(error)}.",
                     "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
                     "`pip install psycopg[binary]`.",
-                ) from error
+                ) from None
             time.sleep(0.3)
     raise AssertionError("the last attempt returns or raises")
+
+
+@contextmanager
+def without_credentials(optuna: Any) -> Iterator[None]:
+    """Replace errors of the database: their texts can hold its address, users, statements and passwords.
+
+    Raises:
+        BackendUnavailable: for them.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except PacelineError:
+        raise
+    except Exception as error:
+        # Optuna's own handling of an error asks the database again, and may end in an error of another kind.
+        origin: BaseException | None = error
+        while not (origin is None or isinstance(origin, (SQLAlchemyError, optuna.exceptions.StorageInternalError))):
+            origin = origin.__cause__ or origin.__context__
+        if origin is None:
+            raise
+        raise BackendUnavailable(
+            f"The storage of the study has failed: {_reason(origin)}.",
+            "Finished cells are kept: run the workflow again when the database is back.",
+        ) from None
+
+
+def _reason(error: BaseException) -> str:
+    """Return what kind of error a database has raised, and none of its words."""
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError, OperationalError
+
+    while error.__cause__ is not None and not isinstance(error, (ImportError, OperationalError)):
+        error = error.__cause__
+    if isinstance(error, ImportError):
+        missing = error if error.name else error.__cause__
+        return f"the package {getattr(missing, 'name', None) or 'of its driver'} is not installed"
+    if isinstance(error, NoSuchModuleError):
+        return "SQLAlchemy knows no such kind of database"
+    if isinstance(error, (ArgumentError, ValueError)):
+        return "its address is no URL that SQLAlchemy can read"
+    if isinstance(error, OperationalError):
+        return "the database does not answer, or does not let this user in"
+    return type(error).__name__
 
 
 def import_optuna() -> Any:

@@ -11,13 +11,13 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
 from .results import FINISHED, Result
 from .space import Cell, Range, Space, cell_key, without_absent
-from .storage import import_optuna, is_alive, open_storage, quiet, this_machine
+from .storage import import_optuna, is_alive, open_storage, quiet, this_machine, without_credentials
 
 _RESULT, _JOB, _KEY, _READY = "paceline_result", "paceline_job", "paceline_cell", "paceline_ready"
 _OWNER = "paceline_owner"
@@ -42,7 +42,7 @@ class SweepSettings:
     """
 
     name: str
-    storage: str
+    storage: str = field(repr=False)
     mode: str = "grid"
     trials: int = 20
     seed: int = 0
@@ -82,7 +82,7 @@ class Sweep:
         self._optuna = import_optuna()
         self._space, self._settings = space, settings
         self._cells = space.cells() if settings.mode == "grid" else []
-        with quiet(self._optuna):
+        with quiet(self._optuna), without_credentials(self._optuna):
             self._study = self._open(_identity(space, settings, job))
 
     @property
@@ -93,7 +93,9 @@ class Sweep:
     def results(self) -> list[Result]:
         """Return what has been measured so far, by all processes, oldest first."""
         found: dict[str, Result] = {}
-        for trial in self._study.get_trials(deepcopy=False):
+        with without_credentials(self._optuna):
+            trials = self._study.get_trials(deepcopy=False)
+        for trial in trials:
             if _RESULT in trial.user_attrs:
                 stored = Result(**trial.user_attrs[_RESULT])
                 stored = replace(stored, cell=self._in_order(stored.cell))
@@ -117,7 +119,7 @@ class Sweep:
             idle: called about once a second while only others have cells to measure; may raise to stop.
         """
         objective = self._objective(measure, done)
-        with quiet(self._optuna):
+        with quiet(self._optuna), without_credentials(self._optuna):
             while not self._is_done(idle):
                 try:
                     self._study.optimize(objective, n_trials=1)

@@ -3,5 +3,16 @@
 from .cells import Applied, Bench
 from .identity import job_identity, upstream
 from .run import Finished, SweepPlan, describe_cell, run_sweep
+from .storages import storage_named
 
-__all__ = ["Applied", "Bench", "Finished", "SweepPlan", "describe_cell", "job_identity", "run_sweep", "upstream"]
+__all__ = [
+    "Applied",
+    "Bench",
+    "Finished",
+    "SweepPlan",
+    "describe_cell",
+    "job_identity",
+    "run_sweep",
+    "storage_named",
+    "upstream",
+]

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from ....core.errors import InvalidSetting, PacelineError
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ...sweep import MODES, Space
+from ...sweep import MODES, Space, Storage
 from ..comparison import ComparisonSettings
 from ..latents import empty_latent
 from ..output_files import path_of
@@ -33,6 +33,7 @@ from ..standalone import (
 )
 from .cells import Bench
 from .run import Finished, SweepPlan, run_sweep
+from .storages import storage_named
 
 
 class Nodes(Protocol):
@@ -79,7 +80,7 @@ def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
     plan = SweepPlan(
         options.study,
         nodes.BUILT_IN,
-        options.storage,
+        Storage("the database of --storage", options.storage) if options.storage else storage_named(""),
         options.search,
         options.trials,
         options.largest_difference,

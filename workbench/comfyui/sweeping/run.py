@@ -17,15 +17,14 @@ from ...sweep import (
     Range,
     Result,
     Space,
+    Storage,
     Sweep,
     SweepSettings,
     best,
     pareto_front,
     pareto_picture,
-    sqlite_storage,
     to_csv,
     to_markdown,
-    without_password,
 )
 from ..comparison import Progress, environment
 from ..long_running import ProgressBar, stop_if_cancelled
@@ -46,7 +45,7 @@ class SweepPlan:
     Attributes:
         study: name; the same one continues where it stopped, and is the name of the preset.
         taken: names of presets that a study cannot have.
-        storage: database URL; empty for a file in the user's folder.
+        storage: where results are kept.
         mode: ``grid`` or ``search``.
         trials: cells of a search.
         largest_difference: of a preset, as a share of a seed change.
@@ -55,7 +54,7 @@ class SweepPlan:
 
     study: str
     taken: tuple[str, ...]
-    storage: str = ""
+    storage: Storage
     mode: str = "grid"
     trials: int = 20
     largest_difference: float = 0.25
@@ -72,9 +71,8 @@ class SweepPlan:
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
 
     def settings(self) -> SweepSettings:
-        """Return how the sweep goes through its space, with the storage filled in."""
-        storage = self.storage.strip() or sqlite_storage(user_folder("sweeps", "sweeps.db"))
-        return SweepSettings(self.study, storage, self.mode, self.trials)
+        """Return how the sweep goes through its space."""
+        return SweepSettings(self.study, self.storage.url, self.mode, self.trials)
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,7 @@ def run_sweep(
     picture = pareto_picture(results, f"{plan.study}: {environment(bench.model)['device']}")
     content = {
         "study": plan.study,
-        "storage": without_password(plan.storage) or "SQLite in the user's folder",
+        "storage": plan.storage.title,
         "plan": {"mode": plan.mode, "trials": plan.trials, "largest_difference": plan.largest_difference},
         "job": job_identity(bench, source),
         "surroundings": environment(bench.model),
