@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice
+from ...core.name_pattern import name_pattern
 
 PRESETS = ("quality", "balanced", "speed")
 MODES = ("int8", "weight_only")
@@ -42,8 +42,9 @@ class QuantizationSettings:
         preset: how much error and how little gain a layer may have.
         mode: ``int8`` quantises weights and, for each token, activations (W8A8). ``weight_only`` keeps the arithmetic
             in floating point: for memory, never for speed.
-        include: regular expression; layers whose name it matches are quantised even where they gain nothing.
-        exclude: regular expression; layers whose name it matches stay as they are.
+        include: regular expression (what ``name_pattern`` reads); layers whose name it matches are quantised even
+            where they gain nothing.
+        exclude: likewise; layers whose name it matches stay as they are.
         rotation: ``auto`` rotates (ConvRot) the inputs of layers that have too large an error otherwise.
         device: where the weights are quantised.
 
@@ -66,11 +67,12 @@ class QuantizationSettings:
         for name in ("include", "exclude"):
             pattern = getattr(self, name)
             try:
-                re.compile(pattern)
-            except re.error as error:
+                name_pattern(pattern)
+            except ValueError as error:
                 raise InvalidSetting(
-                    f"{name} is {pattern!r}, which is not a regular expression: {error}.",
-                    "Name layers by parts of their names, e.g. attn1 or ff\\.net, with | between alternatives.",
+                    f"{name} is {pattern[:100]!r}, which is not a regular expression that can be used here: {error}.",
+                    "Name layers by parts of their names, e.g. attn1 or ff\\.net, with | between alternatives; . [] ^ "
+                    "$ are allowed, * + ? after one character, and groups without a repeat.",
                 ) from None
 
     @property
@@ -80,11 +82,11 @@ class QuantizationSettings:
 
     def is_included(self, name: str) -> bool:
         """Return whether a layer is named by ``include``."""
-        return bool(self.include) and re.search(self.include, name) is not None
+        return bool(self.include) and name_pattern(self.include)(name)
 
     def is_excluded(self, name: str) -> bool:
         """Return whether a layer is named by ``exclude``."""
-        return bool(self.exclude) and re.search(self.exclude, name) is not None
+        return bool(self.exclude) and name_pattern(self.exclude)(name)
 
     def describe(self) -> str:
         """Return the settings in one line, e.g. ``balanced, rotation auto``."""
