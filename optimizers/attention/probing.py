@@ -26,6 +26,7 @@ HEADS = 2
 TOLERANCE_EXACT = 0.02
 TOLERANCE_APPROXIMATE = 0.15
 OTHERWISE = "Choose 'auto' or 'sdpa'."
+NO_MEMORY = "no memory was left for a test call"
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return Probe(False, "no memory was left for a test call", "Free some memory and try again.")
+            return Probe(False, NO_MEMORY, "Free some memory and try again.")
     return _found[key]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,14 +11,15 @@ from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
 from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend
+from .probing import NO_MEMORY, probe
 from .registry import choose, get, require
 
 AUTO = "auto"
 
 FULL_PRECISION = "the model asks for full precision here"
 
-KERNEL_ERRORS = (RuntimeError, ValueError, NotImplementedError)
-"""What kernels raise for a call that they cannot take."""
+MOST_SIGNATURES = 64
+"""Kinds of calls whose refusals are remembered; sizes may differ in each call, and memory must not grow for ever."""
 
 
 class AttentionChoice(Technique):
@@ -27,6 +28,8 @@ class AttentionChoice(Technique):
     Attributes:
         backend: what computes it.
         function: the backend's function.
+        failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
+        always_raised: errors of the host that are no failure of a kernel.
         notes: what else is said about it.
     """
 
@@ -34,9 +37,12 @@ class AttentionChoice(Technique):
     title = "Set Attention Processor"
     backend: Backend
     function: AttentionFunction
+    failing: Mapping[int, str] = {}
+    always_raised: tuple[type[BaseException], ...] = ()
     notes: Sequence[str] = ()
     _why = ""
     _broken: dict[tuple[object, ...], str]
+    _refusals: dict[tuple[object, ...], str | None]
 
     def choose(self, name: str, device: torch.device, dtype: torch.dtype, head_sizes: Sequence[int]) -> None:
         """Take the backend ``name``, or the best one for ``auto``, and try it out on ``device``.
@@ -45,14 +51,18 @@ class AttentionChoice(Technique):
             InvalidSetting: if there is no backend of that name.
             BackendUnavailable: if it cannot run here, or takes none of the head sizes.
         """
-        self._broken = {}
+        self._broken, self._refusals = {}, {}
         if name == AUTO:
             name, self._why = choose(device, dtype, head_sizes)
         self.backend = get(name)
-        # Any head size that the limits allow will do for the probe; if there is none, it says so.
         calls = [AttentionCall(device.type, dtype, size, query_tokens=64, key_tokens=64) for size in head_sizes]
         fitting = [call.head_dim for call in calls if self.backend.refusal(call) is None]
-        self.function = require(name, device, dtype, (fitting or head_sizes)[0])
+        # A kernel is made for one head size: each that the limits allow is tried. If there is none, the first says why.
+        found = {size: probe(self.backend, device, dtype, size) for size in fitting or head_sizes[:1]}
+        works = next((one.function for one in found.values() if one.function is not None), None)
+        self.function = works or require(name, device, dtype, next(iter(found)))
+        failed = ((size, one.reason) for size, one in found.items() if not one.available and one.reason != NO_MEMORY)
+        self.failing = {size: f"head size {size}: {reason}" for size, reason in failed}
 
     def attend(
         self,
@@ -81,31 +91,48 @@ class AttentionChoice(Technique):
             refusal: why the backend cannot take this call, where the host knows.
             full_precision: whether the model asks for a backend that quantises nothing.
         """
-        call = AttentionCall.of(q, k, v, mask)
-        reason = refusal or self.backend.refusal(call)
-        if reason is None and full_precision and not self.backend.exact:
-            reason = FULL_PRECISION
-        kind = (call.head_dim, call.dtype, call.has_mask)
-        reason = reason or self._broken.get(kind)
+        reason = refusal or self._refusal(q, k, v, mask, full_precision)
         if reason is None:
             try:
                 output = self.function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
-            except KERNEL_ERRORS as error:
-                reason = self._broken[kind] = limit_of(error)
+            except Exception as error:  # a kernel's compiler raises errors of its own classes
+                reason = self._broken[_kind(q, mask)] = limit_of(error, self.always_raised)
+                self._refusals.clear()
             else:
                 activity.use(place)
                 return output
         activity.fall_back(reason)
         return None
 
+    def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, full_precision: bool) -> str | None:
+        """Return why a call is left to the host, or None; found out once for each kind of call."""
+        if torch.compiler.is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
+            return self._find_refusal(q, k, v, mask, full_precision)
+        records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+        masked = None if mask is None else mask.dtype
+        signature = (q.shape, k.shape, v.shape, q.dtype, q.device, masked, records, full_precision)
+        if signature not in self._refusals:
+            if len(self._refusals) >= MOST_SIGNATURES:
+                self._refusals.clear()
+            self._refusals[signature] = self._find_refusal(q, k, v, mask, full_precision)
+        return self._refusals[signature]
+
+    def _find_refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, full_precision: bool) -> str | None:
+        reason = self.backend.refusal(AttentionCall.of(q, k, v, mask))
+        if reason is None and full_precision and not self.backend.exact:
+            reason = FULL_PRECISION
+        return reason or self.failing.get(q.shape[-1]) or self._broken.get(_kind(q, mask))
+
     def describe(self) -> str:
         """Return the backend, why it was chosen, and what else is to be said."""
         chosen = f"auto: {self.backend.name} ({self._why})" if self._why else self.backend.name
-        return "; ".join([chosen, *self.notes])
+        return "; ".join([chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes])
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``sdpa in 640 attention calls``."""
         calls, fallbacks, details = activity.use_count, activity.fallback_count, activity.fallback_lines()
+        if activity.skipped and not calls and not fallbacks:  # the host computes with this very backend
+            return Summary("active", next(iter(activity.skipped.values())), {"fallbacks": 0})
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
             why = "every call fell back" if fallbacks else "no attention call of this model was reached"
@@ -114,13 +141,22 @@ class AttentionChoice(Technique):
         return Summary(state, f"{self.backend.name} in {calls} attention calls", counts, details)
 
 
-def limit_of(error: Exception) -> str:
+def _kind(q: Tensor, mask: Tensor | None) -> tuple[object, ...]:
+    """Return what the failure of a kernel depends on."""
+    return q.shape[-1], q.dtype, mask is not None
+
+
+def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:
     """Return what a kernel's error says: a limit that is not declared, to be remembered so that it is met once.
 
+    Args:
+        error: what the kernel raised.
+        always_raised: errors that are no failure of a kernel.
+
     Raises:
-        Exception: ``error`` itself if memory ran out. The host frees some and tries again: that is not for us to hide,
-            and says nothing of what the kernel can do.
+        Exception: ``error`` itself if it is one of ``always_raised``, or if memory ran out. The host frees some and
+            tries again: that is not for us to hide, and says nothing of what the kernel can do.
     """
-    if is_out_of_memory(error):
+    if isinstance(error, always_raised) or is_out_of_memory(error):
         raise error
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"

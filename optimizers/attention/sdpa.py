@@ -138,6 +138,7 @@ BACKENDS = (
                 head_dim_multiple_of=8,
                 min_key_tokens=2,
                 max_batch=CUDA_MAX_BATCH,
+                accepts_mask=False,  # a row that may see no key does not surely give zeros
                 min_compute_capability=(8, 0),
             ),
         ),

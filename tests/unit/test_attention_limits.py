@@ -101,6 +101,8 @@ def test_alternatives_are_chosen_by_device():
         ("sdpa_flash", {"dtype": torch.float32}),
         ("sdpa_cudnn", {"head_dim": 160}),
         ("sdpa_cudnn", {"key_tokens": 1}),
+        ("sdpa_cudnn", {"mask": "bool"}),
+        ("sdpa_cudnn", {"mask": "additive"}),
         ("sdpa_efficient", {"head_dim": 41}),
         ("flash", {"mask": "additive"}),
         ("flash3", {"head_dim": 264}),

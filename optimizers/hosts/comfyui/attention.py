@@ -10,7 +10,7 @@ from torch import Tensor
 from ....core.errors import UnsupportedModel
 from ...attention.processor import AttentionChoice
 from ...families import find_family
-from .attention_chain import Layer, add_layer
+from .attention_chain import SLOT, Layer, add_layer
 from .model import describe_model, inference_dtype, is_unet, require_model
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks
@@ -18,6 +18,8 @@ from .unet import attention_blocks
 if TYPE_CHECKING:
     from ....core.activity import Activity
     from .protocols import ModelPatcher
+
+SAME = "ComfyUI's own attention is sdpa already, so nothing was changed"
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -43,6 +45,9 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
     def __init__(self, patcher: ModelPatcher, name: str, node_id: str | None = None) -> None:
         super().__init__(node_id)
         require_model(patcher)
+        from comfy.model_management import InterruptProcessingException
+
+        self.always_raised = (InterruptProcessingException,)
         family = find_family(patcher.model.diffusion_model)
         if family is not None and not family.override_hook:
             raise UnsupportedModel(
@@ -58,7 +63,10 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         self._layer: Layer = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Become the innermost layer of this call's attention."""
+        """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
+        if self.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa():
+            activity.skip("attention", SAME)
+            return
         add_layer(call.transformer_options, self._layer, activity.fall_back)
 
     def _attend(self, func: Layer, *args: Any, **kwargs: Any) -> Tensor:
@@ -76,6 +84,14 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         if output is None:
             return func(*args, **kwargs)
         return output if heads_first_out else output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
+
+
+def _host_uses_sdpa() -> bool:
+    """Return whether ComfyUI's attention, without any override, ends in :func:`_host_sdpa`'s function."""
+    from comfy.ldm.modules import attention
+
+    found = {attention.optimized_attention, attention.optimized_attention_masked}
+    return found == {attention.attention_pytorch}
 
 
 def _host_sdpa(
@@ -116,7 +132,9 @@ def _to_heads(
     """
     if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
         width = q.shape[-1] // heads
-        q, k, v = (x.reshape(x.shape[0], x.shape[1], -1, width).transpose(1, 2) for x in (q, k, v))
+        q = q.reshape(q.shape[0], q.shape[1], -1, width).transpose(1, 2)
+        k = k.reshape(k.shape[0], k.shape[1], -1, width).transpose(1, 2)
+        v = v.reshape(v.shape[0], v.shape[1], -1, width).transpose(1, 2)
     if mask is not None:
         if mask.ndim == 2:
             mask = mask.unsqueeze(0)

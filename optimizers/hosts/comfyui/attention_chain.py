@@ -55,17 +55,18 @@ def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
     options = kwargs["transformer_options"]
     chain: AttentionChain = options[_CHAIN]
     inside = func
-    for layer in chain.layers:
+    for layer in chain.layers[:-1]:
         inside = partial(layer, inside)
+    outermost = chain.layers[-1]
     if chain.foreign is None:
-        return inside(*args, **kwargs)
+        return outermost(inside, *args, **kwargs)
     reached = False
 
     def innermost(*inner_args: object, **inner_kwargs: object) -> Tensor:
         nonlocal reached
         reached = True
         inner_kwargs.setdefault("transformer_options", options)
-        return inside(*inner_args, **inner_kwargs)
+        return outermost(inside, *inner_args, **inner_kwargs)
 
     result = chain.foreign(innermost, *args, **kwargs)
     if not reached:

@@ -12,7 +12,7 @@ from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
 from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention import names
-from ...attention.processor import AUTO, KERNEL_ERRORS, AttentionChoice, limit_of
+from ...attention.processor import AUTO, AttentionChoice, limit_of
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
@@ -92,7 +92,8 @@ class AttentionBackend(AttentionChoice, Technique):
         counts: dict[str, int] = {}
         for name, layer in layers:
             theirs = Patches()
-            whose = None if reduced else _use_theirs(layer, self.backend.name, theirs)
+            ours = reduced or head_size(layer) in self.failing
+            whose = None if ours else _use_theirs(layer, self.backend.name, theirs)
             patches.on_undo(theirs.undo)
             if whose is None:
                 _use_sdpa(layer, patches)
@@ -154,7 +155,7 @@ class AttentionBackend(AttentionChoice, Technique):
             if kind not in self._broken:
                 try:
                     result = forward(*args, **options)
-                except KERNEL_ERRORS as error:
+                except Exception as error:
                     reason = limit_of(error)
                 else:
                     self.activity.use(whose)
