@@ -9,13 +9,12 @@ import stat
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 _FORMAT = 3
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 
 
-def read_about(file: Path) -> dict[str, Any] | None:
+def read_about(file: Path) -> dict[str, object] | None:
     """Return what an ``entry.json`` says, or None if it cannot be read or has another format."""
     try:
         content = json.loads(file.read_text("utf-8"))
@@ -32,7 +31,7 @@ def read_seconds(folder: Path) -> dict[str, float]:
         return {}
 
 
-def write_about(folder: Path, about: Mapping[str, Any], seconds: Mapping[str, float]) -> None:
+def write_about(folder: Path, about: Mapping[str, object], seconds: Mapping[str, float]) -> None:
     """Write ``entry.json``; its time of change says when the entry was last used."""
     content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder), "seconds": dict(seconds)}
     temporary = folder / f"entry.{os.getpid()}.tmp"

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from ...core.devices import fingerprint, machine_description
 from .artifact_files import (
@@ -56,7 +55,7 @@ class Entry:
     """
 
     path: Path
-    about: dict[str, Any]
+    about: dict[str, object]
     last_used: float
     size: int
 
@@ -73,7 +72,7 @@ class ArtifactStore:
         self.root = Path(root)
         self.limit_bytes = limit_bytes
 
-    def folder(self, about: Mapping[str, Any], device: str = "cpu") -> ArtifactFolder:
+    def folder(self, about: Mapping[str, object], device: str = "cpu") -> ArtifactFolder:
         """Return the folder for a model.
 
         Args:
@@ -127,7 +126,7 @@ class ArtifactFolder:
         was_used: whether it held something when this program first used it.
     """
 
-    def __init__(self, store: ArtifactStore, path: Path, about: Mapping[str, Any]) -> None:
+    def __init__(self, store: ArtifactStore, path: Path, about: Mapping[str, object]) -> None:
         self.store = store
         self.path = path
         self.about = dict(about)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
+from ...core.calls import Function
 from .artifacts import ArtifactFolder
 from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal, inductor_options
 from .state import GENERATING, TRACING, CompileState
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.fx import GraphModule
 
 
 class CountingBackend:
@@ -26,7 +30,7 @@ class CountingBackend:
         settings: CompileSettings,
         state: CompileState,
         artifacts: ArtifactFolder | None,
-        replacement: Callable[..., Any] | None,
+        replacement: Function | None,
     ) -> None:
         self._settings = settings
         self._state = state
@@ -36,7 +40,7 @@ class CountingBackend:
         self.runs = 0
         self.variants: dict[int, int] = {}
 
-    def __call__(self, graph: Any, example_inputs: Any, **options: Any) -> Callable[..., Any]:
+    def __call__(self, graph: GraphModule, example_inputs: list[Tensor], **options: object) -> Function:
         """Compile one graph; the options of torch.compile have nothing left that is for us."""
         self._count()
         self._state.phase = GENERATING
@@ -46,7 +50,7 @@ class CountingBackend:
             self._state.cache_hits += _cache_hits() - hits
         self._state.phase = TRACING
 
-        def run(*args: Any) -> Any:
+        def run(*args: object) -> object:
             self.runs += 1
             return compiled(*args)
 
@@ -62,23 +66,19 @@ class CountingBackend:
         if self.variants[frame] > 1:  # another variant of a frame: the ones there are do not fit this call
             self._state.recompiles += 1
 
-    def _compile(self, graph: Any, example_inputs: Any) -> Any:
+    def _compile(self, graph: GraphModule, example_inputs: list[Tensor]) -> Function:
         settings = self._settings
-        compiled: Any
         if self._replacement is not None:
-            compiled = self._replacement(graph, example_inputs)
-        elif settings.backend == "inductor":
+            return cast(Function, self._replacement(graph, example_inputs))
+        if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
             trees = not (settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal())
-            compiled = compile_fx(
-                graph, example_inputs, config_patches=inductor_options(settings, cudagraph_trees=trees)
-            )
-        else:
-            from torch._dynamo import lookup_backend
+            options = inductor_options(settings, cudagraph_trees=trees)
+            return cast(Function, compile_fx(graph, example_inputs, config_patches=options))
+        from torch._dynamo import lookup_backend
 
-            compiled = lookup_backend(settings.backend)(graph, example_inputs)
-        return compiled
+        return cast(Function, lookup_backend(settings.backend)(graph, example_inputs))
 
 
 def _cache_hits() -> int:

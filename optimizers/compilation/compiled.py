@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
 import torch
 
+from ...core.calls import Args, Function, Kwargs
 from .artifacts import ArtifactFolder
 from .backend import CountingBackend
 from .failures import CompilationCancelled, CompilationFailed, explain
@@ -46,14 +46,14 @@ class CompiledFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Function,
         settings: CompileSettings,
         *,
         name: str = "function",
         artifacts: ArtifactFolder | None = None,
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
-        backend: Callable[..., Any] | None = None,
+        backend: Function | None = None,
     ) -> None:
         self.function = function
         self.settings = settings
@@ -65,7 +65,7 @@ class CompiledFunction:
         self._sizes = sizes if settings.dynamic != "false" else None
         self._reuses_results = settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
         self._backend = CountingBackend(settings, self.state, artifacts, backend)
-        self._compiled: Callable[..., Any] | None = None
+        self._compiled: Function | None = None
         self._discarded_artifacts = False
 
     def retry(self) -> None:
@@ -84,7 +84,7 @@ class CompiledFunction:
             limit = config.cache_size_limit
         return limit - max(self._backend.variants.values(), default=0)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
         Raises:
@@ -135,10 +135,10 @@ class CompiledFunction:
         known = self.artifacts is not None and not self.state.graphs
         return self.artifacts.expected_seconds(self.name) if known else None  # type: ignore[union-attr]
 
-    def _marked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _marked(self, args: Args, kwargs: Kwargs) -> AbstractContextManager[tuple[Args, Kwargs]]:
         return nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
 
-    def _run_uncompiled(self, error: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         """Run the plain function after ``error``, and remember why."""
         state = self.state
         if _is_limit(error):
@@ -160,7 +160,7 @@ class CompiledFunction:
         state.count_eager(reason)
         return result
 
-    def _compiled_function(self) -> Callable[..., Any]:
+    def _compiled_function(self) -> Function:
         if self._compiled is None:
             options: dict[str, Any] = {}
             parameters = _compile_parameters()
@@ -186,14 +186,14 @@ def _compile_parameters() -> frozenset[str]:
     return frozenset(inspect.signature(torch.compile).parameters)
 
 
-def _with_code_of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_code_of_its_own(function: Function) -> Function:
     """Return a function that calls ``function`` and has a code object of its own.
 
     torch keeps compiled variants, and which sizes have changed, with the code object. So these belong to one network
     and not to all networks of its class, and go when it goes.
     """
 
-    def call(weights: str, /, *args: Any, **kwargs: Any) -> Any:
+    def call(weights: str, /, *args: object, **kwargs: object) -> object:
         if not weights:  # looked at, so that it is guarded
             raise ValueError("weights must not be empty")
         return function(*args, **kwargs)

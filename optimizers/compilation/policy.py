@@ -61,7 +61,13 @@ class CompilePolicy(Technique):
                 function.retry()
 
     def run(
-        self, compiled: CompiledNetwork, place: str, activity: Activity, function: Function, *args: Any, **kwargs: Any
+        self,
+        compiled: CompiledNetwork,
+        place: str,
+        activity: Activity,
+        function: Function,
+        *args: object,
+        **kwargs: object,
     ) -> Any:
         """Run ``function``, which goes through ``compiled``, and count at ``place`` whether it ran compiled."""
         states = [one.state for one in compiled.functions]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
 
@@ -137,7 +136,7 @@ def cudagraph_trees_refusal() -> str | None:
 
 def inductor_options(
     settings: CompileSettings, *, cudagraph_trees: bool = True, known: Collection[str] | None = None
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return inductor's options for ``settings``: its mode spelled out, then the preset.
 
     A mode is spelled out because torch.compile takes either a mode or options, and a guard filter is an option.
@@ -156,7 +155,7 @@ def inductor_options(
     import torch._inductor.config
 
     mode = "default" if settings.mode == CUDA_GRAPH else settings.mode
-    options: dict[str, Any] = dict(torch._inductor.list_mode_options(mode))
+    options: dict[str, object] = dict(torch._inductor.list_mode_options(mode))
     if not cudagraph_trees:
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":

@@ -59,7 +59,7 @@ def _mark(value: object, another: bool, text: bool) -> object:
     return value
 
 
-def _no_equal_sizes() -> AbstractContextManager[Any]:
+def _no_equal_sizes() -> AbstractContextManager[object]:
     """Return a context in which torch takes two sizes that are equal by chance for two different ones.
 
     Else a square image would make its height and width one variable, and the next portrait would be compiled anew.

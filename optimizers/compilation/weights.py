@@ -29,7 +29,7 @@ class WeightGuards:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        self._layers: list[tuple[dict[str, Any], str]] = []
+        self._layers: list[tuple[dict[str, torch.nn.Module | None], str]] = []
         self._weights: list[tuple[dict[str, Any], str]] = []
         self._seen: tuple[list[int], list[tuple[int, int]]] = ([], [])
         self._key = ""

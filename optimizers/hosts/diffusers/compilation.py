@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
+from ....core.calls import Args, Function, Kwargs
 from ....core.errors import InvalidSetting, UnsupportedModel
 from ....core.shadow import Shadows
 from ...compilation.compiler import Compiler
@@ -78,10 +78,10 @@ class ComponentCompilation(CompilePolicy, Technique):
             self.use(whole)
             host.inner = partial(self._run, whole, whole)
 
-    def before(self, host: Host, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Nothing: the host runs what is compiled."""
 
-    def _run(self, compiled: CompiledNetwork, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         return self.run(compiled, self.what, self.activity, function, *args, **kwargs)
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ..controlnet import moved_to, require_controlnet
 from ..weight_swap import unload
@@ -11,14 +11,17 @@ from .methods import CompileMethods
 from .refusals import SECOND_COPY, uses_dynamic_vram
 
 if TYPE_CHECKING:
+    import torch
+
     from ....compilation.compiler import Compiler
     from ....compilation.settings import NetworkSettings
+    from .. import protocols
 
 # What dynamic VRAM keeps on modules: handles of memory, which must not be copied.
 _HANDLES = ("_v", "_v_signature", "_pins", "_pin_state", "dynamic_vbars", "dynamic_pins", "dynamic_patchers")
 
 
-def compilable(control_net: Any) -> tuple[Any, tuple[str, ...]]:
+def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet, tuple[str, ...]]:
     """Return a CONTROL_NET that can be compiled, the given one if possible, and in sentences what was done for that.
 
     Raises:
@@ -31,13 +34,13 @@ def compilable(control_net: Any) -> tuple[Any, tuple[str, ...]]:
     # Unlike models and VAEs, ControlNets have no way to be loaded again without dynamic VRAM.
     from comfy.model_patcher import ModelPatcher
 
-    unload(patcher)
+    unload(cast("protocols.ModelPatcher", patcher))
     network = without_handles(patcher.model)
     classic = ModelPatcher(network, load_device=patcher.load_device, offload_device=patcher.offload_device)
     return moved_to(control_net, classic), (SECOND_COPY,)
 
 
-def without_handles(network: Any) -> Any:
+def without_handles(network: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of an unloaded network as it was before dynamic VRAM took it over."""
     held = [value for module in network.modules() for name, value in vars(module).items() if name in _HANDLES]
     copied = copy.deepcopy(network, {id(value): None for value in held})
@@ -68,7 +71,7 @@ class CompileControlNet(CompileMethods):
 
     def __init__(
         self,
-        control_net: Any,
+        control_net: protocols.ControlNet,
         how: NetworkSettings,
         compiler: Compiler,
         notes: tuple[str, ...] = (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .....core.memory_format import channels_last, without_gaps
 from ....compilation.network import CompiledNetwork
@@ -57,8 +57,8 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
             call.wrap(method, partial(self._run_method, call, method, activity))
 
     def _run_method(
-        self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: Any, **kwargs: Any
-    ) -> Any:
+        self, call: NetworkCall, method: str, activity: Activity, inner: Function, *args: object, **kwargs: object
+    ) -> object:
         network, name = call.network, _name(method)
         reason = refusal(call.patcher, network, [(network, name)])
         if reason is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ..vae import describe_vae, moved_to, require_vae
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from ....compilation.compiler import Compiler
     from ....compilation.settings import NetworkSettings
+    from ..protocols import VAE
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"
@@ -37,7 +38,7 @@ _REFUSED = {
 _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 
 
-def compilable(vae: Any) -> tuple[Any, tuple[str, ...]]:
+def compilable(vae: VAE) -> tuple[VAE, tuple[str, ...]]:
     """Return a VAE that can be compiled, ``vae`` itself if possible, and in sentences what was done for that.
 
     Raises:
@@ -49,7 +50,7 @@ def compilable(vae: Any) -> tuple[Any, tuple[str, ...]]:
     return moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
 
 
-def require_compilable(vae: Any) -> None:
+def require_compilable(vae: VAE) -> None:
     """Check that a VAE's network is one that torch.compile can do something for.
 
     Raises:
@@ -87,7 +88,7 @@ class CompileVAE(CompileMethods):
 
     def __init__(
         self,
-        vae: Any,
+        vae: VAE,
         how: NetworkSettings,
         compiler: Compiler,
         encoder: bool = True,
