@@ -36,7 +36,7 @@ def mix(word: _WORD) -> _WORD:
 
 
 def choices(
-    count: int, options: int, *, seed: int, step: int | Tensor, block: int, device: torch.device | str
+    count: int, options: int, *, seed: int, step: int | Tensor, block: int | Tensor, device: torch.device | str
 ) -> Tensor:
     """Choose one of ``options`` for each of ``count`` cells.
 
@@ -46,17 +46,21 @@ def choices(
         seed: 0 to 2**64 - 1.
         step: which sampling step it is; a 0-d integer tensor keeps a compiled graph valid for all steps, and may
             be on ``device`` or on the CPU. An equal ``int`` gives equal choices. Only the low 32 bits count.
-        block: which block of the model it is; different blocks get independent choices.
+        block: which block of the model it is; different blocks get independent choices. Several at once: int64
+            ``[blocks, 1]`` on ``device``.
         device: where the result is wanted.
 
     Returns:
-        int64 ``[count]`` on ``device``, values in ``[0, options)``.
+        int64 ``[count]``, or ``[blocks, count]`` for several blocks, on ``device``, values in ``[0, options)``.
     """
-    key = mix(mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK)) ^ (block & _MASK))
+    first, low = mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK)), block & _MASK
+    # Each arm has its own type of word.
+    key = mix(low ^ first) if isinstance(low, Tensor) else mix(low ^ first)
     cells = torch.arange(count, device=device)
-    # Not one expression: each arm needs its own type of word.
     if isinstance(step, Tensor):
         words = mix((step.to(torch.int64) & _MASK) ^ key) ^ cells
+    elif isinstance(key, Tensor):
+        words = mix(key ^ (step & _MASK)) ^ cells
     else:
         words = mix(key ^ (step & _MASK)) ^ cells
     # The high word of the product: no modulo, hence no bias towards small options (Lemire, arXiv 1805.10941).

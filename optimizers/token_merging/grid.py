@@ -6,7 +6,7 @@ Tokens are numbered row by row: token = row * width + column.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,13 +15,17 @@ from ...core.errors import require_integer
 from .counter_random import choices
 from .settings import LARGEST_STRIDE
 
+if TYPE_CHECKING:
+    from .method import BlockCall
+
 
 class Partition(NamedTuple):
     """The tokens of one image, split in two; the same for every element of a batch.
 
     Attributes:
         destinations: int64 ``[D]``, one token per full cell, cell by cell. Never merged away.
-        sources: int64 ``[tokens - D]``, all other tokens in ascending order.
+        sources: int64 ``[tokens - D]``, all other tokens in ascending order. Both have a leading axis if several
+            blocks were drawn at once.
     """
 
     destinations: Tensor
@@ -65,7 +69,8 @@ def partition_tokens(
         sx: columns of a cell.
         sy: rows of a cell.
         offsets: int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its
-            cell, ``row * sx + column``; see `random_offsets`. Without it the top-left token of each cell.
+            cell, ``row * sx + column``; see `random_offsets`. Without it the top-left token of each cell. With a
+            leading axis for several blocks, the partition has it too.
         device: where the result is wanted.
 
     Raises:
@@ -77,12 +82,14 @@ def partition_tokens(
     cell_column = torch.arange(columns, device=device) * sx
     destinations = (cell_row[:, None] * width + cell_column).reshape(rows * columns)
     if offsets is not None:
-        require_integer("number of offsets", offsets.numel(), rows * columns, rows * columns)
+        require_integer("number of offsets", offsets.shape[-1], rows * columns, rows * columns)
         offset_row = torch.div(offsets, sx, rounding_mode="floor")
         destinations = destinations + offset_row * width + (offsets - offset_row * sx)
     tokens = height * width
-    is_source = torch.ones(1, tokens, dtype=torch.bool, device=device).index_fill_(1, destinations, False)
-    return Partition(destinations, positions(is_source, tokens - rows * columns)[0])
+    several = destinations if destinations.dim() == 2 else destinations[None]
+    is_source = torch.ones(several.shape[0], tokens, dtype=torch.bool, device=device).scatter_(1, several, False)
+    sources = positions(is_source, tokens - rows * columns)
+    return Partition(destinations, sources if several is destinations else sources[0])
 
 
 def random_offsets(
@@ -93,7 +100,7 @@ def random_offsets(
     sy: int = 2,
     seed: int = 0,
     step: int | Tensor = 0,
-    block: int = 0,
+    block: int | Tensor = 0,
     device: torch.device | str = "cpu",
 ) -> Tensor:
     """Choose each cell's destination at random, as a pure function of the arguments.
@@ -105,11 +112,12 @@ def random_offsets(
         sy: rows of a cell.
         seed: 0 to 2**64 - 1.
         step: sampling step; a 0-d integer tensor where a compiled graph shall serve all steps.
-        block: number of the block in the model.
+        block: number of the block in the model, or of several: int64 ``[blocks, 1]`` on ``device``.
         device: where the result is wanted.
 
     Returns:
-        int64 ``[(height // sy) * (width // sx)]``, values in ``[0, sx * sy)``, for `partition_tokens`.
+        int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, with values in
+        ``[0, sx * sy)``, for `partition_tokens`.
 
     Raises:
         InvalidSetting: if a size is not a positive integer.
@@ -117,6 +125,18 @@ def random_offsets(
     check_grid(height, width, sx, sy)
     cells = (height // sy) * (width // sx)
     return choices(cells, sx * sy, seed=seed, step=step, block=block, device=device)
+
+
+def draw(call: BlockCall, block: int | Tensor, device: torch.device) -> Partition:
+    """Return destinations and sources of the block of a call, or of several: int64 ``[blocks, 1]``."""
+    settings = call.settings
+    height, width, sx, sy = call.height, call.width, settings.sx, settings.sy
+    offsets = None
+    if settings.use_rand:
+        offsets = random_offsets(
+            height, width, sx=sx, sy=sy, seed=settings.seed, step=call.step, block=block, device=device
+        )
+    return partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets, device=device)
 
 
 def check_grid(height: int, width: int, sx: int, sy: int) -> None:

@@ -17,6 +17,7 @@ from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
 from .method import METHODS, Reduction
 from .policy import TokenReduction
+from .settings import TokenMergingSettings
 
 SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
 
@@ -86,6 +87,11 @@ class JointReduction(TokenReduction):
     places = "blocks"
     where = ""
 
+    def choose(self, settings: TokenMergingSettings) -> None:
+        """Take over the settings."""
+        super().choose(settings)
+        self._prepared: dict[tuple[type[Reduction], Layout, float, torch.device], Tensor] = {}
+
     def require_possible(self, model: str) -> None:
         """Check that the settings ask for nothing that cannot be done in a diffusion transformer.
 
@@ -120,6 +126,17 @@ class JointReduction(TokenReduction):
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""
         ratio = self.settings.ratio * factor
         return layout.kept(lambda rows, columns, device: method.kept_tokens(rows, columns, ratio, device), device)
+
+    def prepare(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
+        """Return `kept`, made once for a sampling run; to be asked before the network runs."""
+        key = (method, layout, factor, device)
+        if key not in self._prepared:
+            self._prepared[key] = self.kept(*key)
+        return self._prepared[key]
+
+    def run_changed(self) -> None:
+        """Forget what was made for another run: a sampling run begins or has ended."""
+        self._prepared.clear()
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         """Return one line for each number of tokens."""

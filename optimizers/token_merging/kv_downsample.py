@@ -12,7 +12,7 @@ of the image: a grid that loses one of the borders, or averages it with its neig
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -29,11 +29,13 @@ class KVDownsampling(Reduction):
         height: rows of tokens.
         width: columns of tokens.
         ratio: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
+        index: which tokens stay, if that has been worked out; compiled code works it out while it gathers.
     """
 
     height: int
     width: int
     ratio: float
+    index: Tensor | None = field(default=None, compare=False)
     name = "kv_downsample"
     help = "leave out keys and values (ToDo)"
     action = "leave out {} of the keys and values"
@@ -43,6 +45,12 @@ class KVDownsampling(Reduction):
     def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:
         """Note the sizes; the tokens are not looked at."""
         return cls(call.height, call.width, call.ratio)
+
+    @classmethod
+    def prepare(cls, call: BlockCall, device: torch.device) -> KVDownsampling:
+        """Work out which tokens stay: one operator is left for each block."""
+        index = cls.kept_tokens(call.height, call.width, call.ratio, device)
+        return cls(call.height, call.width, call.ratio, index)
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
@@ -58,6 +66,8 @@ class KVDownsampling(Reduction):
     @property
     def kept(self) -> int:
         """How many keys and values are left."""
+        if self.index is not None:
+            return self.index.shape[0]
         return downsampled_side(self.height, self.ratio) * downsampled_side(self.width, self.ratio)
 
     def reduce(self, x: Tensor) -> Tensor:
@@ -68,6 +78,8 @@ class KVDownsampling(Reduction):
         """
         if x.shape[1] != self.tokens:
             raise InvalidSetting(f"There are {x.shape[1]} tokens, but {self.height} x {self.width} places.")
+        if self.index is not None:
+            return x.index_select(1, self.index)
         if self.kept == self.tokens:
             return x
         return x.index_select(1, self.kept_tokens(self.height, self.width, self.ratio, x.device))

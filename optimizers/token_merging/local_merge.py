@@ -134,18 +134,20 @@ def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tenso
     Returns:
         int64 ``[windows, count]``.
     """
-    covered = similarity.new_full(present.shape, -1.0)  # the smallest cosine
-    weight = present.to(similarity.dtype)
-    taken = torch.zeros_like(weight)
+    # The smallest cosine: nothing is gained for padding, whatever is chosen.
+    similarity = similarity.masked_fill(~present[:, :, None], -1.0)
+    covered = similarity.new_full((*present.shape, 1), -1.0)
+    # Padding and what is taken already come last; a window with fewer tokens than destinations takes padding.
+    bonus = present.to(similarity.dtype)
     chosen = []
+    # Every operator here is launched ``count`` times for each matching: eight are what one choice needs.
     for _ in range(count):
-        gain = ((similarity - covered[:, :, None]).clamp_min(0.0) * weight[:, :, None]).sum(dim=1)
-        # Padding and what is taken already come last; a window with fewer tokens than destinations takes padding.
-        best = (gain + weight - 4.0 * similarity.shape[1] * taken).argmax(dim=-1, keepdim=True)
+        gain = (similarity - covered).clamp_min_(0.0).sum(dim=1)
+        best = gain.add_(bonus).argmax(dim=-1, keepdim=True)
         chosen.append(best)
-        taken = taken.scatter(1, best, 1.0)
+        bonus.scatter_(1, best, -4.0 * similarity.shape[1])
         to_best = similarity.gather(2, best[:, None, :].expand(-1, similarity.shape[1], -1))
-        covered = torch.maximum(covered, to_best[..., 0])
+        covered = torch.maximum(covered, to_best)
     return torch.cat(chosen, dim=1)
 
 

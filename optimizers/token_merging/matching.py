@@ -41,23 +41,55 @@ _MIXED_PRODUCT = torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtyp
 class Matching(NamedTuple):
     """Where each token goes. ``slots = tokens - merged``; all tensors are int64.
 
+    Merging and undoing it use rows and members, which count through the whole batch: one operator each. The rest is
+    for whoever wants to know.
+
     Attributes:
-        slot_of_token: ``[batch, tokens]``, the slot that holds each token.
-        token_of_slot: ``[batch, slots]``, the token that each slot stands for, ascending.
-        merged_tokens: ``[batch, merged]``, the tokens that were merged away, ascending.
-        merged_into: ``[batch, merged]``, the slots they went to.
-        counts: ``[batch, slots]``, how many tokens each slot holds, at least 1.
-        members: ``[batch, tokens]``, all tokens ordered by slot, ascending within a slot.
-        starts: ``[batch, slots]``, where each slot's tokens begin in ``members``.
+        kept_as: ``[batch, tokens]``, the token that stands for each token: itself, or the one it was merged into.
+        row_of_token: ``[batch, tokens]``, the slot that holds each token, as a row of ``[batch * slots]``.
+        members: ``[batch, tokens]``, all tokens as rows of ``[batch * tokens]``: by slot, ascending within a slot.
+        starts: ``[batch, slots]``, where each slot's tokens begin in ``members`` without its axes.
     """
 
-    slot_of_token: Tensor
-    token_of_slot: Tensor
-    merged_tokens: Tensor
-    merged_into: Tensor
-    counts: Tensor
+    kept_as: Tensor
+    row_of_token: Tensor
     members: Tensor
     starts: Tensor
+
+    @property
+    def slot_of_token(self) -> Tensor:
+        """``[batch, tokens]``, the slot that holds each token."""
+        return self.row_of_token - _first_rows(self.starts)
+
+    @property
+    def token_of_slot(self) -> Tensor:
+        """``[batch, slots]``, the token that each slot stands for, ascending."""
+        return positions(self._is_kept, self.starts.shape[1])
+
+    @property
+    def merged_tokens(self) -> Tensor:
+        """``[batch, merged]``, the tokens that were merged away, ascending."""
+        return positions(~self._is_kept, self.merged)
+
+    @property
+    def merged_into(self) -> Tensor:
+        """``[batch, merged]``, the slots they went to."""
+        return self.slot_of_token.gather(1, self.merged_tokens)
+
+    @property
+    def counts(self) -> Tensor:
+        """``[batch, slots]``, how many tokens each slot holds, at least 1."""
+        ends = self.starts.new_full((1,), self.members.numel())
+        return torch.diff(self.starts.reshape(-1), append=ends).view(self.starts.shape)
+
+    @property
+    def merged(self) -> int:
+        """How many tokens of each element were merged away."""
+        return self.kept_as.shape[1] - self.starts.shape[1]
+
+    @property
+    def _is_kept(self) -> Tensor:
+        return self.kept_as == torch.arange(self.kept_as.shape[1], device=self.kept_as.device)
 
 
 def merge_count(tokens: int, sources: int, ratio: float) -> int:
@@ -101,26 +133,18 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
         return _identity(batch, tokens, metric.device)
 
     similarity, destination = _best_destination(metric, destinations, sources)
-    chosen = positions(_largest(similarity, merged_count), merged_count)  # [batch, merged], into sources
-    merged_tokens = sources[chosen]
+    chosen = _most_alike(similarity, merged_count)  # [batch, merged], into sources
     target = destinations[destination.gather(1, chosen)]
-
-    kept = torch.ones(batch, tokens, dtype=torch.bool, device=metric.device).scatter_(1, merged_tokens, False)
-    slot_of_token = kept.cumsum(dim=-1) - 1
-    merged_into = slot_of_token.gather(1, target)
-    slot_of_token = slot_of_token.scatter(1, merged_tokens, merged_into)
-    slots = tokens - merged_count
-    counts = torch.ones_like(slot_of_token[:, :slots]).scatter_add_(1, merged_into, torch.ones_like(merged_into))
-    return Matching(
-        slot_of_token=slot_of_token,
-        token_of_slot=positions(kept, slots),
-        merged_tokens=merged_tokens,
-        merged_into=merged_into,
-        counts=counts,
-        # Sorting whole numbers costs under 1 % of the matching, and lets `merge` be a single pass.
-        members=slot_of_token.sort(dim=-1, stable=True).indices,
-        starts=counts.cumsum(dim=-1) - counts,
-    )
+    every = torch.arange(tokens, device=metric.device)
+    kept_as = every.expand(batch, tokens).scatter(1, sources[chosen], target)
+    # A slot is numbered by how many tokens are kept before its own, through the whole batch.
+    number = (kept_as == every).view(-1).cumsum(dim=0).view(batch, tokens)
+    row_of_token = number.gather(1, kept_as).sub_(1)
+    # Sorting whole numbers costs under 1 % of the matching, and lets `merge` be a single pass.
+    by_row, members = row_of_token.view(-1).sort(stable=True)
+    rows = torch.arange(batch * (tokens - merged_count), device=metric.device)
+    starts = torch.searchsorted(by_row, rows)
+    return Matching(kept_as, row_of_token, members.view(batch, tokens), starts.view(batch, -1))
 
 
 def merge(x: Tensor, matching: Matching, mode: MergeMode = "mean") -> Tensor:
@@ -138,17 +162,17 @@ def merge(x: Tensor, matching: Matching, mode: MergeMode = "mean") -> Tensor:
         InvalidSetting: if ``mode`` is unknown or ``x`` does not have the tokens of ``matching``.
     """
     require_choice("merge mode", mode, ("mean", "sum", "prune"))
-    _check_tokens(x, *matching.slot_of_token.shape)
-    if matching.merged_tokens.shape[1] == 0:
+    _check_tokens(x, *matching.kept_as.shape)
+    if matching.merged == 0:
         return x
-    if mode == "prune":
-        return _take(x, matching.token_of_slot)
     batch, tokens, channels = x.shape
-    slots = matching.counts.shape[1]
+    slots = matching.starts.shape[1]
     rows = x.reshape(batch * tokens, channels)
+    if mode == "prune":
+        kept = matching.token_of_slot + _first_rows(matching.kept_as)
+        return rows.index_select(0, kept.view(-1)).view(batch, slots, channels)
     if x.device.type in ("cpu", "cuda"):
-        first = torch.arange(batch, device=x.device)[:, None] * tokens
-        members, starts = (matching.members + first).view(-1), (matching.starts + first).view(-1)
+        members, starts = matching.members.view(-1), matching.starts.view(-1)
         # Gathers, sums (in float32 for half precision) and divides in one kernel, each slot by one thread.
         return F.embedding_bag(members, rows, starts, mode=mode).view(batch, slots, channels)
     return _merge_by_addition(x, matching, mode)
@@ -167,18 +191,21 @@ def unmerge(y: Tensor, matching: Matching) -> Tensor:
     Raises:
         InvalidSetting: if ``y`` does not have the slots of ``matching``.
     """
-    _check_tokens(y, *matching.token_of_slot.shape)
-    return y if matching.merged_tokens.shape[1] == 0 else _take(y, matching.slot_of_token)
+    _check_tokens(y, *matching.starts.shape)
+    if matching.merged == 0:
+        return y
+    (batch, tokens), channels = matching.kept_as.shape, y.shape[-1]
+    spread = y.reshape(-1, channels).index_select(0, matching.row_of_token.view(-1))
+    return spread.view(batch, tokens, channels)
 
 
 def _merge_by_addition(x: Tensor, matching: Matching, mode: MergeMode) -> Tensor:
     """Do the work of `merge` with operators that every device has."""
     batch, tokens, channels = x.shape
-    slots = matching.counts.shape[1]
+    slots = matching.starts.shape[1]
     precise = _at_least_float32(x.dtype)
-    target = matching.slot_of_token + torch.arange(batch, device=x.device)[:, None] * slots
     total = x.new_zeros(batch * slots, channels, dtype=precise)
-    total = total.index_add_(0, target.view(-1), x.reshape(batch * tokens, channels).to(precise))
+    total = total.index_add_(0, matching.row_of_token.view(-1), x.reshape(batch * tokens, channels).to(precise))
     total = total.view(batch, slots, channels)
     return (total / matching.counts[..., None] if mode == "mean" else total).to(x.dtype)
 
@@ -189,21 +216,21 @@ def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> 
     limit = CPU_SCORES if in_cache else DEVICE_SCORES
     # Not a function of the batch: the shape of a matrix product can change its last bits.
     rows = max(SMALLEST_CHUNK, limit // destinations.shape[0])
-    others = _directions(metric, destinations).transpose(1, 2)
-    similarities, indices = [], []
-    for start in range(0, sources.shape[0], rows):
-        scores = _products(_directions(metric, sources[start : start + rows]), others)
-        best = scores.max(dim=-1)  # the first of equals, as torch documents
-        similarities.append(best.values)
-        indices.append(best.indices)
-    # NaN is neither above nor equal to any cut, and `positions` relies on the number of merged tokens.
-    return torch.cat(similarities, dim=1).nan_to_num(nan=-2.0), torch.cat(indices, dim=1)
+    directions = _directions(metric)
+    others = directions.index_select(1, destinations).transpose(1, 2)
+    best = [
+        _products(directions.index_select(1, part), others).max(dim=-1)  # the first of equals, as torch documents
+        for part in sources.split(rows)
+    ]
+    values, indices = zip(*best, strict=True)
+    similarity, destination = (part[0] if len(part) == 1 else torch.cat(part, dim=1) for part in (values, indices))
+    # NaN would be above everything; it is less like a destination than the opposite direction is.
+    return similarity.nan_to_num(nan=-2.0), destination
 
 
-def _directions(metric: Tensor, tokens: Tensor) -> Tensor:
-    """Return ``metric`` at ``tokens`` scaled to length 1, in the precision that `_products` multiplies."""
-    taken = metric.index_select(1, tokens)
-    direction = F.normalize(taken.to(_at_least_float32(metric.dtype)), dim=-1)
+def _directions(metric: Tensor) -> Tensor:
+    """Return ``metric`` scaled to length 1, in the precision that `_products` multiplies."""
+    direction = F.normalize(metric.to(_at_least_float32(metric.dtype)), dim=-1)
     return direction.to(metric.dtype) if _has_mixed_product(metric) else direction
 
 
@@ -220,30 +247,21 @@ def _has_mixed_product(x: Tensor) -> bool:
     return _MIXED_PRODUCT and x.dtype in (torch.float16, torch.bfloat16) and x.device.type == "cuda"
 
 
-def _largest(values: Tensor, count: int) -> Tensor:
-    """Mark the ``count`` largest per row, of equal ones the first. ``[batch, items]`` -> bool ``[batch, items]``."""
-    if count == values.shape[1]:
-        return torch.ones_like(values, dtype=torch.bool)
-    # `topk` leaves open which of equal elements it returns; the value at the cut is always the same.
-    cut = values.topk(count, dim=-1, sorted=False).values.amin(dim=-1, keepdim=True)
-    above, level = values > cut, values == cut
-    room = count - above.sum(dim=-1, keepdim=True)
-    return above | (level & (level.cumsum(dim=-1) <= room))
+def _most_alike(values: Tensor, count: int) -> Tensor:
+    """Return where the ``count`` largest of each row are, largest first, of equal ones the first."""
+    return values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
 
 
-def _take(x: Tensor, index: Tensor) -> Tensor:
-    """Return ``x[b, index[b, i]]``. One flat index per row copies whole rows, unlike `gather` of each element."""
-    batch, items, channels = x.shape
-    flat = index + torch.arange(batch, device=x.device)[:, None] * items
-    taken = x.reshape(batch * items, channels).index_select(0, flat.view(-1))
-    return taken.view(batch, index.shape[1], channels)
+def _first_rows(rows: Tensor) -> Tensor:
+    """Return the number of the first of each element's rows, ``[batch, 1]``, for a tensor with all of them."""
+    batch, each = rows.shape
+    return torch.arange(batch, device=rows.device)[:, None] * each
 
 
 def _identity(batch: int, tokens: int, device: torch.device) -> Matching:
     """Return the matching that merges nothing."""
-    every = torch.arange(tokens, device=device).expand(batch, tokens)
-    none = every[:, :0]
-    return Matching(every, every, none, none, torch.ones_like(every), every, every)
+    rows = torch.arange(batch * tokens, device=device).view(batch, tokens)
+    return Matching(torch.arange(tokens, device=device).expand(batch, tokens), rows, rows, rows)
 
 
 def _check_tokens(x: Tensor, batch: int, tokens: int) -> None:

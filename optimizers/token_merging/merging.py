@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .grid import partition_tokens, random_offsets
+from .grid import draw
 from .matching import Matching, match, merge, unmerge
 from .method import BlockCall, Reduction
 
@@ -27,23 +27,18 @@ class Merging(Reduction):
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Merging:
         """Draw the destinations, and match the other tokens with them."""
-        height, width, ratio, settings, step, block = call
-        sx, sy, device = settings.sx, settings.sy, tokens.device
-        offsets = None
-        if settings.use_rand:
-            seed = settings.seed
-            offsets = random_offsets(height, width, sx=sx, sy=sy, seed=seed, step=step, block=block, device=device)
-        return cls(match(tokens, partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets, device=device), ratio))
+        partition = draw(call, call.block, tokens.device) if call.partition is None else call.partition
+        return cls(match(tokens, partition, call.ratio))
 
     @property
     def tokens(self) -> int:
         """How many tokens it was made for."""
-        return self.matching.slot_of_token.shape[1]
+        return self.matching.kept_as.shape[1]
 
     @property
     def kept(self) -> int:
         """How many tokens are left."""
-        return self.matching.token_of_slot.shape[1]
+        return self.matching.starts.shape[1]
 
     def reduce(self, x: Tensor) -> Tensor:
         """Average the tokens of each slot."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from .grid import Partition
     from .settings import TokenMergingSettings
 
 
@@ -26,6 +27,7 @@ class BlockCall(NamedTuple):
         settings: cells, seed and the rest.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
         block: number of the block in the model.
+        partition: destinations and sources of this block, if they were drawn for several blocks at once.
     """
 
     height: int
@@ -34,6 +36,7 @@ class BlockCall(NamedTuple):
     settings: TokenMergingSettings
     step: int | Tensor = 0
     block: int = 0
+    partition: Partition | None = None
 
 
 class Method(ABC):
@@ -88,6 +91,15 @@ class Reduction(Method):
         Raises:
             InvalidSetting: if the sizes do not fit.
         """
+
+    @classmethod
+    def prepare(cls, call: BlockCall, device: torch.device) -> Reduction | None:
+        """Return what `plan` returns, where the tokens are not needed for it; else None.
+
+        It is made before the blocks run, once for a sampling run, and serves all blocks of one size and ratio: so only
+        methods whose result does not depend on step and block can have one.
+        """
+        return None
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:

@@ -6,16 +6,22 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
+from .grid import Partition, draw
 from .method import BlockCall, Reduction
 from .policy import TokenReduction
 
 OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
 ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+
+
+Size = tuple[int, int]
+"""Rows and columns."""
 
 
 class Block(Protocol):
@@ -37,9 +43,13 @@ class Block(Protocol):
     def downsample(self) -> int:
         """How many times smaller than the latent its tokens' grid is on each side."""
 
+    def size(self, latent: Size) -> Size:
+        """Return rows and columns of its tokens, for those of the latent."""
+
 
 B = TypeVar("B", bound=Block)
 Reductions = dict[Hashable, Reduction]
+Prepared = dict[int, tuple[Size, Reduction]]
 
 
 @dataclass
@@ -52,6 +62,8 @@ class CallState:
         ratio_factor: factor of the ratio in this call.
         shared: reductions that several blocks use, and several calls; None if each block makes its own.
         reductions: what the self-attention of a block was reduced by, by number, for its other layers.
+        prepared: size and reduction of each block whose tokens need not be looked at, by number.
+        partitions: destinations and sources of all blocks of a level and size, by number.
     """
 
     activity: Activity = field(default_factory=Activity)
@@ -59,6 +71,8 @@ class CallState:
     ratio_factor: float = 1.0
     shared: Reductions | None = None
     reductions: dict[int, Reduction] = field(default_factory=dict)
+    prepared: Prepared = field(default_factory=dict)
+    partitions: dict[Hashable, dict[int, Partition]] = field(default_factory=dict)
 
 
 class UNetReduction(TokenReduction, Generic[B]):
@@ -90,6 +104,8 @@ class UNetReduction(TokenReduction, Generic[B]):
             )
         self.total_places, self.first_level = len(blocks), levels[0]
         self._shared: dict[Hashable, tuple[Reductions, int]] = {}
+        self._prepared: dict[Hashable, Prepared] = {}
+        self._numbers: dict[Hashable, Tensor] = {}
 
     def describe(self) -> str:
         """Return the settings, and how many blocks they reach."""
@@ -123,8 +139,35 @@ class UNetReduction(TokenReduction, Generic[B]):
     def run_changed(self) -> None:
         """Forget the reductions of another run: a sampling run begins or has ended."""
         self._shared.clear()
+        self._prepared.clear()
+        self._numbers.clear()
 
-    def reduction(self, block: B, tokens: Tensor, size: tuple[int, int], state: CallState) -> Reduction | None:
+    def prepare(self, latent: Size, device: torch.device, factor: float) -> Prepared:
+        """Return what is known of the blocks' reductions before the network runs; made once for a sampling run.
+
+        Args:
+            latent: rows and columns of the latent.
+            device: of the tokens.
+            factor: of the ratio.
+        """
+        key = (latent, device, factor)
+        if key not in self._prepared:
+            made: dict[tuple[Size, float], Reduction | None] = {}
+            found: Prepared = {}
+            for block in self.blocks:
+                size = rows, columns = block.size(latent)
+                ratio = self.settings.ratio_at(block.downsample, self.first_level) * factor
+                if (size, ratio) not in made:
+                    method = self.method.for_block(rows * columns, device.type, self.other_layers)
+                    call = BlockCall(rows, columns, ratio, self.settings)
+                    made[(size, ratio)] = None if method is None else method.prepare(call, device)
+                reduction = made[(size, ratio)]
+                if reduction is not None and reduction.kept < reduction.tokens:
+                    found[block.number] = (size, reduction)
+            self._prepared[key] = found
+        return self._prepared[key]
+
+    def reduction(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
         """Decide how the tokens of a block are reduced, or None, noted in ``state``, to leave them as they are.
 
         Args:
@@ -136,6 +179,11 @@ class UNetReduction(TokenReduction, Generic[B]):
         Raises:
             InvalidSetting: if cells are larger than the grid.
         """
+        # Compiled code works it out by itself, as it knows all of the sizes: what is prepared would be another input.
+        if block.number in state.prepared and not torch.compiler.is_compiling():
+            expected, prepared = state.prepared[block.number]
+            if expected == size and prepared.tokens == tokens.shape[1]:
+                return prepared
         chosen = self.chosen(block, tokens, tokens.shape[1], size, state)
         if chosen is None:
             return None
@@ -144,6 +192,8 @@ class UNetReduction(TokenReduction, Generic[B]):
         place = (block.part, block.downsample)
         reduction = None if shared is None else shared.get(place)
         if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
+            if method.uses_cells and not torch.compiler.is_compiling():
+                call = call._replace(partition=self._partition(block, call, tokens.device, state))
             reduction = method.plan(tokens, call)
             if shared is not None:
                 shared[place] = reduction
@@ -152,8 +202,20 @@ class UNetReduction(TokenReduction, Generic[B]):
             return None
         return reduction
 
+    def _partition(self, block: B, call: BlockCall, device: torch.device, state: CallState) -> Partition:
+        """Return destinations and sources of a block. They are drawn for all blocks of its level and size at once."""
+        place = (block.downsample, call.height, call.width)
+        if place not in state.partitions:
+            level = [other.number for other in self.blocks if other.downsample == block.downsample]
+            if (place, device) not in self._numbers:
+                self._numbers[(place, device)] = torch.tensor(level, device=device)[:, None]
+            drawn = draw(call, self._numbers[(place, device)], device)
+            each = zip(*(part.expand(len(level), -1).unbind() for part in drawn), strict=True)
+            state.partitions[place] = {number: Partition(*parts) for number, parts in zip(level, each, strict=True)}
+        return state.partitions[place][block.number]
+
     def chosen(
-        self, block: B, like: Tensor, count: int, size: tuple[int, int], state: CallState
+        self, block: B, like: Tensor, count: int, size: Size, state: CallState
     ) -> tuple[type[Reduction], BlockCall] | None:
         """Return what reduces the ``count`` image tokens of a block, on the device of ``like``, and by how much."""
         rows, columns = size

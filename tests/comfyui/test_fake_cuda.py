@@ -96,6 +96,36 @@ def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, 
     assert ("merge" in served) == (name in UNETS)
 
 
+# Operators that a method adds to one self-attention, and to one call of the network, from the second call of a run on.
+# kv_downsample gathers once: before projection in UNets, keys and values after it elsewhere. merge: cast, length,
+# limit, quotient and cast of the tokens, two gathers, product, maximum, NaN, sort; three lookups, their place, a
+# comparison, a sum, a lookup, one less, sort, search and two ranges for the slots; mean and spread. Its draw is shared
+# by the blocks of a level.
+LAUNCHES = {
+    ("sd15", "kv_downsample"): (1, 0),
+    ("flux", "kv_downsample"): (2, 0),
+    ("sd15", "merge"): (24, 3 * 41 + 8),
+    ("sd15", "merge, refreshed"): (2, 8),
+    # 16 for the weights, and 8 for each of the 32 destinations of a window.
+    ("sd15", "local_merge"): (16 + 8 * 32 + 6, 0),
+}
+
+
+@pytest.mark.parametrize(("name", "title"), LAUNCHES)
+def test_a_block_is_given_few_operators(studio, call_of, name, title):
+    call, mode = call_of(name), fake_cuda.fake_cuda()
+    _, plain = step(made(name, torch.float16), call)
+    [(node, inputs)] = TECHNIQUES[title]
+    model = studio.run(node, model=made(name, torch.float16), **inputs)
+    fake_cuda.move_model(model, mode)
+    for _ in range(2):
+        _, found = fake_cuda.run(model, call, mode)
+    (technique,) = model.get_attachment("paceline").techniques
+    blocks = len(technique.runs.latest.activity.used)
+    block, once = LAUNCHES[name, title]
+    assert blocks and 0 < found.total - plain.total <= block * blocks + once
+
+
 def test_reading_a_number_and_mixing_devices_are_found(studio, call_of):
     """The fixture itself must be able to fail."""
     call = call_of("sd15")

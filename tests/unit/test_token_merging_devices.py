@@ -79,8 +79,8 @@ def test_similarities_are_computed_in_chunks_on_a_cpu_and_in_one_where_a_graph_w
 
 def test_what_is_above_the_cut_goes_before_what_is_level_with_it():
     level_first = torch.tensor([[0.5, 0.5, 0.9, 0.1], [0.9, 0.5, 0.5, 0.5]])
-    assert implementation._largest(level_first, 2).tolist() == [[True, False, True, False], [True, True, False, False]]
-    assert implementation._largest(level_first, 3).tolist() == [[True, True, True, False], [True, True, True, False]]
+    assert implementation._most_alike(level_first, 2).tolist() == [[2, 0], [0, 1]]
+    assert implementation._most_alike(level_first, 3).tolist() == [[2, 0, 1], [0, 1, 2]]
 
 
 def test_a_token_without_a_direction_is_merged_last():

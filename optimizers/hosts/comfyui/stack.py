@@ -88,15 +88,16 @@ class ModelCall:
         self.techniques = ()
         self.transformer_options = {}
 
-    def add_innermost_pair(self, name: str, before: Function, after: Function) -> None:
-        """Add a patch before and one after attention ``name`` (attn1, attn2), inside all pairs set by others.
+    def add_innermost_pair(self, name: str, before: Function, after: Function | None) -> None:
+        """Add a patch before and maybe one after attention ``name`` (attn1, attn2), inside all pairs set by others.
 
         ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in,
         first out is only right when ours comes last on the way in and first on the way out.
         """
         patches = self.transformer_options["patches"]
         patches[f"{name}_patch"] = [*patches.get(f"{name}_patch", ()), before]
-        patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
+        if after is not None:
+            patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
 
 
 @dataclass

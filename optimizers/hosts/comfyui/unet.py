@@ -48,6 +48,10 @@ class AttentionBlock:
         """Input, middle or output."""
         return self.key[0]
 
+    def size(self, latent: tuple[int, int]) -> tuple[int, int]:
+        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
+        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
+
 
 def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
     """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""

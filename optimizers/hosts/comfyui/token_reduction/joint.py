@@ -34,6 +34,9 @@ STATE = "paceline_joint_token_reduction"
 _OTHER_MASK = "keys, values and the attention mask are not of one size"
 _OTHER_PLACES = "the network says that its image tokens are in other places than the sizes of latent and text do"
 
+Kept = dict[tuple[int, torch.device], Tensor]
+"""Which keys stay, by the number of tokens and the device."""
+
 Attend = Callable[..., Tensor]
 """``optimized_attention``, or the next layer of an override around it."""
 
@@ -55,13 +58,19 @@ class ExpectedCalls:
 
 @dataclass
 class CallState:
-    """What one model call shares between its attention calls; reaches them through ``transformer_options``."""
+    """What one model call shares between its attention calls; reaches them through ``transformer_options``.
+
+    Attributes:
+        prepared: which keys stay, made before the network ran.
+        kept: the same, made by code that is compiled.
+    """
 
     activity: Activity
     calls: ExpectedCalls
     factor: float
     blocks_seen: int = 0
-    kept: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
+    prepared: Kept = field(default_factory=dict)
+    kept: Kept = field(default_factory=dict)
 
 
 class JointTokenReduction(JointReduction, Technique[ModelCall]):
@@ -102,7 +111,12 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         if not self.is_active(position, activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
-        call.transformer_options[STATE] = CallState(activity, calls, self.ratio_factor(position))
+        factor, device = self.ratio_factor(position), call.sigmas.device
+        state = call.transformer_options[STATE] = CallState(activity, calls, factor)
+        for tokens, layout in calls.eligible.items():
+            method = self.method.for_block(tokens, device.type, self.other_layers)
+            if method is not None:
+                state.prepared[(tokens, device)] = self.prepare(method, layout, factor, device)
         add_layer(call.transformer_options, self._layer, activity.fall_back)
 
     def _attend(
@@ -152,12 +166,14 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
             activity.fall_back(_OTHER_PLACES)
             return None
         place = _place(state, options, joint=layout.before > 0)
-        kept = state.kept.get((tokens, k.device))
+        # Compiled code works it out by itself, as it knows all of the sizes.
+        known = state.kept if torch.compiler.is_compiling() else state.prepared
+        kept = known.get((tokens, k.device))
         if kept is None:
             method = self.method_for(place, tokens, k.device, activity)
             if method is None:
                 return None
-            kept = state.kept[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
+            kept = known[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
         activity.use(place, tokens, kept.shape[0])
         return kept if kept.shape[0] < tokens else None
 

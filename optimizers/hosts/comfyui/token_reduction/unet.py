@@ -68,7 +68,9 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         self._work = StepWork.of(patcher.model.diffusion_model)
         self._feed_forwards: WeakKeyDictionary[Module, _FeedForwards] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
-        self._self_attention_pair = (self._before_self_attention, self._after_attention)
+        # Each patch costs time in every block: where queries all stay, nothing is to be done behind attention.
+        after = self._after_attention if self.shrinks_queries else None
+        self._self_attention_pair = (self._before_self_attention, after)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
@@ -82,6 +84,8 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         if self.settings.refresh_every > 1:
             passes = options.get("uuids", options.get("cond_or_uncond", ()))
             state.shared = self.shared_in((call.sigmas.device, tuple(call.shapes.items()), tuple(passes), factor))
+        rows, columns = call.shapes["x"][-2:]
+        state.prepared = self.prepare((rows, columns), call.sigmas.device, factor)
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         call.add_innermost_pair("attn1", *self._self_attention_pair)
@@ -106,7 +110,8 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         if block is None:
             return tokens
         state: ModelCallState = extra_options[STATE]
-        state.visits[block.key] = state.visits.get(block.key, 0) + 1
+        if block.then_over_time:
+            state.visits[block.key] = state.visits.get(block.key, 0) + 1
         if _is_over_time(block, state) or _is_replaced("attn1", block, state):
             return tokens
         batch, _, height, width = extra_options["activations_shape"]
@@ -203,7 +208,9 @@ def _is_over_time(block: AttentionBlock, state: ModelCallState) -> bool:
 
 def _is_replaced(name: str, block: AttentionBlock, state: ModelCallState) -> bool:
     """Return whether another node's function stands in for attention ``name`` of a block, and note it."""
-    functions = state.replaced.get(name, ())
+    functions = state.replaced.get(name)
+    if not functions:
+        return False
     found = block.key in functions or block.key[:2] in functions
     if found:
         state.activity.skip(block.name, _REPLACED)

@@ -69,10 +69,11 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
             self.active = False
             return
         for layout in (joint, Layout(0, grid)):
-            self._kept[layout.tokens] = self.kept(method, layout, self.factor, hidden.device)
+            self._kept[layout.tokens] = self.prepare(method, layout, self.factor, hidden.device)
 
     def run_changed(self) -> None:
-        """Forget the size of another run's image."""
+        """Forget what belongs to another run, also the size of its image."""
+        super().run_changed()
         self._sides = None
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:

@@ -63,6 +63,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             step = torch.tensor(self.position.index(), dtype=torch.int64)
             self._state.step = step.to(sample.device, non_blocking=True)
         self._state.ratio_factor = self.factor
+        self._state.prepared = self.prepare(self._latent, sample.device, self.factor)
         if self.settings.refresh_every > 1:
             self._state.shared = self.shared_in((tuple(sample.shape), sample.dtype, sample.device, self.factor))
 
