@@ -111,3 +111,29 @@ def test_a_real_recording_on_a_gpu():
             torch.testing.assert_close(recorded(layer.weight.data_ptr(), x)[0], layer(x).relu())
     assert not recorded.failure
     assert recorded.replayed == 4
+
+
+@pytest.mark.gpu
+def test_a_recording_that_fails_leaves_the_process_as_it_was():
+    """A number is read in the middle, which a recording may not contain. Streams, pools and later recordings go on."""
+    layer = torch.nn.Linear(256, 256, device="cuda")
+    stream = torch.cuda.current_stream()
+
+    def reads(x):
+        return (layer(x) * float(x.sum()),)
+
+    failing, fine = RecordedFunction(reads), RecordedFunction(lambda x: (layer(x),))
+    with torch.inference_mode():
+        x = torch.randn(8, 256, device="cuda")
+        for _ in range(3):
+            torch.testing.assert_close(failing("weights", x)[0], reads(x)[0])
+        assert failing.failure
+        assert torch.cuda.current_stream() == stream
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        block = torch.empty(64 * 2**20, device="cuda", dtype=torch.uint8)
+        del block
+        assert torch.cuda.memory_allocated() == before
+        for _ in range(3):
+            torch.testing.assert_close(fine("weights", x)[0], layer(x))
+    assert (fine.failure, fine.replayed) == ("", 2)

@@ -1,0 +1,152 @@
+"""Every technique on a GPU against the plain model there, in half precision; in processes of their own, because ComfyUI
+chooses its device, and torch its allocator, once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from comfy_host.paths import ROOT
+
+COMMON = f"""
+import sys
+sys.path[:0] = [{str(ROOT / "tools")!r}]
+from comfy_host import checkpoints, in_process, pack, vaes
+in_process.bootstrap(cpu=False)
+import torch
+nodes = pack.load_nodes()
+on_gpu = torch.cuda.is_available()
+dtype = torch.float16 if on_gpu else torch.float32
+def run(node, **inputs):
+    known = {{entry.id: entry.default for entry in nodes[node].define_schema().inputs if hasattr(entry, "default")}}
+    known = {{name: value for name, value in known.items() if value is not None}}
+    return nodes[node].execute(**known | inputs).result[0]
+model = checkpoints.tiny_sd15(width=64, context=96, dtype=dtype)
+prompt = in_process.random_conditioning(model)
+def sample(patcher, steps=4, **more):
+    return in_process.sample(patcher, prompt, prompt, torch.zeros(1, 4, 64, 48), steps=steps, seed=7, **more)
+expected = sample(model)
+def near(found, limit, reference=None):
+    reference = expected if reference is None else reference
+    difference = float((found - reference).norm() / reference.norm())
+    assert torch.isfinite(found).all() and difference < limit, difference
+def states(patcher):
+    return {{t.title: t.last_summary() for t in patcher.get_attachment("paceline").techniques}}
+"""
+
+SCRIPTS = {
+    "attention": """
+from paceline.optimizers.attention import names
+from paceline.core.errors import PacelineError
+tried = 0
+for name in ("auto", *names()):
+    try:
+        changed = run("PacelineSetAttentionProcessor", model=model, backend=name)
+    except PacelineError as error:
+        print(name, error)
+        continue
+    near(sample(changed), 0.1 if name == "sage" else 0.03)
+    tried += 1
+assert tried >= 4
+""",
+    "token merging": """
+for method in ("merge", "kv_downsample", "local_merge", "auto"):
+    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.0 if method != "auto" else 0.5)
+    near(sample(merged), 0.03 if method != "auto" else 2.0)
+    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.5, start_percent=0.3, ramp="fade_out")
+    near(sample(merged, steps=6), 2.0)
+""",
+    "fuse qkv": """
+fused = run("PacelineFuseQKV", model=model)
+near(sample(fused), 0.02)
+assert states(fused)["Fuse QKV"].state == "active", states(fused)
+near(sample(model), 1e-6)
+""",
+    "int8": """
+for mode in ("int8", "weight_only"):
+    quantized = run("PacelineQuantizeInt8", model=model, mode=mode, include="attn, ff")
+    near(sample(quantized), 0.2)
+near(sample(model), 1e-6)
+""",
+    "precision": """
+for settings in ({"dtype": "bf16"}, {"dtype": "fp32"}, {"channels_last": True}, {"fp16_accumulation": True}):
+    if not on_gpu and "fp16_accumulation" in settings or settings.get("dtype") == "fp32" and not on_gpu:
+        continue
+    changed = run("PacelineModelPrecision", model=model, **settings)
+    near(sample(changed), 0.1)
+near(sample(model), 1e-6)
+""",
+    "vae": """
+vae = vaes.kl(width=64)
+latent = torch.randn(1, 4, 16, 12, generator=torch.Generator().manual_seed(1))
+plain = vae.decode(latent)
+for settings in ({}, {"channels_last": True}):
+    compiled = run("PacelineCompileVAE", vae=vae, **settings)
+    near(compiled.decode(latent), 0.02, plain)
+    near(compiled.decode(latent), 0.02, plain)
+changed = run("PacelineVAEPrecision", vae=vae, dtype="bf16")
+near(changed.decode(latent), 0.05, plain)
+near(vae.decode(latent), 1e-6, plain)
+""",
+    "compare models": """
+import folder_paths, tempfile
+folder_paths.set_output_directory(tempfile.mkdtemp())
+merged = run("PacelineApplyToMe", model=model, method="merge", ratio=0.5)
+picture = {"positive": prompt, "negative": prompt, "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}}
+settings = {"steps": 2, "runs": 2, "seed": 1, "sampler_name": "euler", "scheduler": "normal"}
+assert run("PacelineCompareModels", model_baseline=model, model_optimized=merged, **picture, **settings) is not None
+""",
+    "recordings": """
+stack = run("PacelineFuseQKV", model=run("PacelineSetAttentionProcessor", model=model, backend="sdpa"))
+for base in (model, stack):
+    recorded = run("PacelineCompileUNet", model=base, mode="cuda-graph")
+    plain = sample(base)
+    for _ in range(2):
+        near(sample(recorded), 0.02, plain)
+    if on_gpu:
+        details = states(recorded)["Compile UNet"].details
+        assert any("recorded" in line and not line.startswith("0 ") for line in details), details
+lora = recorded.clone()
+key = next(name for name in lora.model_state_dict() if name.endswith("attn1.to_q.weight"))
+lora.add_patches({key: ("diff", (torch.randn_like(lora.model_state_dict()[key].float()) * 0.05,))})
+bare = run("PacelineRemoveOptimizations", model=lora)
+near(sample(lora), 0.02, sample(bare))
+import comfy.model_management, gc
+comfy.model_management.unload_all_models()
+gc.collect()
+comfy.model_management.soft_empty_cache()
+if on_gpu:
+    held = torch.cuda.memory_allocated()
+    assert held < 64 * 2**20, held
+near(sample(recorded), 0.02, plain)
+""",
+}
+
+
+def check(script, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", f"{COMMON}{SCRIPTS[script]}print('passed')"], capture_output=True, text=True,
+        timeout=900, env={**os.environ, **environment},
+    )  # fmt: skip
+    assert "passed" in done.stdout, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if name != "recordings"])
+def test_on_a_gpu(script):
+    check(script)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("allocator", ["backend:native", "backend:cudaMallocAsync"])
+def test_recordings_on_a_gpu_with_either_allocator(allocator):
+    check("recordings", PYTORCH_CUDA_ALLOC_CONF=allocator)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("script", ["attention", "token merging", "fuse qkv", "int8", "precision", "compare models"])
+def test_the_scripts_themselves_run_on_a_processor(script):
+    """What nobody can run here must at least not fail for a typing mistake."""
+    check(script)
