@@ -11,9 +11,9 @@ import torch
 from ...core.calls import Function
 from .artifacts import ArtifactStore
 from .compiled import CompiledFunction
-from .cuda_graphs import RecordedNetwork, Refine
-from .network import CompiledNetwork
+from .network import CompiledNetwork, Refine
 from .progress import Observer
+from .recorded_network import RecordedNetwork
 from .settings import NetworkSettings
 from .sizes import Sizes
 from .weights import WeightGuards, structure

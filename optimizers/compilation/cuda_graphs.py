@@ -17,8 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from ...core.activity import Activity
-from ...core.calls import Args, Kwargs
-from ...core.devices import arithmetic, is_out_of_memory
+from ...core.devices import is_out_of_memory
 
 Tree = Any
 """Tensors and plain values in nested tuples, lists and dicts."""
@@ -220,83 +219,6 @@ class RecordedFunction:
             return False
         self.recorded += 1
         return True
-
-
-@dataclass(frozen=True)
-class Refined:
-    """One call of a network, as it is recorded.
-
-    Attributes:
-        args, kwargs: what the network reads of its arguments.
-        techniques: stands for the hooks that run inside: other ones are another recording.
-        activities: into which those hooks count.
-        restore: puts back, into the arguments that a recording runs with, what is not part of its key.
-    """
-
-    args: Args
-    kwargs: Kwargs
-    techniques: Hashable = ()
-    activities: Mapping[str, Activity] = field(default_factory=dict)
-    restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
-
-
-Refine = Callable[[Args, Kwargs], "str | Refined"]
-"""Returns what of a call is recorded, or why it cannot be."""
-
-
-class RecordedNetwork:
-    """The calls of one network, recorded where possible.
-
-    Args:
-        network: asked for the addresses of its weights: a recording reads them where they were. Another LoRA or an
-            offload moves them.
-        function: its compiled forward pass.
-        refine: what of a call the host lets be recorded.
-        record: makes a recording; for tests.
-
-    Attributes:
-        recorded: counts and failure of the recording.
-        not_recorded: how many calls ran as they are, by reason.
-        version: of the weights' places, if the host knows when they change; None looks at all of them in each call.
-    """
-
-    def __init__(
-        self, network: torch.nn.Module, function: Callable[..., Tree], refine: Refine, record: Record = CudaRecording
-    ) -> None:
-        self._network = network
-        self._refine = refine
-        self._restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
-        self._seen: tuple[Hashable, int] = (None, 0)
-        self.version: Hashable = None
-        self.function = function
-        self.recorded = RecordedFunction(self._run, record)
-        self.not_recorded: dict[str, int] = {}
-
-    def __call__(self, *args: object, **kwargs: object) -> Tree:
-        """Run or replay the network."""
-        refined = self.recorded.failure or self._refine(args, kwargs)
-        if isinstance(refined, str):
-            self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
-            return self.function(*args, **kwargs)
-        self._restore = refined.restore
-        token = (self._addresses(), arithmetic(), refined.techniques)
-        return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
-
-    def _run(self, *args: object, **kwargs: object) -> Tree:
-        args, kwargs = self._restore(args, kwargs)
-        return self.function(*args, **kwargs)
-
-    def _addresses(self) -> int:
-        """Return a number that stands for where all weights are."""
-        if self.version is None or self.version != self._seen[0]:
-            self._seen = self.version, hash(tuple(weight.data_ptr() for weight in self._network.parameters()))
-        return self._seen[1]
-
-    def lines(self) -> list[str]:
-        """Return what a report says about it."""
-        counts = self.recorded
-        lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far"]
-        return lines + [f"{count} steps not recorded: {reason}" for reason, count in self.not_recorded.items()]
 
 
 def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...core.calls import Function, Kwargs
+from ...core.calls import Args, Function, Kwargs
 
 if TYPE_CHECKING:
+    from ...core.activity import Activity
     from .compiled import CompiledFunction
     from .compiler import Compiler
-    from .cuda_graphs import RecordedNetwork
+    from .recorded_network import RecordedNetwork
     from .settings import NetworkSettings
 
 BLOCK_CALL = "_compiled_call_impl"
 """The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
+
+
+@dataclass(frozen=True)
+class Refined:
+    """One call of a network, as it is recorded.
+
+    Attributes:
+        args, kwargs: what the network reads of its arguments.
+        techniques: stands for the hooks that run inside: other ones are another recording.
+        activities: into which those hooks count.
+        restore: puts back, into the arguments that a recording runs with, what is not part of its key.
+    """
+
+    args: Args
+    kwargs: Kwargs
+    techniques: Hashable = ()
+    activities: Mapping[str, Activity] = field(default_factory=dict)
+    restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
+
+
+Refine = Callable[[Args, Kwargs], "str | Refined"]
+"""Returns what of a call is recorded, or why it cannot be."""
 
 
 class CompiledNetwork:

@@ -11,7 +11,7 @@ import torch
 from paceline.core.technique import attach
 from paceline.optimizers.compilation import CompileSettings
 from paceline.optimizers.compilation.compiler import Compiler
-from paceline.optimizers.compilation.cuda_graphs import RecordedNetwork
+from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import NetworkSettings
 
 

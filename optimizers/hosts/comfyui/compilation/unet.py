@@ -12,8 +12,14 @@ import torch
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import channels_last
 from .....core.shadow import Shadows
-from ....compilation.cuda_graphs import Refined
-from ....compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
+from ....compilation.network import (
+    BLOCK_CALL,
+    CompiledBlocks,
+    CompiledNetwork,
+    Refined,
+    describe_blocks,
+    repeated_blocks,
+)
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ..model import describe_model, require_model
