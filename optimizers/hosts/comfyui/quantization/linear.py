@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.errors import UnsupportedModel
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight
 
@@ -85,6 +86,25 @@ def linear_class(compute_dtype: torch.dtype) -> type:
         """A quantised linear layer. ``kernel`` is None for weight only."""
 
         kernel: SafeKernel | None = None
+
+        # ComfyUI looks up each name of the state dict as an attribute when models are merged and when hooks begin.
+        @property
+        def weight_scale(self) -> Tensor:
+            scale: Tensor = self.weight._params.scale
+            return scale
+
+        @property
+        def comfy_quant(self) -> Tensor:
+            return torch.empty(0, dtype=torch.uint8)
+
+        def set_weight(self, weight: Tensor, inplace_update: bool = False, **options: Any) -> Any:
+            if inplace_update:  # from a hook; afterwards ComfyUI would put the int8 values back, but not their scales
+                raise UnsupportedModel(
+                    "A LoRA hook of this conditioning changes layers that Quantize int8 has put in int8, whose weights "
+                    "cannot be changed while they are sampled with.",
+                    "Load the LoRA with Load LoRA instead, or exclude its layers in Quantize int8.",
+                )
+            return super().set_weight(weight, **options)
 
         def _forward(self, input: Tensor, weight: Any, bias: Tensor | None) -> Any:
             if not isinstance(weight, QuantizedTensor) or weight._layout_cls != LAYOUT:
