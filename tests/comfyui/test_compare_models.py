@@ -108,7 +108,8 @@ def test_a_no_op_is_called_out(emoji):
     work = Work()
     found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)
     assert found.verdict.state == "no_effect"
-    assert found.verdict.text.startswith("No measurable difference in time and image")
+    assert found.verdict.text.startswith("No difference in time of more than 3% (between 1.00x and 1.00x)")
+    assert found.verdict.text.endswith("; the image is the same bit for bit.")
     assert found.evidence.speedup.ratio == 1.0
     assert found.unit == "step"
     # One second for the guided pair of predictions; cfg 2 runs them as one batch.
@@ -144,6 +145,54 @@ def test_a_real_optimisation_has_its_speed_its_price_and_its_activity(emoji):
     assert "No Paceline optimizations" in found.reports["baseline"]
     assert found.evidence.repeat.rmse == 0.0
     assert found.evidence.seed.rmse > 2 * found.evidence.difference.rmse
+
+
+def wrong_in_run(model: Any, wrong: int, calls_of_a_run: int, spoil: Any, before: int = 0) -> Any:
+    """A model whose patch misbehaves in one run only, as a race or a cache that is too old does."""
+    clone, calls = model.clone(), count()
+
+    def patch(output: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        if options["block"] != ("output", 5):
+            return output
+        run = next(calls) // calls_of_a_run + 1 - before
+        return spoil(output) if run == wrong else output
+
+    clone.set_model_attn1_output_patch(patch)
+    return clone
+
+
+def garbage(output: torch.Tensor) -> torch.Tensor:
+    return torch.randn(output.shape, generator=torch.Generator().manual_seed(1)) * output.std() * 4
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
+    """Also when all other runs draw the baseline's very bits, and all are faster."""
+    work = Work()
+    bad = work.watch(wrong_in_run(emoji.model, wrong, 8, garbage), seconds=0.5)
+    found = emoji.compare(work.watch(emoji.model), bad, clock=work, warmup_runs=0)
+    assert found.verdict.state == "suspicious"
+    assert f"Difference of run {wrong} is larger than half a seed change" in found.verdict.text
+    assert not found.evidence.same_bits and found.latent_change > 0.1
+    difference = (found.pictures.optimized.int() - found.pictures.baseline.int()).abs()
+    assert difference.float().mean() > 5, "the picture shown is the bad one"
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
+    # One run more before: the baseline's from another seed.
+    found = emoji.compare(wrong_in_run(emoji.model, wrong, 8, garbage, before=1), emoji.model, warmup_runs=0)
+    assert found.verdict.state == "suspicious"
+    assert "The baseline's own images differ" in found.verdict.text
+    assert f"in run {2 if wrong == 1 else wrong}: something is wrong with the baseline" in found.verdict.text
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_not_a_number_in_one_run_is_called_broken(emoji, wrong):
+    bad = wrong_in_run(emoji.model, wrong, 2, lambda output: output * float("nan"))
+    found = emoji.compare(emoji.model, bad, warmup_runs=0, steps=2)
+    assert found.verdict.state == "broken"
+    assert f"The optimised image of run {wrong} has values that are not numbers" in found.verdict.text
 
 
 def test_not_a_number_is_called_broken(emoji):

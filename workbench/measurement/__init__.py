@@ -4,10 +4,11 @@ from .lpips import Lpips, WrongWeights, load_lpips
 from .memory import PeakMemory
 from .picture import comparison_sheet
 from .quality import Distance, compare_pictures, to_8_bit
-from .timing import Speedup, interleaved, measure_speedup
+from .timing import MOST_ROUNDS, Speedup, interleaved, measure_speedup
 from .verdict import Evidence, Verdict, judge
 
 __all__ = [
+    "MOST_ROUNDS",
     "Distance",
     "Evidence",
     "Lpips",

@@ -35,6 +35,11 @@ class Distance:
     ssim: float | None
     lpips: float | None = None
 
+    @property
+    def size(self) -> float:
+        """What tells which of several is the largest: LPIPS where it was measured, else the error."""
+        return self.rmse if self.lpips is None else self.lpips
+
     def __str__(self) -> str:
         """Return e.g. ``PSNR 31.2 dB, SSIM 0.957, LPIPS 0.021``."""
         parts = ["the same to the last bit" if self.psnr is None else f"PSNR {self.psnr:.1f} dB"]

@@ -13,6 +13,12 @@ T = TypeVar("T")
 SMALLEST_EFFECT = 0.01
 """Less than one percent is not called a difference, however sure it is."""
 
+SAME = 0.03
+"""Two variants are called equally fast where the whole interval lies within so much of 1."""
+
+MOST_ROUNDS = 20
+"""More than these are not made, and not asked for: the machine has to become quieter."""
+
 # Student's t for 95 % on both sides, by degrees of freedom 1 to 19 (the last one serves for more).
 _T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
       2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
@@ -44,10 +50,38 @@ class Speedup:
         """Whether the whole interval is on the slow side."""
         return self.high < 1 and self.ratio < 1 / (1 + SMALLEST_EFFECT)
 
+    @property
+    def same(self) -> bool:
+        """Whether the whole interval is close to 1, and shows no gain or loss."""
+        return not (self.faster or self.slower) and self.low >= 1 / (1 + SAME) and self.high <= 1 + SAME
+
+    @property
+    def more_rounds(self) -> int | None:
+        """How many further rounds would make it clear; 0 if it is, None if they would be too many to ask for.
+
+        The rounds' spread is taken from the interval. Their number is the smallest whose interval would leave out 1
+        if the mean stays what it is, or would lie within ``SAME`` of the mean where that is close to 1.
+        """
+        if self.rounds < 2:
+            return 2
+        if self.faster or self.slower or self.same:
+            return 0
+        mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
+        spread = margin * math.sqrt(self.rounds) / _student(self.rounds)
+        wanted = max(abs(mean), math.log(1 + SAME) / 2)
+        for rounds in range(self.rounds + 1, MOST_ROUNDS + 1):
+            if _student(rounds) * spread / math.sqrt(rounds) <= wanted:
+                return rounds - self.rounds
+        return None
+
 
 def interleaved(variants: Sequence[T], round_number: int) -> list[T]:
     """Return the variants in this round's order: every other round backwards, so that none is always the last one."""
     return list(variants) if round_number % 2 == 0 else list(reversed(variants))
+
+
+def _student(rounds: int) -> float:
+    return _T[min(rounds - 1, len(_T)) - 1]
 
 
 def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Speedup:
@@ -62,5 +96,5 @@ def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Sp
         return Speedup(middle, 0.0, math.inf, rounds)
     logarithms = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logarithms)
-    margin = _T[min(rounds - 1, len(_T)) - 1] * statistics.stdev(logarithms) / math.sqrt(rounds)
+    margin = _student(rounds) * statistics.stdev(logarithms) / math.sqrt(rounds)
     return Speedup(middle, math.exp(mean - margin), math.exp(mean + margin), rounds)

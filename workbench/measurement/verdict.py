@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .quality import Distance
-from .timing import Speedup
+from .timing import SAME, Speedup
 
 TOO_FAR = 0.5
 """Share of a seed change from which on a difference is not called the price of speed any more."""
@@ -21,12 +21,14 @@ class Evidence:
 
     Attributes:
         speedup: of the optimised side.
-        difference: between the optimised and the baseline's pictures, from the same seed.
-        same_bits: whether what was compared was equal bit for bit, beyond the 8 bits of a picture.
+        difference: the largest between the optimised pictures of a run and the baseline's, from the same seed.
+        same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
         seed: between the baseline's pictures and its own from another seed.
         repeat: the largest between the baseline's pictures and its own from the same seed; None if it ran once.
         precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
-        broken: what is wrong with the optimised result, if it is no picture at all.
+        broken: what is wrong with a result that is no picture at all.
+        difference_run: number of the run that ``difference`` is of; None if all optimised runs drew the same.
+        repeat_run: number of the run that ``repeat`` is of.
     """
 
     speedup: Speedup
@@ -36,6 +38,8 @@ class Evidence:
     repeat: Distance | None = None
     precision: Distance | None = None
     broken: str = ""
+    difference_run: int | None = None
+    repeat_run: int = 2
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Verdict:
 
     Attributes:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
-            ``unknown`` (one run), ``suspicious`` (another picture altogether), ``broken`` (no picture).
+            ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
+            picture).
         headline: the main finding, one clause.
         text: all of it, one line.
         seed_share: the difference as a share of a seed change; None if the seed changes nothing.
@@ -61,7 +66,9 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means."""
     share, measure = _share(evidence.difference, evidence.seed)
-    too_far = share is not None and share > TOO_FAR and not _within_repeat(evidence)
+    too_far = share is not None and share > TOO_FAR
+    own = _share(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
+    of_run = f" of run {evidence.difference_run}" if evidence.difference_run is not None else ""
     speed = _speed_text(evidence.speedup)
     picture = _picture_text(evidence, share)
 
@@ -70,19 +77,19 @@ def judge(evidence: Evidence) -> Verdict:
 
     if evidence.broken:
         return verdict("broken", f"{evidence.broken}: something is wrong", ".")
+    if own is not None and own > TOO_FAR:
+        wrong = f"The baseline's own images differ by {own:.2f} of a seed change in run {evidence.repeat_run}"
+        return verdict("suspicious", f"{wrong}: something is wrong with the baseline", f". {_start(speed)}.")
     if too_far:
-        wrong = f"Difference is larger than half a seed change ({share:.2f}): something is wrong"
+        wrong = f"Difference{of_run} is larger than half a seed change ({share:.2f}): something is wrong"
         return verdict("suspicious", wrong, f". {_start(speed)}.")
-    if evidence.speedup.rounds < 2:
-        return verdict("unknown", _start(speed), f"; {picture}.")
     if evidence.speedup.faster:
         return verdict("faster", speed, f"; {picture}.")
     if evidence.speedup.slower:
         return verdict("slower", speed, f"; {picture}.")
-    if evidence.same_bits:
-        same = "No measurable difference in time and image"
-        return verdict("no_effect", same, ": the optimised model does what the baseline does.")
-    return verdict("no_gain", _start(speed), f"; {picture}.")
+    if evidence.speedup.same:
+        return verdict("no_effect" if evidence.same_bits else "no_gain", _start(speed), f"; {picture}.")
+    return verdict("unknown", _start(speed), f"; {_more(evidence.speedup)}; {picture}.")
 
 
 def fraction(share: float) -> str:
@@ -110,7 +117,18 @@ def _speed_text(speedup: Speedup) -> str:
         return f"{speedup.ratio:.2f}x faster ({speedup.low:.2f} to {speedup.high:.2f})"
     if speedup.slower:
         return f"{1 / speedup.ratio:.2f}x slower ({1 / speedup.high:.2f} to {1 / speedup.low:.2f})"
-    return f"no measurable difference in time (between {speedup.low:.2f}x and {speedup.high:.2f}x)"
+    if speedup.same:
+        return f"no difference in time of more than {SAME:.0%} (between {speedup.low:.2f}x and {speedup.high:.2f}x)"
+    if speedup.rounds < 3:
+        return f"{speedup.ratio:.2f}x in {speedup.rounds} runs, which are too few for an interval"
+    return f"between {speedup.low:.2f}x and {speedup.high:.2f}x: too noisy to tell"
+
+
+def _more(speedup: Speedup) -> str:
+    more = speedup.more_rounds
+    if more is None:
+        return "close other programs or use more steps, as more runs alone would be too many"
+    return f"{more} more {'run' if more == 1 else 'runs'} would tell"
 
 
 def _picture_text(evidence: Evidence, share: float | None) -> str:
@@ -123,7 +141,8 @@ def _picture_text(evidence: Evidence, share: float | None) -> str:
     if share is None:
         nothing = "another seed changes nothing here, so there is nothing to compare it with"
         return f"difference {evidence.difference}; {nothing}"
-    text = f"difference is {fraction(share)} of a seed change"
+    of_run = f" in run {evidence.difference_run}, the farthest" if evidence.difference_run is not None else ""
+    text = f"difference is {fraction(share)} of a seed change{of_run}"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"
     return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -58,7 +58,7 @@ def evaluate(
     pictures: Pictures,
     notes: list[str],
 ) -> Comparison:
-    """Turn what the runs gave into distances and a verdict.
+    """Turn what the runs gave into distances and a verdict. Of several runs the worst one counts.
 
     Args:
         job: what was sampled.
@@ -78,12 +78,18 @@ def evaluate(
         return compare_pictures(images, pictures.baseline, lpips)
 
     unit, speedup = _speedup(baseline.runs, optimized.runs)
+    before = {number: distance(images) for number, images in pictures.baseline_runs.items()}
+    after = {number: distance(images) for number, images in pictures.optimized_runs.items()}
+    restless, worst = (max(found, key=lambda run: found[run].size) for found in (before, after))
+    pictures = replace(pictures, optimized=pictures.optimized_runs[worst])
     evidence = Evidence(
         speedup=speedup,
-        difference=distance(pictures.optimized),
-        same_bits=optimized.first.equals(baseline.first),
+        difference=after[worst],
+        difference_run=worst if len(after) > 1 else None,
+        same_bits=all(output.equals(baseline.outputs[1]) for output in optimized.outputs.values()),
         seed=distance(pictures.other_seed),
-        repeat=max(map(distance, pictures.repeats), key=lambda one: one.rmse) if len(baseline.runs) > 1 else None,
+        repeat=before[restless] if len(baseline.runs) > 1 else None,
+        repeat_run=restless,
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
     )
@@ -100,7 +106,7 @@ def evaluate(
         optimized=optimized.runs,
         pictures=pictures,
         from_preview=from_preview,
-        latent_change=_latent_change(baseline, optimized),
+        latent_change=_latent_change(baseline.outputs[1].latent, optimized.outputs[worst].latent),
         evidence=evidence,
         verdict=judge(evidence),
         reports={"baseline": _report(baseline.side), "optimized": _report(optimized.side)},
@@ -126,8 +132,8 @@ def seconds(run: Run, unit: str) -> float:
     return (run.sampling_seconds or 0.0) + (run.decode_seconds or 0.0)
 
 
-def _latent_change(baseline: SideRuns, optimized: SideRuns) -> float:
-    before, after = baseline.first.latent.double(), optimized.first.latent.double()
+def _latent_change(baseline: Tensor, optimized: Tensor) -> float:
+    before, after = baseline.double(), optimized.double()
     change = (after - before).norm()
     return float(change / before.norm()) if before.any() else float(change)
 

@@ -16,17 +16,20 @@ class Pictures:
     """All pictures of a comparison, in bytes.
 
     Attributes:
-        baseline: from the job's seed; likewise ``optimized``.
+        baseline: from the job's seed, of the first run.
+        optimized: likewise, of the run that is farthest from ``baseline``; of the first run until that is known.
         other_seed: the baseline from another seed.
-        repeats: the baseline from the same seed again, where that gave another output; at least ``baseline`` itself.
+        baseline_runs: of the baseline from the job's seed, by the number of the run; only those that differ.
+        optimized_runs: likewise.
         fp32: the baseline in fp32, if it was drawn.
-        broken: what is wrong, if the baseline's or the optimised ones are no pictures at all, else empty.
+        broken: what is wrong, if a run of one side gave no picture at all, else empty.
     """
 
     baseline: Tensor
     optimized: Tensor
     other_seed: Tensor
-    repeats: tuple[Tensor, ...]
+    baseline_runs: dict[int, Tensor]
+    optimized_runs: dict[int, Tensor]
     fp32: Tensor | None
     broken: str
 
@@ -37,17 +40,28 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
     Raises:
         UnsupportedModel: if there is neither a VAE nor a preview for the model's latents.
     """
-    before, after = _images(baseline.side, baseline.first), _images(optimized.side, optimized.first)
-    plain = _bytes(before)
-    repeats = tuple(_bytes(_images(baseline.side, output)) for output in baseline.others)
+    troubles: list[str] = []
+
+    def of_runs(side: SideRuns, whose: str) -> dict[int, Tensor]:
+        pictures = {}
+        for number, output in side.outputs.items():
+            images = _images(side.side, output)
+            trouble = _trouble(images)
+            if trouble:
+                which = f" of run {number}" if len(side.outputs) > 1 else ""
+                troubles.append(f"The {whose} image{which} {trouble}")
+            pictures[number] = _bytes(images)
+        return pictures
+
+    before, after = of_runs(baseline, "baseline's"), of_runs(optimized, "optimised")
     return Pictures(
-        baseline=plain,
-        optimized=_bytes(after),
+        baseline=before[1],
+        optimized=after[1],
         other_seed=_bytes(_images(baseline.side, other_seed)),
-        # A run that equals the first one was not kept: its distance is that of the first to itself.
-        repeats=repeats or (plain,),
+        baseline_runs=before,
+        optimized_runs=after,
         fp32=None if fp32 is None else _bytes(_images(baseline.side, fp32)),
-        broken=_trouble(before, "baseline's") or _trouble(after, "optimised"),
+        broken=troubles[0] if troubles else "",
     )
 
 
@@ -65,9 +79,9 @@ def _bytes(images: Tensor) -> Tensor:
     return to_8_bit(images if images.shape[-1] == 3 else images[..., :1].expand(*images.shape[:-1], 3))
 
 
-def _trouble(images: Tensor, whose: str) -> str:
+def _trouble(images: Tensor) -> str:
     if not images.isfinite().all():
-        return f"The {whose} image has values that are not numbers (NaN or infinite)"
+        return "has values that are not numbers (NaN or infinite)"
     if images.float().amax() == images.float().amin():
-        return f"The {whose} image is one flat colour"
+        return "is one flat colour"
     return ""

@@ -37,7 +37,8 @@ def summary_lines(found: Comparison) -> list[str]:
         if peak(found.baseline, key) is not None
     ]
     lines += [f"peak {', '.join(memory)}"] if memory else []
-    lines.append(f"difference: {found.evidence.difference}")
+    run = f" (run {found.evidence.difference_run}, the farthest)" if found.evidence.difference_run else ""
+    lines.append(f"difference{run}: {found.evidence.difference}")
     lines.append("noise floor: " + "; ".join(f"{name}: {distance}" for name, distance in _floor(found).items()))
     if found.settings.runs < 2:
         lines.append("baseline repeated: not measured, as it ran once")
@@ -59,7 +60,9 @@ def record(found: Comparison) -> dict[str, Any]:
         "seconds": {"baseline": _median(found.baseline, found.unit), "optimized": _median(found.optimized, found.unit)},
         "peak_device_bytes": _peaks(found, "device_bytes"),
         "peak_process_bytes": _peaks(found, "process_bytes"),
+        "more_runs": speedup.more_rounds,
         "difference": asdict(found.evidence.difference),
+        "difference_run": found.evidence.difference_run,
         "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
         "seed_share": found.verdict.seed_share,
         "seed_share_measure": found.verdict.measure,

@@ -11,11 +11,9 @@ from torch import Tensor
 from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-from ...measurement import PeakMemory, interleaved
+from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
 from ..latents import decode
 from ..sampling import Clock, SamplingJob, sample
-
-_MOST_RUNS = 20
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class ComparisonSettings:
     fp32_reference: bool = False
 
     def __post_init__(self) -> None:
-        require_integer("runs", self.runs, 1, _MOST_RUNS)
-        require_integer("warmup_runs", self.warmup_runs, 0, _MOST_RUNS)
+        require_integer("runs", self.runs, 1, MOST_ROUNDS)
+        require_integer("warmup_runs", self.warmup_runs, 0, MOST_ROUNDS)
 
 
 @dataclass(frozen=True)
@@ -86,18 +84,17 @@ class Run:
 
 @dataclass
 class SideRuns:
-    """All timed runs of one side, its first output, and later outputs that differ from that."""
+    """All timed runs of one side, and its different outputs by the number, from 1, of the first run that gave each."""
 
     side: Side
-    runs: list[Run]
-    first: Output
-    others: list[Output] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    outputs: dict[int, Output] = field(default_factory=dict)
 
     def add(self, run: Run, output: Output) -> None:
-        """Add one timed run; an output that repeats the first one is not kept."""
+        """Add one timed run; an output that repeats an earlier one is not kept."""
         self.runs.append(run)
-        if not output.equals(self.first):
-            self.others.append(output)
+        if not any(output.equals(earlier) for earlier in self.outputs.values()):
+            self.outputs[len(self.runs)] = output
 
 
 class Rounds:
@@ -142,15 +139,12 @@ class Rounds:
 
     def measure(self, sides: tuple[Side, Side], rounds: int) -> tuple[SideRuns, SideRuns]:
         """Run every side once in each round, and return what came of it, in the order of ``sides``."""
-        found: dict[str, SideRuns] = {}
+        found = {side.title: SideRuns(side) for side in sides}
         for number in range(rounds):
             for side in interleaved(sides, number):
                 self._say(f"round {number + 1} of {rounds}: {side.title}")
                 run, output = self._run(side, self._job.seed)
-                if side.title in found:
-                    found[side.title].add(run, output)
-                else:
-                    found[side.title] = SideRuns(side, [run], output)
+                found[side.title].add(run, output)
         baseline, optimized = (found[side.title] for side in sides)
         return baseline, optimized
 
