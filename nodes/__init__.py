@@ -37,7 +37,7 @@ class PacelineExtension(ComfyExtension):
     async def on_load(self) -> None:
         """Answer what our settings page asks; without that, the nodes work all the same."""
         try:
-            import_module("..optimizers.hosts.comfyui.routes", __package__).register_routes()
+            import_module(".routes", __package__).register_routes()
         except Exception:  # as below
             logging.exception("Paceline: the settings page cannot show the cache")
 

@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.report import report_text
+from ..workbench.comfyui.report_text import report_text
 from .common import PacelineNode
 
 if TYPE_CHECKING:

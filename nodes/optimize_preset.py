@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -10,7 +11,7 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
-from ..optimizers.hosts.comfyui.paths import preset_files
+from ..optimizers.hosts.comfyui.paths import user_folder
 from ..workbench.recipe import Recipe, Step, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import PacelineNode
@@ -68,6 +69,14 @@ class PacelineOptimizePreset(PacelineNode):
         text = "\n".join([f"{headline}. {recipe.description}".strip(), *lines])
         payload = {"text": [text], "paceline_steps": shown_steps(applied.steps)}
         return io.NodeOutput(applied.objects["model"], applied.objects.get("vae"), text, ui=payload)
+
+
+def preset_files() -> dict[str, Path]:
+    """Return the user's own presets by name."""
+    try:
+        return {path.stem: path for path in sorted(user_folder("presets").glob("*.json"))}
+    except OSError:
+        return {}
 
 
 def _recipe(preset: str, model: ModelPatcher) -> Recipe:

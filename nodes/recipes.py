@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
-from ..optimizers.hosts.comfyui.joint_report import report_together
 from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.hosts.comfyui.vae import stack_of_vae
+from .joint_report import report_together
 
 if TYPE_CHECKING:
     from ..workbench.recipe import Recipe, Step

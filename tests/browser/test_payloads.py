@@ -61,15 +61,17 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def sent_keys(server: Server) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
+    from paceline.nodes import routes
     from paceline.nodes.compare_models import shown_comparison
     from paceline.nodes.optimize_preset import shown_steps
     from paceline.optimizers.compilation import Progress
-    from paceline.optimizers.hosts.comfyui import reporting, routes
+    from paceline.optimizers.hosts.comfyui import reporting
+    from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
-    reporting.show_progress("7", Progress("the model", "tracing", 1.0, 1))
-    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, reporting.COMPILE_EVENT]
+    NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
+    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT]
     distance = {"rmse": 0.1, "psnr": 20.0}
     numbers = {"verdict": "", "state": "", "speedup_of": "", "seconds": {}, "runs": [], "difference": distance}
     comparison = shown_comparison(
@@ -112,9 +114,11 @@ def test_the_scripts_read_no_other_keys():
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.optimizers.hosts.comfyui import reporting, routes
+    from paceline.nodes import routes
+    from paceline.optimizers.hosts.comfyui import reporting
+    from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
 
-    assert ours("events.js") == {reporting.ACTIVITY_EVENT, reporting.COMPILE_EVENT}
+    assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT}
     assert ours("cache.js") == {routes.PATH}
 
 

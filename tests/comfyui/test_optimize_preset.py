@@ -113,7 +113,8 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.optimizers.hosts.comfyui import joint_report, stack
+    from paceline.nodes import joint_report
+    from paceline.optimizers.hosts.comfyui import stack
 
     told = []
     for module in (stack, joint_report):

@@ -6,7 +6,7 @@ import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Cache} Cache */
 
-/** Served by optimizers/hosts/comfyui/routes.py. */
+/** Served by nodes/routes.py. */
 const ROUTE = "/paceline/cache";
 
 /**

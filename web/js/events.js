@@ -9,7 +9,7 @@ import { isOurType } from "./graph.js";
 /** @typedef {import("./payloads").CompilePayload} CompilePayload */
 /** @typedef {import("./payloads").NodeOutput} NodeOutput */
 
-/** The websocket events of optimizers/hosts/comfyui/reporting.py. */
+/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui. */
 const ACTIVITY = "paceline.activity";
 const COMPILE = "paceline.compile";
 

@@ -16,7 +16,7 @@ export interface ActivityPayload {
   details: string[];
 }
 
-/** Websocket event `paceline.compile`, from `show_progress` in optimizers/hosts/comfyui/reporting.py. */
+/** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/hosts/comfyui/compilation/comfy_env.py. */
 export interface CompilePayload {
   /** Execution id. */
   node: string;
@@ -65,7 +65,7 @@ export interface Step {
   inputs: Record<string, unknown>;
 }
 
-/** Answer of the route `/paceline/cache`, from `cache_payload` in optimizers/hosts/comfyui/routes.py. */
+/** Answer of the route `/paceline/cache`, from `cache_payload` in nodes/routes.py. */
 export interface Cache {
   bytes: number;
   /** Folder on the server; null if nothing is kept. */

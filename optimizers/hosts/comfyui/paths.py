@@ -16,11 +16,3 @@ def user_folder(*parts: str) -> Path:
     if hasattr(folder_paths, "get_system_user_directory"):
         return Path(folder_paths.get_system_user_directory("paceline"), *parts)
     return Path(folder_paths.get_user_directory(), "__paceline", *parts)
-
-
-def preset_files() -> dict[str, Path]:
-    """Return the user's own presets by name."""
-    try:
-        return {path.stem: path for path in sorted(user_folder("presets").glob("*.json"))}
-    except OSError:
-        return {}

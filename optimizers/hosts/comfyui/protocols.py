@@ -8,7 +8,7 @@ every kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol, overload
 from uuid import UUID
 
@@ -211,7 +211,6 @@ class Guider(Protocol):
     """What runs the sampling; ``uncond_model_patcher`` only on guiders with a second model."""
 
     model_options: Options
-    model_patcher: ModelPatcher
     uncond_model_patcher: ModelPatcher
 
 
@@ -237,9 +236,3 @@ class ControlNet(Protocol):
     load_device: torch.device
 
     def copy(self) -> ControlNet: ...
-
-    def get_control(self, *args: object) -> object: ...
-
-    def pre_run(self, model: object, percent_to_timestep: Callable[[float], float]) -> None: ...
-
-    def cleanup(self) -> None: ...

@@ -13,6 +13,7 @@ a private copy of that call's ``transformer_options`` to put their hooks in. Tha
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from abc import abstractmethod
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
-from .reporting import announce, log_run
+from .reporting import announce
 
 if TYPE_CHECKING:
     from ....core.calls import Args, Function, Kwargs
@@ -272,7 +273,8 @@ class Stack:
         for technique in finished:
             technique.run_changed()
         if finished:
-            log_run([f"{technique.title}: {technique.last_summary().text}" for technique in finished])
+            lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
+            logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
 
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from ....core.activity import Summary
 from ....optimizers.hosts.comfyui.model import stack_of
-from ....optimizers.hosts.comfyui.report import report_text
 from ....optimizers.hosts.comfyui.vae import stack_of_vae
 from ...measurement import Distance, Evidence, Speedup, Verdict, compare_pictures, judge, load_lpips, measure_speedup
+from ..report_text import report_text
 from ..sampling import SamplingJob
 from .pictures import Pictures
 from .rounds import ComparisonSettings, Run, Side, SideRuns

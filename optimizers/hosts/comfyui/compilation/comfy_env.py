@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 from ....compilation.artifacts import ArtifactStore
 from ....compilation.compiler import Compiler
 from ..paths import user_folder
-from ..reporting import show_progress
+from ..reporting import send
 
 if TYPE_CHECKING:
     from ....compilation.progress import Progress
+
+
+COMPILE_EVENT = "paceline.compile"
+"""Websocket event, sent about once a second while something is compiled."""
 
 
 class NodeObserver:
@@ -22,7 +26,14 @@ class NodeObserver:
 
     def progress(self, progress: Progress) -> None:
         """Show e.g. ``compiling 00:42 · graph 3``."""
-        show_progress(self._node_id, progress)
+        payload = {
+            "phase": progress.phase,
+            "headline": progress.text,
+            "seconds": progress.seconds,
+            "graph": progress.graph,
+            "expected_seconds": progress.expected_seconds,
+        }
+        send(COMPILE_EVENT, self._node_id, payload)
 
     def check_cancelled(self) -> None:
         """Raise ComfyUI's own exception if the user has cancelled."""

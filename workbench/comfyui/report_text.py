@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ....core.devices import device_name
-from .compat import host_version
-from .controlnet import describe_controlnet, stack_of_controlnet
-from .method_proxy import NetworkTechnique
-from .model import describe_model, stack_of
-from .vae import describe_vae, stack_of_vae
+from ...core.devices import device_name
+from ...optimizers.hosts.comfyui.compat import host_version
+from ...optimizers.hosts.comfyui.controlnet import describe_controlnet, stack_of_controlnet
+from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique
+from ...optimizers.hosts.comfyui.model import describe_model, stack_of
+from ...optimizers.hosts.comfyui.vae import describe_vae, stack_of_vae
 
 if TYPE_CHECKING:
-    from .protocols import VAE, ControlNet, ModelPatcher
-    from .stack import AnyTechnique, Stack
+    from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
+    from ...optimizers.hosts.comfyui.stack import AnyTechnique, Stack
 
 
 def report_text(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ....core.activity import Summary
-from .reporting import announce
+from ..core.activity import Summary
+from ..optimizers.hosts.comfyui.reporting import announce
 
 if TYPE_CHECKING:
-    from .stack import AnyTechnique
+    from ..optimizers.hosts.comfyui.stack import AnyTechnique
 
 
 def report_together(techniques: Sequence[AnyTechnique]) -> None:

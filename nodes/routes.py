@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from ...compilation import ArtifactStore
-from .compilation.comfy_env import artifact_store
-from .reporting import Payload, running_server
+from ..optimizers.compilation import ArtifactStore
+from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
+from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 
 PATH = "/paceline/cache"
 
