@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ..optimizers.hosts.comfyui.method_proxy import stack_on
 from ..optimizers.hosts.comfyui.model import stack_of
-from ..optimizers.hosts.comfyui.vae import stack_of_vae
 from .joint_report import report_together
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         applied.objects[target] = result.args[0]
         applied.steps.append(step)
     model, vae = (applied.objects.get(name) for name in ("model", "vae"))
-    attached = [*(stack_of(model).techniques if model else ()), *stack_of_vae(vae).techniques]
+    attached = [*(stack_of(model).techniques if model else ()), *stack_on(vae).techniques]
     report_together([technique for technique in attached if node is not None and technique.node_id == node])
     return applied
 

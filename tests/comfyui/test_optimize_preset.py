@@ -143,7 +143,7 @@ def test_a_vae_goes_through_the_same_node(studio, comfy):
     _, compiled, report = apply(studio, "both", vae=vae).result
     assert report.startswith("both: 2 of 2")
     assert compiled is not vae
-    from paceline.optimizers.hosts.comfyui.vae import stack_of_vae
+    from paceline.optimizers.hosts.comfyui.method_proxy import stack_on
 
-    assert [technique.title for technique in stack_of_vae(compiled).techniques] == ["Compile VAE"]
-    assert stack_of_vae(vae).techniques == ()
+    assert [technique.title for technique in stack_on(compiled).techniques] == ["Compile VAE"]
+    assert stack_on(vae).techniques == ()

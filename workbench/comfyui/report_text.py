@@ -8,10 +8,10 @@ import torch
 
 from ...core.devices import device_name
 from ...optimizers.hosts.comfyui.compat import host_version
-from ...optimizers.hosts.comfyui.controlnet import describe_controlnet, stack_of_controlnet
-from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique
+from ...optimizers.hosts.comfyui.controlnet import describe_controlnet
+from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
 from ...optimizers.hosts.comfyui.model import describe_model, stack_of
-from ...optimizers.hosts.comfyui.vae import describe_vae, stack_of_vae
+from ...optimizers.hosts.comfyui.vae import describe_vae
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
@@ -26,10 +26,10 @@ def report_text(
     if model is not None:
         parts.append((describe_model(model), model.load_device, "model", stack_of(model)))
     if vae is not None:
-        parts.append((describe_vae(vae), vae.device, "VAE", stack_of_vae(vae)))
+        parts.append((describe_vae(vae), vae.device, "VAE", stack_on(vae)))
     if control_net is not None:
         device = getattr(control_net, "load_device", None)
-        parts.append((describe_controlnet(control_net), device, "ControlNet", stack_of_controlnet(control_net)))
+        parts.append((describe_controlnet(control_net), device, "ControlNet", stack_on(control_net)))
     return "\n\n".join("\n".join(_object_lines(*part)) for part in parts)
 
 

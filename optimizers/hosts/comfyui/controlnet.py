@@ -13,29 +13,18 @@ from typing import cast
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, class_with, count, install, plain_class
+from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .protocols import ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
 
-_STACK = "paceline_stack"
-_HOME = "paceline_home"
 
-
-class ControlNetTarget:
-    """A CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed."""
-
-    def __init__(self, control_net: ControlNet) -> None:
-        self.control_net = control_net
-
-    @property
-    def techniques(self) -> tuple[AnyTechnique, ...]:
-        """What is attached to the CONTROL_NET."""
-        return stack_of_controlnet(self.control_net).techniques
+class ControlNetTarget(NetworkTarget[ControlNet]):
+    """A CONTROL_NET that techniques are attached to."""
 
     def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> ControlNet:
         """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
-        copy = _copy_with(self.control_net, Stack(techniques))
-        home = getattr(self.control_net, _HOME, None)
+        copy = _copy_with(self.thing, Stack(techniques))
+        home = getattr(self.thing, HOME, None)
         if not techniques and home is not None:
             copy.control_model_wrapped, copy.control_model = home, home.model
         return copy
@@ -49,7 +38,7 @@ class _WithTechniques:
 
     def get_control(self, *args: object, **kwargs: object) -> object:
         # The copy keeps its hint from step to step, so the call must be its own and not that of another copy.
-        network, stack = self.control_model, stack_of_controlnet(self)
+        network, stack = self.control_model, stack_on(self)
         call = NetworkCall(network, self.control_model_wrapped, ("__call__",))
         try:
             with call.cleanup:
@@ -63,17 +52,17 @@ class _WithTechniques:
 
     def pre_run(self, *args: object, **kwargs: object) -> object:
         # All copies of a run begin before the first of them computes, and end after the last: any of them may say so.
-        stack = stack_of_controlnet(self)
+        stack = stack_on(self)
         stack.begin(stack)
         return super().pre_run(*args, **kwargs)  # type: ignore[misc]
 
     def cleanup(self) -> None:
         super().cleanup()  # type: ignore[misc]
-        stack = stack_of_controlnet(self)
+        stack = stack_on(self)
         stack.finish(stack)
 
     def copy(self) -> ControlNet:
-        return _copy_with(cast(ControlNet, self), stack_of_controlnet(self))
+        return _copy_with(cast(ControlNet, self), stack_on(self))
 
 
 def require_controlnet(control_net: object) -> None:
@@ -113,25 +102,20 @@ def describe_controlnet(control_net: object) -> str:
     return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
 
 
-def stack_of_controlnet(control_net: object) -> Stack:
-    """Return what this pack has attached to a CONTROL_NET; an empty stack if nothing."""
-    return cast(Stack, getattr(control_net, _STACK, None) or Stack())
-
-
 def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
     plain = cast(type[ControlNet], plain_class(control_net, _WithTechniques))
     copy = plain.copy(control_net)
     if stack.techniques:
-        setattr(copy, _STACK, stack)
-        if hasattr(control_net, _HOME):
-            setattr(copy, _HOME, getattr(control_net, _HOME))
+        setattr(copy, STACK, stack)
+        if hasattr(control_net, HOME):
+            setattr(copy, HOME, getattr(control_net, HOME))
         copy.__class__ = class_with(_WithTechniques, type(copy))
     return copy
 
 
 def moved_to(control_net: ControlNet, patcher: NetworkPatcher) -> ControlNet:
     """Return a copy of a CONTROL_NET that runs on the network of ``patcher``, until everything of ours is taken off."""
-    moved = _copy_with(control_net, stack_of_controlnet(control_net))
-    setattr(moved, _HOME, getattr(control_net, _HOME, control_net.control_model_wrapped))
+    moved = _copy_with(control_net, stack_on(control_net))
+    setattr(moved, HOME, getattr(control_net, HOME, control_net.control_model_wrapped))
     moved.control_model_wrapped, moved.control_model = patcher, patcher.model
     return moved

@@ -12,20 +12,29 @@ methods that go through the techniques. The network is looked up anew for each c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from torch.nn import Module
 
 from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.technique import COMPILATION
-from .stack import Stack, Technique
+from .stack import AnyTechnique, Stack, Technique
 
 if TYPE_CHECKING:
     from .protocols import NetworkPatcher
+
+T = TypeVar("T")
+
+STACK = "paceline_stack"
+"""Attribute of a copy that carries techniques."""
+
+HOME = "paceline_home"
+"""Attribute of a copy on another network than its loader gave it: how to go back."""
 
 Wrapper = Function
 """``wrapper(inner, *args, **kwargs)``: calls ``inner(*args, **kwargs)``, the method as it was, when it pleases."""
@@ -109,6 +118,27 @@ class NetworkTechnique(Technique[NetworkCall]):
     """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
     not_run = "not used yet"
+
+
+class NetworkTarget(ABC, Generic[T]):
+    """A VAE or CONTROL_NET that techniques are attached to. Copies carry them; the object itself is never changed."""
+
+    def __init__(self, thing: T) -> None:
+        self.thing = thing
+
+    @property
+    def techniques(self) -> tuple[AnyTechnique, ...]:
+        """What is attached to the object."""
+        return stack_on(self.thing).techniques
+
+    @abstractmethod
+    def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> T:
+        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
+
+
+def stack_on(thing: object) -> Stack:
+    """Return what this pack has attached to a VAE or CONTROL_NET; an empty stack if nothing."""
+    return cast(Stack, getattr(thing, STACK, None) or Stack())
 
 
 def install(stack: Stack, call: NetworkCall) -> Module:

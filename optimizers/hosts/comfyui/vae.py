@@ -8,41 +8,31 @@ a class of its own, derived from the one it had, whose decoding and encoding let
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
-from .method_proxy import NetworkCall, class_with, count, install, plain_class
+from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .stack import AnyTechnique, Stack
 
 if TYPE_CHECKING:
     from ....core.calls import Args, Kwargs
     from .protocols import VAE, NetworkPatcher
 
-_STACK = "paceline_stack"
-_HOME = "paceline_home"
 _T = TypeVar("_T")
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")
 
 
-class VAETarget:
-    """A VAE that techniques are attached to. Copies carry them; the VAE itself is never changed."""
-
-    def __init__(self, vae: VAE) -> None:
-        self.vae = vae
-
-    @property
-    def techniques(self) -> tuple[AnyTechnique, ...]:
-        """What is attached to the VAE."""
-        return stack_of_vae(self.vae).techniques
+class VAETarget(NetworkTarget["VAE"]):
+    """A VAE that techniques are attached to."""
 
     def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> VAE:
         """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
-        bare = _bare_copy(self.vae)
+        bare = _bare_copy(self.thing)
         if not techniques:
             return at_home(bare)
-        setattr(bare, _STACK, Stack(techniques))
+        setattr(bare, STACK, Stack(techniques))
         bare.__class__ = class_with(_WithTechniques, type(bare))
         return bare
 
@@ -70,7 +60,7 @@ class _WithTechniques:
         return self._with_techniques("encode_tiled", args, kwargs)
 
     def _with_techniques(self, name: str, args: Args, kwargs: Kwargs) -> object:
-        stack = stack_of_vae(self)
+        stack = stack_on(self)
         call = NetworkCall(self.first_stage_model, self.patcher, _METHODS)
         plain = _bare_copy(self)
         stack.begin(call)
@@ -89,7 +79,7 @@ def _bare_copy(vae: _T) -> _T:
     bare = copy.copy(vae)
     if isinstance(bare, _WithTechniques):
         bare.__class__ = plain_class(bare, _WithTechniques)
-        del bare.__dict__[_STACK]
+        del bare.__dict__[STACK]
     return bare
 
 
@@ -118,19 +108,14 @@ def describe_vae(vae: VAE) -> str:
     return f"VAE ({type(vae.first_stage_model).__name__})"
 
 
-def stack_of_vae(vae: object) -> Stack:
-    """Return what this pack has attached to a VAE; an empty stack if nothing."""
-    return cast(Stack, getattr(vae, _STACK, None) or Stack())
-
-
 def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
     ``changes`` are attributes that the copy has otherwise than ``vae``; they are undone with the rest.
     """
     moved = copy.copy(vae)
-    home, _, before = getattr(vae, _HOME, (vae.patcher, None, {}))
-    setattr(moved, _HOME, (home, patcher.model, {**{name: getattr(vae, name) for name in changes}, **before}))
+    home, _, before = getattr(vae, HOME, (vae.patcher, None, {}))
+    setattr(moved, HOME, (home, patcher.model, {**{name: getattr(vae, name) for name in changes}, **before}))
     moved.patcher, moved.first_stage_model = patcher, patcher.model
     moved.__dict__.update(changes)
     return moved
@@ -139,7 +124,7 @@ def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
 def at_home(vae: VAE) -> VAE:
     """Return a copy of a VAE on the network that its loader gave it; techniques stay attached."""
     result = copy.copy(vae)
-    home, network, before = result.__dict__.pop(_HOME, (None, None, {}))
+    home, network, before = result.__dict__.pop(HOME, (None, None, {}))
     if home is not None and result.first_stage_model is network:  # else another node has moved it since
         result.patcher, result.first_stage_model = home, home.model
         result.__dict__.update(before)

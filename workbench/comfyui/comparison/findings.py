@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ....core.activity import Summary
+from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
-from ....optimizers.hosts.comfyui.vae import stack_of_vae
 from ...measurement import Distance, Evidence, Speedup, Verdict, compare_pictures, judge, load_lpips, measure_speedup
 from ..report_text import report_text
 from ..sampling import SamplingJob
@@ -93,7 +93,7 @@ def evaluate(
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
     )
-    techniques = [*stack_of(optimized.side.model).techniques, *stack_of_vae(optimized.side.vae).techniques]
+    techniques = [*stack_of(optimized.side.model).techniques, *stack_on(optimized.side.vae).techniques]
     notes = [*notes, f"LPIPS: {missing}"] if missing else notes
     from_preview = baseline.side.vae is None
     if from_preview:
@@ -140,4 +140,4 @@ def _latent_change(baseline: Tensor, optimized: Tensor) -> float:
 
 def _report(side: Side) -> str:
     # A VAE without techniques has nothing to report, and may be an object of another pack.
-    return report_text(side.model, side.vae if stack_of_vae(side.vae).techniques else None)
+    return report_text(side.model, side.vae if stack_on(side.vae).techniques else None)
