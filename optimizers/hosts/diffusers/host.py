@@ -119,7 +119,7 @@ class Host:
 
     def attach(self) -> None:
         """Put everything on; if one technique cannot, nothing stays on and its error is raised."""
-        refuse_copies(self.component)
+        self._refuse_copies()
         part, entry = self.component.part, self.component.entry
         plain = self.inner
         try:
@@ -138,6 +138,17 @@ class Host:
         self._patches.undo()
         self._attached = False
         _HOSTS.pop(self.component.part, None)
+
+    def _refuse_copies(self) -> None:
+        """Refuse a copy of a component that was optimised: its hooks belong to the original, and cannot be undone."""
+        component = self.component
+        host = getattr(component.part.__dict__.get(component.entry), MARK, None)
+        # A wrapper around our entry (accelerate's) has the mark as well, and may outlive us.
+        if host is not None and host.component.part is not component.part:
+            raise UnsupportedModel(
+                f"{component.name} is a copy of a {component.class_name} that was optimised when it was copied.",
+                "Make the copy first, or restore the original before copying, then optimise both.",
+            )
 
     def _attach(self, technique: Technique) -> None:
         patches = Patches()
@@ -225,18 +236,3 @@ def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
 def host_of(part: object) -> Host | None:
     """Return what is on a part of a pipeline, or None if nothing is."""
     return _HOSTS.get(part)
-
-
-def refuse_copies(component: Component) -> None:
-    """Check that ``component`` is not a copy of one that was optimised when it was copied.
-
-    Raises:
-        UnsupportedModel: if it is: the copy's hooks belong to the original, so they can be neither used nor undone.
-    """
-    host = getattr(component.part.__dict__.get(component.entry), MARK, None)
-    # A wrapper around our entry (accelerate's) has the mark as well, and may outlive us.
-    if host is not None and host.component.part is not component.part:
-        raise UnsupportedModel(
-            f"{component.name} is a copy of a {component.class_name} that was optimised when it was copied.",
-            "Make the copy first, or restore the original before copying, then optimise both.",
-        )

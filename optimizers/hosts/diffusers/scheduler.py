@@ -14,7 +14,6 @@ from .components import SCHEDULER
 from .host import Host, Technique
 from .patches import Patches, current
 from .protocols import Scheduler
-from .settings import ScheduleOnCPU
 
 
 class HostSchedule(Technique):
@@ -23,9 +22,6 @@ class HostSchedule(Technique):
     kind = "schedule"
     title = "Schedule on the CPU"
     roles = (SCHEDULER,)
-
-    def __init__(self, settings: ScheduleOnCPU) -> None:
-        super().__init__(settings)
 
     def describe(self) -> str:
         """Return what is done."""
