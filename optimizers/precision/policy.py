@@ -14,6 +14,8 @@ from .settings import PrecisionSettings, dtype_name, processor_dtype
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
 
+_LOST = "dynamic VRAM does not keep weights channels last: start ComfyUI with --disable-dynamic-vram for that"
+
 
 def choose_dtype(
     settings: PrecisionSettings,
@@ -63,8 +65,12 @@ class PrecisionPolicy(Technique):
         dtype: what it computes in now.
         stored: what its weights are in.
         storage: what they are kept in now.
+
+    Attributes:
+        streamed: whether the host copies weights to the device while the network runs, rows first.
     """
 
+    streamed = False
     kind = PRECISION
 
     def __init__(
@@ -79,16 +85,14 @@ class PrecisionPolicy(Technique):
 
     def describe(self) -> str:
         """Return e.g. ``computes in bf16 instead of fp32, weights in bf16; channels last``."""
-        return "; ".join((self._headline(), *self.settings.extras()))
+        return "; ".join((self._headline(), *self._extras()))
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
         calls = activity.use_count
         if not calls:
             return Summary("inactive", "not active: the model was not called")
-        return Summary(
-            "active", f"active in {calls} model calls: {self._headline()}", {"calls": calls}, self.settings.extras()
-        )
+        return Summary("active", f"active in {calls} model calls: {self._headline()}", {"calls": calls}, self._extras())
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> bool:
         """Return whether the settings ask for other weights; ``supported`` as for ``choose_dtype``.
@@ -113,6 +117,10 @@ class PrecisionPolicy(Technique):
         if tensor.dtype == self.stored != self.storage:
             tensor = tensor.to(self.storage)
         return channels_last(tensor) if self.settings.channels_last else tensor
+
+    def _extras(self) -> tuple[str, ...]:
+        lost = self.streamed and self.settings.channels_last
+        return (*self.settings.extras(), *((_LOST,) if lost else ()))
 
     def _headline(self) -> str:
         text = f"computes in {dtype_name(self.dtype)}"

@@ -12,6 +12,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from ...core.errors import UnsupportedModel
+
 ROTATION_GROUPS = (16, 64, 256)
 """Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
 
@@ -55,6 +57,30 @@ def quantize_weight(weight: Tensor, rotation: int = 0) -> Int8Weight:
     if rotation:
         weight = rotate(weight, rotation)
     return Int8Weight(*quantize_rows(weight), rotation)
+
+
+def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight:
+    """Return a weight from somebody's file with one scale for each row, also where the file has one for all.
+
+    Raises:
+        UnsupportedModel: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
+    """
+    values, scale, group = weight.values, weight.scale.float(), weight.rotation
+    problem = ""
+    if tuple(values.shape) != (outputs, inputs) or values.dtype != torch.int8:
+        problem = f"its weight is {str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
+    elif scale.numel() not in (1, outputs):
+        problem = f"it has {scale.numel()} scales instead of 1 or {outputs}"
+    elif not bool(torch.isfinite(scale).all()):
+        problem = "one of its scales is infinite or no number"
+    elif group and (group not in (4**power for power in range(1, 8)) or inputs % group):
+        problem = f"its inputs cannot be rotated in groups of {group}"
+    if problem:
+        raise UnsupportedModel(
+            f"An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
+            "Load another file of this model.",
+        )
+    return Int8Weight(values, scale.reshape(-1, 1).expand(outputs, 1).contiguous(), group)
 
 
 def dequantize_weight(weight: Int8Weight) -> Tensor:

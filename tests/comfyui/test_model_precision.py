@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 
 import pytest
@@ -84,6 +85,44 @@ def test_channels_last_reaches_every_convolution_and_is_undone(studio, baseline,
     removed = studio.run("PacelineRemoveOptimizations", model=model)
     assert removed.model is studio.model.model
     assert torch.equal(studio.sample(removed), baseline)
+
+
+def staged(network):
+    """What dynamic VRAM brings each weight to the GPU in: (module's note, the weight's own dtype)."""
+    return {
+        (m.weight_comfy_model_dtype, m.weight.dtype) for m in network.modules() if "weight_comfy_model_dtype" in vars(m)
+    }
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_dynamic_vram_brings_the_weights_in_the_new_dtype(studio, precision, vae, name, dtype):
+    model, second = precision(studio.model, dtype=name), studio.run("PacelineVAEPrecision", vae=vae, dtype="bf16")
+    assert staged(model.model.diffusion_model) == {(dtype, dtype)}
+    assert staged(studio.model.model.diffusion_model) == {(torch.float32, torch.float32)}
+    assert staged(second.first_stage_model) == {(torch.bfloat16, torch.bfloat16)}
+    assert staged(vae.first_stage_model) == {(torch.float32, torch.float32)}
+
+
+def test_weights_that_dynamic_vram_left_in_the_files_dtype_are_brought_in_the_new_one(studio, precision):
+    """It loads a file's tensors as they are, and casts on the way to the GPU."""
+    half = in_dtype(studio, torch.float16, torch.float16)
+    network = half.model.diffusion_model
+    network.load_state_dict(studio.model.model.diffusion_model.state_dict(), assign=True)
+    assert staged(network) == {(torch.float16, torch.float32)}
+    assert staged(precision(half, dtype="bf16").model.diffusion_model) == {(torch.bfloat16, torch.float32)}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
+    from paceline.optimizers.hosts.comfyui.precision.model import model_precision
+    from paceline.optimizers.hosts.comfyui.precision.vae import with_precision
+    from paceline.optimizers.precision.settings import PrecisionSettings
+
+    settings, model, other = PrecisionSettings("bf16", channels_last=True), studio.model.clone(), copy.copy(vae)
+    other.patcher = vae.patcher.clone()
+    model.is_dynamic = other.patcher.is_dynamic = lambda: dynamic
+    for technique in (model_precision(model, settings), with_precision(other, settings)[1]):
+        assert ("dynamic VRAM does not keep weights channels last" in technique.describe()) == dynamic
 
 
 def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, precision):

@@ -144,6 +144,17 @@ def second_module(
     return cast(_Tree, memo[id(root)])
 
 
+def stage_in(network: Module, before: torch.dtype, now: torch.dtype) -> None:
+    """Let dynamic VRAM bring the weights of a second network to the GPU in ``now``, not in the dtype of the first.
+
+    ComfyUI notes for each weight the dtype that its network was made for, and the copy has that note too.
+    """
+    for module in network.modules():
+        for name, dtype in module.__dict__.items():
+            if dtype == before and name.endswith("_comfy_model_dtype"):
+                module.__dict__[name] = now
+
+
 def _second_tensor(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
 

@@ -13,6 +13,7 @@ from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ..model import describe_model, inference_dtype, is_unet, require_model
 from ..stack import KEY, ModelCall, Technique
+from ..weight_clone import stage_in
 from ..weight_swap import WeightTechnique, original
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
         network: Any = model.diffusion_model
         model.manual_cast_dtype = None if self.storage == self.dtype else self.dtype
         network.dtype = self.storage
+        stage_in(network, self.stored, self.storage)
         if self.storage != self.dtype:
             for module in network.modules():
                 if hasattr(module, "comfy_cast_weights"):
@@ -127,5 +129,6 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings, node_id:
         )
     technique = ModelPrecision(settings, before, dtype, home.model.get_dtype(), node_id)
     if technique.require_change(what, device, supported):
-        return WeightPrecision(settings, before, dtype, technique.stored, node_id)
+        technique = WeightPrecision(settings, before, dtype, technique.stored, node_id)
+    technique.streamed = home.is_dynamic()
     return technique

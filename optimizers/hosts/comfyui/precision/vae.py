@@ -13,7 +13,7 @@ from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
 from ..method_proxy import NetworkCall, NetworkTechnique
 from ..vae import at_home, describe_vae, moved_to, require_vae
-from ..weight_clone import second_module
+from ..weight_clone import second_module, stage_in
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -72,6 +72,7 @@ def with_precision(vae: VAE, settings: PrecisionSettings, node_id: str | None = 
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)
     technique = VAEPrecision(settings, before, dtype, node_id)
+    technique.streamed = home.patcher.is_dynamic()
     if technique.require_change(what, device, supported):
         home = moved_to(home, _second_patcher(home.patcher, technique), vae_dtype=dtype)
     return home, technique
@@ -101,4 +102,5 @@ def _second_network(network: Module, technique: VAEPrecision) -> Module:
     second: Module = second_module(
         network, lambda name, module: None, lambda name, tensor: technique.convert_weight(tensor)
     )
+    stage_in(second, technique.stored, technique.storage)
     return second

@@ -16,7 +16,7 @@ from torch.nn import Module
 
 from .....core.errors import UnsupportedModel
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
-from ....quantization.rounding import Int8Weight
+from ....quantization.rounding import Int8Weight, with_row_scales
 
 if TYPE_CHECKING:
     from .....core.calls import Function, Kwargs
@@ -29,11 +29,14 @@ class QuantizedLayer(Protocol):
     """A linear layer in ComfyUI's int8 format; of ComfyUI's own class, which is no ``torch.nn.Linear``.
 
     Attributes:
+        in_features, out_features: channels.
         weight: ComfyUI's ``QuantizedTensor``.
         bias: ``[out]`` or None.
         weight_function: what ComfyUI does to the weight at each use: the LoRAs of a layer that is not loaded.
     """
 
+    in_features: int
+    out_features: int
     weight: Any
     bias: Tensor | None
     weight_function: list[object]
@@ -178,5 +181,10 @@ def quantized_linear(
 
 
 def existing_weight(layer: QuantizedLayer) -> tuple[Int8Weight, bool]:
-    """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only."""
-    return _parts(layer.weight), bool(layer._full_precision_mm_config)
+    """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only.
+
+    Raises:
+        UnsupportedModel: if it cannot be computed with.
+    """
+    weight = with_row_scales(_parts(layer.weight), layer.out_features, layer.in_features)
+    return weight, bool(layer._full_precision_mm_config)

@@ -97,7 +97,9 @@ def quantize(
     home = original(patcher)
     unload(home)
     timings = _timings(home)
-    if int8_layers(home.model.diffusion_model):
+    if found := int8_layers(home.model.diffusion_model):
+        for layer in found:
+            existing_weight(layer)  # raises where it cannot be computed with
         kernel, notes = choose_kernel((), timings)
         timings.save()
         return Int8Quantization(settings, Decisions((), kernel, notes), node_id)
