@@ -68,3 +68,15 @@ def require_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise InvalidSetting(f"{name} is {value!r}.", f"It must be one of: {', '.join(allowed)}.")
     return value
+
+
+def require_text(name: str, value: object) -> str:
+    """Return ``value`` if it is text without NUL, which no file's name can hold.
+
+    Raises:
+        InvalidSetting: for anything else.
+    """
+    if not isinstance(value, str) or "\0" in value:
+        found = "text with a NUL character" if isinstance(value, str) else f"of the type {type(value).__name__}"
+        raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
+    return value

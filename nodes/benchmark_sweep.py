@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..core.errors import require_text
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
@@ -129,10 +131,12 @@ class PacelineBenchmarkSweep(PacelineNode):
     ) -> io.NodeOutput:
         """Measure what is left of the sweep, save everything, and show the plot."""
         prompt = getattr(cls.hidden, "prompt", None)
-        space = read_space(grid)
+        if vae is not None:
+            require_decoder("vae", vae)
+        space = read_space(require_text("grid", grid))
         mode = {"grid": "grid", "optuna": "search"}.get(search, search)
         plan = sweeping.SweepPlan(
-            study.strip(),
+            require_text("study", study).strip(),
             BUILT_IN,
             sweeping.storage_named(storage),
             mode,

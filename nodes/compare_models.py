@@ -10,6 +10,7 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..workbench.comfyui import comparison
+from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import comparison_sheet
@@ -101,10 +102,17 @@ class PacelineCompareModels(PacelineNode):
         """Run the comparison, save it, and show it at the node."""
         if model_optimized is None and vae_optimized is None:
             raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
+        for name, given in (("vae", vae), ("vae_optimized", vae_optimized)):
+            if given is not None:
+                require_decoder(name, given)
         OutputFiles(filename_prefix)  # a bad one should not be found after all the work
         found = comparison.compare(
             comparison.Side("baseline", model_baseline, vae),
-            comparison.Side("optimised", model_optimized or model_baseline, vae_optimized or vae),
+            comparison.Side(
+                "optimised",
+                model_baseline if model_optimized is None else model_optimized,
+                vae if vae_optimized is None else vae_optimized,
+            ),
             SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
             say=lambda text: cls.announce(Summary("working", text)),

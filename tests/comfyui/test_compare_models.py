@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
-from paceline.core.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting, PacelineError
 from paceline.workbench.measurement.lpips import Lpips
 from PIL import Image
 from skimage.metrics import structural_similarity
@@ -383,3 +383,43 @@ def test_mistakes_are_sentences(emoji, vae, output_folder):
     with pytest.raises(InvalidSetting, match="filename_prefix is '../../x'"), torch.inference_mode():
         node.execute(**{**inputs, "filename_prefix": "../../x"}, model_optimized=emoji.model)
     assert list(output_folder.iterdir()) == []
+
+
+WRONG = {
+    "positive": (None, 3, "red", [1], torch.zeros(1)), "negative": (None, {}, [["x"]]),
+    "latent_image": (None, 3, {}, {"samples": None}, {"samples": torch.zeros(0, 4, 8, 8)}, torch.zeros(1, 4, 8, 8)),
+    "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
+    "model_optimized": (3, {}), "denoise": (float("nan"), float("inf"), None, "1", 2.0), "cfg": (float("nan"), None),
+    "steps": (0, None, 2.5), "seed": (-1, None), "sampler_name": ("best", None), "scheduler": ("best", None),
+    "filename_prefix": (None, 3, "a\0b"), "runs": (0, None, 1.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_what_is_connected_to_the_wrong_input_is_a_sentence(emoji, output_folder, name, value):
+    """ComfyUI lets links of a wrong type pass, and API clients send what they like."""
+    inputs = {
+        "model_baseline": emoji.model, "model_optimized": emoji.model, "positive": emoji.positive,
+        "negative": emoji.negative, "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0,
+        "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0,
+        "filename_prefix": "x",
+    }  # fmt: skip
+    with pytest.raises(PacelineError) as caught:
+        emoji.studio.nodes["PacelineCompareModels"].execute(**{**inputs, name: value})
+    assert len(str(caught.value)) < 800, "the names of all samplers are the longest"
+    word = "MODEL" if name.startswith("model") else name
+    assert word in str(caught.value) and str(output_folder) not in str(caught.value)
+    assert list(output_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [3, "a vae", {}, torch.zeros(1), object()])
+@pytest.mark.parametrize("name", ["model", "vae", "control_net"])
+def test_remove_optimizations_says_what_it_was_given(emoji, name, value):
+    with pytest.raises(PacelineError, match="MODEL" if name == "model" else f"{name} is of the type"):
+        emoji.studio.nodes["PacelineRemoveOptimizations"].execute(**{name: value})
+
+
+def test_save_int8_model_names_no_folder_of_the_server(emoji, output_folder):
+    with pytest.raises(InvalidSetting, match="leads out of ComfyUI's output folder") as caught:
+        emoji.studio.nodes["PacelineSaveInt8Model"].execute(emoji.model, "../../x")
+    assert str(output_folder) not in str(caught.value)

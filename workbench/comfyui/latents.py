@@ -7,11 +7,22 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...core.errors import UnsupportedModel
+from ...core.errors import InvalidSetting, UnsupportedModel
 from ...optimizers.hosts.comfyui.model import describe_model
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
+
+
+def require_decoder(name: str, vae: object) -> None:
+    """Check that ``vae`` can decode latents; it may be an object of another pack.
+
+    Raises:
+        InvalidSetting: for any other object, with the name of the input.
+    """
+    # A CLIP decodes too: tokens.
+    if not callable(getattr(vae, "decode", None)) or hasattr(vae, "tokenize"):
+        raise InvalidSetting(f"{name} is of the type {type(vae).__name__}, not a VAE.", "Connect Load VAE to it.")
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from ...core.errors import InvalidSetting
+from ...core.errors import InvalidSetting, require_text
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""
@@ -27,6 +27,7 @@ class OutputFiles:
     def __init__(self, prefix: str) -> None:
         import folder_paths
 
+        require_text("filename_prefix", prefix)
         try:
             folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(
                 prefix, folder_paths.get_output_directory()
