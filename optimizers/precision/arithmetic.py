@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -77,12 +78,29 @@ def _switched(target: object, name: str, wanted: bool) -> Iterator[None]:
 @contextmanager
 def _tf32() -> Iterator[None]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    with _tf32_of(matmul, matmul), _tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
+        yield
+
+
+@contextmanager
+def _tf32_of(backend: Any, *parts: Any) -> Iterator[None]:
     # Newer versions have a second name for the same switch, which must be put back too. The first is the one to use:
     # torch.compile reads it, and fails where only the second was set.
-    precision = getattr(matmul, "fp32_precision", None)
+    second = [(part, part.fp32_precision) for part in parts if hasattr(part, "fp32_precision")]
+    first = False
+    # The first cannot be read where somebody has set the second only, to something else: then it is read beside "tf32".
+    for wanted in (None, "tf32"):
+        for part, value in second:
+            part.fp32_precision = wanted or value
+        try:
+            first = backend.allow_tf32
+            break
+        except RuntimeError:
+            continue
+    backend.allow_tf32 = True
     try:
-        with _switched(matmul, "allow_tf32", True), _switched(cudnn, "allow_tf32", True):
-            yield
+        yield
     finally:
-        if precision is not None:
-            matmul.fp32_precision = precision
+        backend.allow_tf32 = first
+        for part, value in second:
+            part.fp32_precision = value

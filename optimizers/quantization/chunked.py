@@ -37,9 +37,18 @@ def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None
 
 @lru_cache(maxsize=1)
 def prefers_unsigned() -> bool:
-    """Return whether this processor has VNNI but not AMX, which multiplies signed numbers as quickly."""
+    """Return whether to multiply unsigned numbers: on processors with VNNI but not AMX, where this torch can do it."""
     has = {name: getattr(torch.cpu, f"_is_{name}_supported", lambda: False)() for name in ("vnni", "amx_tile")}
-    return has["vnni"] and not has["amx_tile"]
+    return has["vnni"] and not has["amx_tile"] and multiplies_unsigned()
+
+
+def multiplies_unsigned() -> bool:
+    """Return whether this torch takes unsigned numbers; not every version does."""
+    try:
+        torch._int_mm(torch.ones(32, 32, dtype=torch.uint8), torch.ones(32, 32, dtype=torch.int8))
+    except (RuntimeError, NotImplementedError):
+        return False
+    return True
 
 
 def _chunked(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:

@@ -243,3 +243,25 @@ def test_memory_that_runs_out_is_raised_and_the_kernel_goes_on():
         safe.linear(x, weight, bias)
     assert torch.equal(safe.linear(x, weight, bias), ChunkedIntMM().linear(x, weight, bias))
     assert not safe.failure and not safe.activity.fallbacks
+
+
+def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
+    """As torch 2.11 on processors: ``_int_mm`` raises for uint8, and the kernel must not be lost for that."""
+    product = torch._int_mm
+
+    def signed_only(a, b):
+        if a.dtype == torch.uint8:
+            raise RuntimeError("expected int8")
+        return product(a, b)
+
+    monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: True, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    x, weight = torch.randn(40, 64), quantize_weight(torch.randn(48, 64))
+    chunked.prefers_unsigned.cache_clear()
+    try:
+        expected = chunked.chunked_linear(x, weight.values, weight.scale, None)
+        chunked.prefers_unsigned.cache_clear()
+        monkeypatch.setattr(torch, "_int_mm", signed_only)
+        assert torch.equal(chunked.chunked_linear(x, weight.values, weight.scale, None), expected)
+    finally:
+        chunked.prefers_unsigned.cache_clear()
