@@ -73,7 +73,7 @@ class Recipe:
         remedy = "Save it again with Benchmark Sweep, or choose another preset."
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidSetting(f"{source} is not JSON ({error}).", remedy) from None
         version = document.get("paceline_recipe") if isinstance(document, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -110,11 +110,13 @@ def load_recipe(path: Path) -> Recipe:
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidSetting(f"{path} is larger than a recipe can be.", "Choose another file.")
+            raise InvalidSetting(f"{path.name} is larger than a recipe can be.", "Choose another file.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidSetting(f"The preset {path} cannot be read ({error}).", "Choose another preset.") from None
-    return Recipe.from_json(text, str(path))
+        # Not the error's own text, which holds the folder: who sends a workflow need not know it.
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidSetting(f"The preset {path.name} cannot be read ({reason}).", "Choose another preset.") from None
+    return Recipe.from_json(text, path.name)
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:

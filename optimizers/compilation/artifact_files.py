@@ -92,4 +92,18 @@ def belongs_to_user_alone(folder: Path) -> bool:
     if not hasattr(os, "getuid"):
         return True
     details = folder.stat()
+    if details.st_mode & stat.S_IWGRP and not _is_own_group(details.st_gid):
+        return False
     return details.st_uid in (os.getuid(), 0) and not details.st_mode & stat.S_IWOTH
+
+
+def _is_own_group(number: int) -> bool:
+    """Return whether a group has the user as its only member: many systems make one of the user's name."""
+    import grp  # not on Windows
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}

@@ -203,7 +203,7 @@ class ArtifactFolder:
 
     def _prepare(self) -> str | None:
         _compile_probes()
-        self.store.root.mkdir(parents=True, exist_ok=True)
+        self.store.root.mkdir(0o700, parents=True, exist_ok=True)
         if not belongs_to_user_alone(self.store.root):
             return f"others may write to {self.store.root}, and what is kept there is run as a program"
         if self.path.exists():

@@ -146,13 +146,42 @@ def test_a_damaged_or_foreign_entry_is_replaced_with_one_line(store, caplog, con
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_nothing_is_read_where_others_may_write(store, caplog):
+@pytest.mark.parametrize(("mode", "group"), [(0o777, None), (0o775, 12345)])
+def test_nothing_is_read_where_others_may_write(store, caplog, mode, group):
     store.root.mkdir(parents=True)
-    store.root.chmod(0o777)
+    if group is not None:
+        try:
+            os.chown(store.root, -1, group)
+        except PermissionError:
+            pytest.skip("only root gives a folder to a group that it is not in")
+    store.root.chmod(mode)
     folder = store.folder({"model": "a"})
     with folder.in_use():
         assert VARIABLE not in os.environ
     assert "others may write to" in caplog.text
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_new_store_is_the_users_own_and_a_group_of_one_is_the_user(store):
+    before = os.umask(0)
+    try:
+        with store.folder({"model": "a"}).in_use():
+            assert VARIABLE in os.environ
+    finally:
+        os.umask(before)
+    assert store.root.stat().st_mode & 0o777 == 0o700
+    if has_a_group_of_its_own():
+        store.root.chmod(0o775)
+        with store.folder({"model": "b"}).in_use():
+            assert VARIABLE in os.environ
+
+
+def has_a_group_of_its_own() -> bool:
+    import grp
+    import pwd
+
+    user = pwd.getpwuid(os.getuid())
+    return grp.getgrgid(user.pw_gid).gr_name == user.pw_name
 
 
 def test_a_broken_artifact_costs_one_compilation_and_not_the_speed(store):

@@ -53,6 +53,7 @@ def test_export_and_import_by_path(store, tmp_path):
     assert not there.exists()
     imported = run("--store", there, "import", file, "--fingerprint", fingerprint)
     assert "1 compiled models imported" in imported.stdout, imported.stderr
+    assert "programs: ComfyUI will run them with your rights" in imported.stdout
     folder = ArtifactStore(there).folder({"network": "a.UNet"})
     assert (folder.path / "inductor" / "kernel.so").read_bytes() == b"code"
     with folder.in_use():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 import pytest
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.sweep import Range, parse_space
@@ -68,3 +71,28 @@ def test_ranges_are_for_a_search():
 def test_mistakes_are_named_with_their_line(text, words):
     with pytest.raises(InvalidSetting, match=words):
         parse_space(text, EXAMPLE).cells()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ApplyToMe.ratio: " + "." * 300_000 + " x",
+        "ApplyToMe.ratio: " + "[" * 300_000,
+        "ApplyToMe.ratio: " + "a" * 300_000 + " " * 300_000 + "a",
+        "ApplyToMe.ratio: " + "1 .. " * 100_000,
+        "ApplyToMe.ratio: " + "9" * 300_000,
+        "A" * 300_000 + "!: 1",
+    ],
+    ids=["dots", "brackets", "spaces", "ranges", "digits", "name"],
+)
+def test_no_line_keeps_the_server_busy(line):
+    """The lines come with a workflow, which may come from anybody."""
+    started = time.process_time()
+    with contextlib.suppress(InvalidSetting):
+        parse_space(line, "")
+    assert time.process_time() - started < 0.5
+
+
+def test_more_values_than_cells_are_refused_before_they_are_looked_at():
+    with pytest.raises(InvalidSetting, match="Line 1 has too many values"):
+        parse_space("ApplyToMe.ratio: " + ",".join(map(str, range(20_000))), "")

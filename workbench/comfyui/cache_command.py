@@ -41,7 +41,8 @@ def main(arguments: Sequence[str], pack: Path) -> int:
         elif options.command == "export":
             print(f"fingerprint {export_entries(store, options.file)}")
         else:
-            print(f"{len(import_entries(store, options.file, options.fingerprint))} compiled models imported")
+            imported = len(import_entries(store, options.file, options.fingerprint))
+            print(f"{imported} compiled models imported. They are programs: ComfyUI will run them with your rights.")
     except (PacelineError, Refused) as error:
         print(error, file=sys.stderr)
         return 1
@@ -55,7 +56,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("list", help="show what is kept")
     commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
-    importing = commands.add_parser("import", help="read such a file; it must be your own")
+    importing = commands.add_parser(
+        "import", help="read such a file. It holds programs that will run with your rights: it must be your own"
+    )
     importing.add_argument("file", type=Path)
     importing.add_argument("--fingerprint", required=True, help="as the export has printed it")
     return parser

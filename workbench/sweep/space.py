@@ -30,7 +30,6 @@ Cell = dict[str, Value]
 ABSENT, PRESENT = "off", "on"
 PICTURE = ("size", "batch")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*(\.[a-z][a-z0-9_]*)?")
-_RANGE = re.compile(r"(\S+)\s*\.\.\s*(\S+)")
 _MOST_CELLS = 10_000
 
 
@@ -146,14 +145,17 @@ def picture_of(cell: Cell) -> tuple[int | None, int | None, int | None]:
 
 
 def _read_values(name: str, listed: str, line: int) -> tuple[Value, ...] | Range:
-    bounds = _RANGE.fullmatch(listed)
-    if bounds:
-        low, high = (_read_number(bound) for bound in bounds.groups())
+    # Not a regular expression: on a long line of dots one would try every pair of places.
+    first, dots, last = (part.strip() for part in listed.partition(".."))
+    if dots and len(first.split()) == len(last.split()) == 1:
+        low, high = _read_number(first), _read_number(last)
         if low is None or high is None or not low < high or name in PICTURE:
             raise InvalidSetting(
                 f"Line {line}: {listed} is not a range for {name}.", "A range has two numbers, the smaller one first."
             )
         return Range(low, high)
+    if listed.count(",") > _MOST_CELLS:
+        raise InvalidSetting(f"Line {line} has too many values.", f"List {_MOST_CELLS} at most.")
     values = tuple(_check(name, _read_value(part.strip()), line) for part in _split(listed))
     if len(set(map(str, values))) < len(values):
         raise InvalidSetting(f"Line {line} has a value of {name} twice.", "Remove one of them.")
@@ -170,7 +172,7 @@ def _read_value(text: str) -> Value:
     """Return a number or yes/no as such, and anything else as text."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, (int, float, bool, str)) else text
 
