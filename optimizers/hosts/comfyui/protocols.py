@@ -67,11 +67,7 @@ class LatentFormat(Protocol):
 class ModuleTree(Protocol):
     """The part of ``torch.nn.Module`` that a :class:`BaseModel` needs to have; every module has it."""
 
-    def modules(self) -> Iterator[Module]: ...
-
     def named_modules(self) -> Iterable[tuple[str, Module]]: ...
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]: ...
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]: ...
 
@@ -85,7 +81,6 @@ class BaseModel(ModuleTree, Protocol):
     model_config: ModelConfig
     model_sampling: ModelSampling
     model_type: Any
-    latent_format: LatentFormat
     manual_cast_dtype: torch.dtype | None
     adm_channels: int
     current_patcher: ModelPatcher | None
@@ -103,7 +98,6 @@ class UNet(ModuleTree, Protocol):
     input_blocks: Sequence[Iterable[Module]]
     middle_block: Iterable[Module] | None
     output_blocks: Sequence[Iterable[Module]]
-    dtype: torch.dtype
 
 
 class TransformerBlock(Protocol):
@@ -225,14 +219,11 @@ class VAE(Protocol):
 
     def decode(self, samples: Tensor) -> Tensor: ...
 
-    def encode(self, pixels: Tensor) -> Tensor: ...
-
 
 class ControlNet(Protocol):
     """A CONTROL_NET with a network of its own."""
 
     control_model: Module
     control_model_wrapped: NetworkPatcher
-    load_device: torch.device
 
     def copy(self) -> ControlNet: ...

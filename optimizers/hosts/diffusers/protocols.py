@@ -38,11 +38,8 @@ class Model(Protocol):
 class Pipeline(Protocol):
     """A diffusers pipeline: its parts by name, each of them only in pipelines that have it."""
 
-    scheduler: Scheduler
     unet: Model
     transformer: Model
-    vae: Model
-    tokenizer: object
 
     @property
     def components(self) -> Mapping[str, Any]: ...
