@@ -121,6 +121,33 @@ def _one_reported_call(model, studio):
     return "\n".join((summary.text, *summary.details))
 
 
+def test_the_layers_are_looked_for_once_a_run_and_again_in_the_next(studio, quantize):
+    """Walking through all modules in each call took 6.5 ms of an SDXL step."""
+    model = quantize(studio.model)
+    network, walks = model.model.diffusion_model, []
+    modules = network.modules
+
+    def walk():
+        walks.append(1)
+        return modules()
+
+    studio.sample(model, steps=1)
+    network.modules = walk
+    studio.sample(model, steps=1)
+    once = len(walks)
+    studio.sample(model, steps=5)
+    assert len(walks) == 2 * once
+    place = network.get_submodule("input_blocks.1.1.transformer_blocks.0.attn1")
+    assert type(place.to_q).__name__ == "Int8Linear"
+    quantized, place.to_q = place.to_q, torch.nn.Linear(32, 32, bias=False)
+    studio.sample(model, steps=1)
+    assert "active in 69 linear layers" in studio.report(model)
+    place.to_q = quantized
+    studio.sample(model, steps=1)
+    assert "active in 70 linear layers" in studio.report(model)
+    del network.modules
+
+
 def test_partial_loading_without_a_lora_changes_nothing(studio, quantize):
     converted = quantize(studio.model)
     studio.sample(converted, steps=1)

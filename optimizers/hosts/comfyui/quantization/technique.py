@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ..protocols import Conditioning, ModelPatcher
     from ..stack import ModelCall
     from ..weight_clone import Plan
+    from .linear import QuantizedLayer
 
 _PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
@@ -42,6 +44,7 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
     def __init__(self, settings: QuantizationSettings, decisions: Decisions, node_id: str | None = None) -> None:
         WeightTechnique.__init__(self, node_id)
         QuantizationPolicy.__init__(self, settings, decisions)
+        self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
 
     def plan(self, plan: Plan) -> None:
         """Tell ComfyUI that this model has quantised layers."""
@@ -59,7 +62,10 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Count; the work is in the weights."""
-        layers = int8_layers(call.model.diffusion_model)
+        network = call.model.diffusion_model
+        layers = self._layers.get(network)
+        if layers is None:  # walking through all modules takes milliseconds
+            layers = self._layers[network] = int8_layers(network)
         patched = sum(bool(module.weight_function) for module in layers)
         activity.used["layers"] = activity.used.get("layers", 0) + len(layers) - patched
         if patched:
@@ -67,6 +73,10 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         if self.kernel is not None:
             self.kernel.activity = activity
             call.cleanup.callback(self._count_failed, activity)
+
+    def run_changed(self) -> None:
+        """Look for the layers anew: another node may have exchanged modules."""
+        self._layers.clear()
 
     def _count_failed(self, activity: Activity) -> None:
         if self.kernel is not None and self.kernel.failure:
