@@ -147,3 +147,12 @@ def test_a_vae_goes_through_the_same_node(studio, comfy):
 
     assert [technique.title for technique in stack_on(compiled).techniques] == ["Compile VAE"]
     assert stack_on(vae).techniques == ()
+
+
+@pytest.mark.parametrize("preset", ["../storages", "/etc/passwd", "presets/../x", "", "x\0", None, 7, ["lossless"], {}])
+def test_a_preset_is_never_a_path(studio, preset):
+    """The menu is checked again: a link can bring any value."""
+    node = studio.nodes["PacelineOptimizePreset"]
+    with pytest.raises(InvalidSetting, match="It must be one of") as caught:
+        node.execute(studio.model, preset)
+    assert "/user" not in str(caught.value)

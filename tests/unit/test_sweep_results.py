@@ -54,3 +54,13 @@ def test_the_plot_is_drawn_from_nothing_one_or_many():
     for chosen in (RESULTS[:1], RESULTS, [RESULTS[-1]]):
         picture = pareto_picture(chosen, "a title that is far too long for one line " * 9)
         assert picture.size == blank.size and picture.tobytes() != blank.tobytes()
+
+
+def test_a_value_is_no_formula_and_no_column():
+    """Values are texts of a workflow, which may come from anybody."""
+    one = Result({"QuantizeInt8.exclude": "=HYPERLINK(1)|x"}, "measured", 1.1, 1.0, -0.5)
+    (row,) = csv.DictReader(io.StringIO(to_csv([one])))
+    assert row["QuantizeInt8.exclude"] == "'=HYPERLINK(1)|x"
+    assert row["difference_of_seed_change"] == "-0.5"
+    header, _, line = to_markdown([one]).splitlines()
+    assert line.replace("\\|", "").count("|") == header.count("|")

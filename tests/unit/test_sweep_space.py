@@ -76,7 +76,7 @@ def test_mistakes_are_named_with_their_line(text, words):
 @pytest.mark.parametrize(
     "line",
     [
-        "ApplyToMe.ratio: " + "." * 300_000 + " x",
+        "ApplyToMe.ratio: " + "." * 300_000 + " x y",
         "ApplyToMe.ratio: " + "[" * 300_000,
         "ApplyToMe.ratio: " + "a" * 300_000 + " " * 300_000 + "a",
         "ApplyToMe.ratio: " + "1 .. " * 100_000,

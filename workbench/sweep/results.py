@@ -75,8 +75,13 @@ def to_csv(results: Sequence[Result]) -> str:
     for one in results:
         values = [one.state, one.speedup, one.seconds, one.difference, one.memory_bytes]
         cells = [*(one.cell.get(name) for name in names), *values, *(one.numbers.get(name) for name in numbers)]
-        writer.writerow(["" if value is None else value for value in cells] + [one.text])
+        writer.writerow(["" if value is None else _plain(value) for value in [*cells, one.text]])
     return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    """Return a value as a spreadsheet shows it: text that one would run as a formula begins with an apostrophe."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def to_markdown(results: Sequence[Result]) -> str:
@@ -86,7 +91,7 @@ def to_markdown(results: Sequence[Result]) -> str:
     header = [*names, "speed-up", "s/step", "difference", "peak memory", ""]
     lines = [" | ".join(header), " | ".join("---" for _ in header)]
     for one in sorted(results, key=lambda result: -(result.speedup or 0)):
-        settings = [str(one.cell.get(name, "-")) for name in names]
+        settings = [str(one.cell.get(name, "-")).replace("|", "\\|") for name in names]
         measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
         memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
         mark = "best trade" if id(one) in front else "" if one.state == "measured" else one.state
