@@ -128,6 +128,8 @@ class QuantizationPolicy(Technique):
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
         reasons = Counter(decision.reason for decision in self.decisions.kept)
         lines = [f"kept {count} layers in full precision: {reason}" for reason, count in reasons.most_common()]
+        if self.decisions.seconds() is not None:
+            lines.append("the layers were timed without torch.compile, whether it follows or not")
         worst = self.decisions.worst()
         if worst is not None:
             lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")

@@ -20,7 +20,7 @@ from torch import Tensor
 from ...core.devices import is_out_of_memory, processor_facts, synchronize
 from ...core.files import write_atomically
 from .kernels import Kernel, error_line
-from .rounding import quantize_weight
+from .rounding import Int8Weight, quantize_weight
 
 MOST_TOKENS = 4096
 """Layers with more tokens are timed with these: time grows in proportion from there on."""
@@ -31,6 +31,13 @@ CLEARLY = 1.15
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 50
 _SHORTEST, _LONGEST = 0.05, 0.5
 """Seconds for one shape: the least of many short runs is not that of a busy moment, and long ones need no more runs."""
+
+
+_CALLS = 8
+"""Calls in a row on a GPU, as in a network: what the processor does between two then counts where the GPU waits."""
+
+Layers = Callable[[Kernel, Int8Weight, Tensor, Tensor], tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
+"""Makes the two layers that a host would run, of (kernel, int8 weight, weight, bias): in floating point, in int8."""
 
 
 class KernelFailed(RuntimeError):
@@ -76,11 +83,15 @@ class Timings:
         dtype: of the floating point layers and the tokens.
         file: JSON, ``{machine and kernel: {shape: [seconds in floating point, seconds in int8]}}``; None to keep them
             in this object only.
+        layers: the host's own, with all that they do around the product; None to time the products.
     """
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, file: Path | None = None) -> None:
-        self.device, self.dtype, self.file = device, dtype, file
-        self._machine = " | ".join((_machine(device), torch.__version__, str(dtype).removeprefix("torch.")))
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, file: Path | None = None, layers: Layers | None = None
+    ) -> None:
+        self.device, self.dtype, self.file, self.layers = device, dtype, file, layers
+        parts = (_machine(device), torch.__version__, str(dtype).removeprefix("torch."))
+        self._machine = " | ".join((*parts, "whole layers") if layers is not None else parts)
         self._known = _read(file)
         self._failed: dict[tuple[str, str], KernelFailed] = {}
         self._changed = False
@@ -160,7 +171,10 @@ class Timings:
         bias = torch.zeros(shape.outputs, device=self.device, dtype=self.dtype)
         quantized = quantize_weight(weight, shape.rotation)
         plain = weight.to(self.dtype)
-
+        kernel.linear(x, quantized, bias)  # raises, where a layer would go on in floating point
+        if self.layers is not None:
+            floating, int8 = self.layers(kernel, quantized, plain, bias)
+            return self._interleaved(lambda: floating(x), lambda: int8(x))
         return self._interleaved(
             lambda: torch.nn.functional.linear(x, plain, bias), lambda: kernel.linear(x, quantized, bias)
         )
@@ -170,6 +184,7 @@ class Timings:
         for function in functions:
             function()
         least = [float("inf")] * len(functions)
+        calls = 1 if self.device.type == "cpu" else _CALLS
         begun = time.perf_counter()
         for rounds in range(_MOST_ROUNDS):
             spent = time.perf_counter() - begun
@@ -178,9 +193,10 @@ class Timings:
             for index, function in enumerate(functions):
                 synchronize(self.device)
                 start = time.perf_counter()
-                function()
+                for _ in range(calls):
+                    function()
                 synchronize(self.device)
-                least[index] = min(least[index], time.perf_counter() - start)
+                least[index] = min(least[index], (time.perf_counter() - start) / calls)
         return least
 
 

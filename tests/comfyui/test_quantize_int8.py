@@ -47,6 +47,7 @@ def test_sampling_stays_near_and_the_report_says_what_was_done(studio, baseline,
     assert "kept 10 layers in full precision: it embeds or modulates" in report
     assert re.search(r"largest error of a layer's output: \d\.\d\d%", report)
     assert re.search(r"1\.8 MB -> 0\.\d MB", report)
+    assert "the layers were timed without torch.compile" in report
 
 
 def test_the_table_has_every_layer_with_its_decision(studio):

@@ -162,3 +162,29 @@ def _int8_on(unet):
     from paceline.optimizers.hosts.diffusers.host import host_of
 
     return host_of(unet).find("int8")
+
+
+def test_what_is_timed_is_the_layer_that_will_run(studio):
+    """A layer does more than its product: on a GPU that was most of its time on the processor."""
+    from paceline.optimizers.hosts.comfyui.quantization.technique import _timings
+    from paceline.optimizers.quantization.timing import Shape
+
+    timings, ran = _timings(studio.model), []
+    make = timings.layers
+
+    def counting(*arguments):
+        plain, int8 = make(*arguments)
+        for layer in (plain, int8):
+            layer.register_forward_hook(lambda module, *_: ran.append(type(module).__module__.split(".")[0]))
+        x = torch.randn(3, 32)
+        assert torch.equal(plain(x), torch.nn.functional.linear(x, arguments[2], arguments[3]))
+        assert torch.equal(int8(x), arguments[0].linear(x, arguments[1], arguments[3]))
+        assert 0 < (int8(x) - plain(x)).norm() / plain(x).norm() < 0.03
+        ran.clear()
+        return plain, int8
+
+    timings.layers, timings.file, timings._known = counting, None, {}
+    timed = timings.time(ChunkedIntMM(), Shape(32, 32, 48))
+    assert timed.floating > 0 and timed.int8 > 0
+    assert ran.count("comfy") == ran.count("paceline") >= 6
+    assert next(iter(timings._known)).endswith("whole layers | torch._int_mm in chunks")

@@ -188,3 +188,14 @@ def existing_weight(layer: QuantizedLayer) -> tuple[Int8Weight, bool]:
     """
     weight = with_row_scales(_parts(layer.weight), layer.out_features, layer.in_features)
     return weight, bool(layer._full_precision_mm_config)
+
+
+@torch.inference_mode()
+def both_layers(kernel: Kernel, quantized: Int8Weight, weight: Tensor, bias: Tensor) -> tuple[Module, Module]:
+    """Return ComfyUI's layer with ``weight`` ``[out, in]``, and ours with it in int8: to time what will run."""
+    import comfy.ops
+
+    outputs, inputs = weight.shape
+    plain = comfy.ops.disable_weight_init.Linear(inputs, outputs, device=weight.device, dtype=weight.dtype)
+    plain.weight, plain.bias = (torch.nn.Parameter(tensor, requires_grad=False) for tensor in (weight, bias))
+    return plain, quantized_linear(quantized, bias, weight.dtype, SafeKernel(kernel))

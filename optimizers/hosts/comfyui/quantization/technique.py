@@ -19,7 +19,7 @@ from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
 from ..weight_swap import WeightTechnique, original, unload
 from .layers import linear_layers, observe
-from .linear import existing_weight, int8_layers, is_int8, quantized_linear
+from .linear import both_layers, existing_weight, int8_layers, is_int8, quantized_linear
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -140,7 +140,7 @@ def int8_gains(patcher: ModelPatcher) -> bool:
 
 def _timings(patcher: ModelPatcher) -> Timings:
     device, dtype = torch.device(patcher.load_device), inference_dtype(patcher)
-    return Timings(device, dtype, user_folder("int8_timings.json"))
+    return Timings(device, dtype, user_folder("int8_timings.json"), both_layers)
 
 
 def _device(name: str, load_device: torch.device) -> torch.device:
