@@ -6,7 +6,7 @@ the only way in which a technique touches a live object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
@@ -18,14 +18,19 @@ class Shadows:
     """What was put on live objects, the last change last. As a context manager it undoes all of it at the end."""
 
     def __init__(self) -> None:
-        self._undo: list[tuple[dict[str, Any], str, Any, Any] | Callable[[], None]] = []
+        self._undo: list[tuple[dict[str, Any], Mapping[str, Any], dict[str, Any]] | Callable[[], None]] = []
 
     def put(self, owner: object, name: str, value: Any) -> None:
         """Let ``owner.name`` be ``value`` until :meth:`undo`."""
+        self.put_all(owner, {name: value})
+
+    def put_all(self, owner: object, values: Mapping[str, Any]) -> None:
+        """Let several attributes of ``owner`` be ``values``, by name, until :meth:`undo`."""
         # Straight into the dictionary: the __setattr__ of torch's modules takes ten times as long.
         attributes = owner.__dict__
-        self._undo.append((attributes, name, value, attributes.get(name, _NOTHING)))
-        attributes[name] = value
+        before = {name: attributes[name] for name in values if name in attributes}
+        self._undo.append((attributes, values, before))
+        attributes.update(values)
 
     def on_undo(self, action: Callable[[], None]) -> None:
         """Run ``action`` when everything is undone."""
@@ -49,10 +54,11 @@ class Shadows:
         self.undo()
 
 
-def _put_back(attributes: dict[str, Any], name: str, value: Any, previous: Any) -> None:
-    if attributes.get(name, _NOTHING) is not value:
-        return  # somebody has put something else there since: it is theirs to take out
-    if previous is _NOTHING:
-        del attributes[name]
-    else:
-        attributes[name] = previous
+def _put_back(attributes: dict[str, Any], values: Mapping[str, Any], before: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if attributes.get(name, _NOTHING) is not value:
+            continue  # somebody has put something else there since: it is theirs to take out
+        if name in before:
+            attributes[name] = before[name]
+        else:
+            del attributes[name]

@@ -63,15 +63,16 @@ def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] =
     Layers of PEFT stand for those that they wrap: they call them, and add their own part.
     """
     for projections in known.projections:
-        found = [layer for name in projections if (layer := getattr(attention, name, None)) is not None]
-        layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found]
+        found = {name: layer for name in projections if (layer := getattr(attention, name, None)) is not None}
+        layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found.values()]
         if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers):
             continue
         if layers[0].in_features != layers[1].in_features:
             layers = layers[1:]  # attention to the text: the query can never read the same
         # Keys and values read the same tokens in every call, unless values can be given tokens of their own.
         varies = len(layers) == 3 or len(known.inputs) == 3
-        yield FusedProjections(attention, layers, known.inputs if varies else (), watched)
+        attributes = tuple(found)[-len(layers) :]
+        yield FusedProjections(attention, layers, known.inputs if varies else (), watched, attributes)
 
 
 def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[Tensor]], str | None]) -> str | None:
@@ -79,7 +80,10 @@ def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[T
     biases = [bias for layer in layers if (bias := layer._parameters.get("bias")) is not None]
     if len(biases) not in (0, len(layers)):
         return "some of its projections have a bias and others do not"
-    reason = refuse_weights([weight for layer in layers if (weight := layer._parameters["weight"]) is not None])
+    weights = [weight for layer in layers if (weight := layer._parameters["weight"]) is not None]
+    if len(weights) < len(layers):
+        return "some of its projections have no weights"
+    reason = refuse_weights(weights)
     return reason if reason is not None or not biases else refuse_rows(biases)
 
 

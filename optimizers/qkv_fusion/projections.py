@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any
 
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 
 from ...core.activity import Activity
+from ...core.shadow import Shadows
 from .rows import join_rows
 
 ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
@@ -38,6 +40,23 @@ Refuse = Callable[[Sequence[Module]], str | None]
 """Says why layers cannot compute together with the weights they have, or None."""
 
 
+class Projection:
+    """Takes the place of one linear layer, or of its ``forward``; all but a call of it goes to the layer itself."""
+
+    def __init__(self, group: FusedProjections, index: int) -> None:
+        self._project, self._index, self._layer = group.project, index, group.layers[index]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Compute the projection of ``tokens`` ``[..., inputs]``."""
+        return self._project(self._index, tokens)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the layer has; a copy that is being made has nothing yet."""
+        if name == "_layer":
+            raise AttributeError(name)
+        return getattr(self._layer, name)
+
+
 class FusedProjections:
     """Two or three linear layers of one attention layer that read the same input.
 
@@ -47,10 +66,10 @@ class FusedProjections:
         inputs: names of the first arguments of ``attention.forward`` where they decide in each call what the layers
             read, as in ``AttentionLayer``; empty where the layers always read the same.
         watched: attributes of the layers that decide how their class computes, and may change.
+        attributes: what ``attention`` calls the layers.
 
     Attributes:
-        functions: what takes the place of each layer's ``forward``. The same objects for life, so that compiled graphs
-            stay valid.
+        functions: what takes the place of each layer. The same objects for life, so that compiled graphs stay valid.
         plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
             foreseen this call.
         joined: whether the joined weights are there; without them every projection computes alone.
@@ -58,17 +77,26 @@ class FusedProjections:
     """
 
     def __init__(
-        self, attention: Module, layers: Sequence[Module], inputs: Sequence[str] = (), watched: Sequence[str] = ()
+        self,
+        attention: Module,
+        layers: Sequence[Module],
+        inputs: Sequence[str] = (),
+        watched: Sequence[str] = (),
+        attributes: Sequence[str] = (),
     ) -> None:
         self.attention = attention
         self.layers = tuple(layers)
         self.names = (ALL, KEYS_AND_VALUES)[-len(layers) + 1 :]
-        self.functions = tuple(partial(self._project, index) for index in range(len(layers)))
+        self.attributes = tuple(attributes)
+        self.functions = tuple(Projection(self, index) for index in range(len(layers)))
         self.plan: int | None = None
         self.joined = False
         self.activity = Activity()
         self._inputs = tuple(inputs)
-        self._forward = partial(self._foresee)
+        self._forward = self._foresee  # one object for life
+        self._shadows: dict[str, Any] = dict(zip(attributes, self.functions, strict=False))
+        if inputs:
+            self._shadows["forward"] = self._forward
         self._inner: Callable[..., Any] = attention.forward
         # What the layers' own class does, whatever takes the place of their forward.
         self._alone: tuple[Callable[[Tensor], Tensor], ...] = tuple(
@@ -80,6 +108,8 @@ class FusedProjections:
         self._sizes: tuple[int, ...] = ()
         self._built: list[object] = []
         self._refused: tuple[list[object], str] | None = None
+        self._source: Tensor | None = None
+        self._results: list[Tensor | None] = [None] * len(self.layers)
         self.reset()
 
     def prepare(self, refuse: Refuse, join: Join = join_rows) -> str | None:
@@ -109,8 +139,14 @@ class FusedProjections:
         for twin in self._together:
             twin._parameters["weight"] = twin._parameters["bias"] = None
 
-    def put_in(self, put: Put, current: Callable[[Module, str], Callable[..., Any]] = getattr) -> None:
-        """Take the place of the layers' ``forward``, and of the attention's where it decides what they read.
+    def put_in(self, shadows: Shadows) -> None:
+        """Take the place of the layers: the attention asks us, without the time that a call of a module takes."""
+        if self._inputs:
+            self._inner = self.attention.forward
+        shadows.put_all(self.attention, self._shadows)
+
+    def put_below(self, put: Put, current: Callable[[Module, str], Callable[..., Any]]) -> None:
+        """Take the place of the layers' ``forward``, where hooks and layers around them must go on to be called.
 
         Args:
             put: puts a function in the place of another one.
@@ -132,21 +168,28 @@ class FusedProjections:
     def reset(self) -> None:
         """Forget the tensors of a call, also of one that was broken off in the middle."""
         self.plan = None if self._inputs else 0
-        self._source: Tensor | None = None
-        self._results: list[Tensor | None] = [None] * len(self.layers)
+        if self._source is not None:
+            self._source = None
+            self._results = [None] * len(self.layers)
 
     def _state(self) -> list[object]:
         """Return what the joined weights depend on. Quick, as it is asked in every call, and waits for no device."""
-        weights = [layer._parameters["weight"] for layer in self.layers]
-        places = [weight.data_ptr() for weight in weights if weight is not None]
-        return [*places, *[attributes.get(name) for attributes, name in self._watched]]
+        state: list[object] = [attributes.get(name) for attributes, name in self._watched]
+        for layer in self.layers:
+            weight = layer._parameters["weight"]
+            if weight is not None:
+                state.append(id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr())
+        return state
 
     def _foresee(self, *args: Any, **kwargs: Any) -> Any:
         """Find out which projections will read the same tokens, and run the attention layer."""
-        given = {**dict(zip(self._inputs, args, strict=False)), **kwargs}
-        tokens, context, *values = [given.get(name) for name in self._inputs]
-        context = tokens if context is None else context
-        if any(value is not None and value is not context for value in values):
+        names, count = self._inputs, len(args)
+        tokens = args[0] if count else kwargs.get(names[0])
+        context = args[1] if count > 1 else kwargs.get(names[1])
+        value = None if len(names) < 3 else args[2] if count > 2 else kwargs.get(names[2])
+        if context is None:
+            context = tokens
+        if value is not None and value is not context:
             self.plan = SEPARATE
             self.activity.fall_back(OTHER_INPUTS)
         else:
@@ -155,8 +198,8 @@ class FusedProjections:
         self.plan = None
         return result
 
-    def _project(self, index: int, tokens: Tensor) -> Tensor:
-        """Compute projection ``index`` of ``tokens`` (what takes the place of the layer's ``forward``)."""
+    def project(self, index: int, tokens: Tensor) -> Tensor:
+        """Compute projection ``index`` of ``tokens``, or all that read the same."""
         result = self._results[index]
         if result is not None:
             self._results[index] = None
@@ -167,9 +210,9 @@ class FusedProjections:
             self.activity.fall_back(WRONG_GUESS)
             return self._alone[index](tokens)
         if index == self.plan and self.joined and index < len(self._together):
-            together: Tensor = self._together[index](tokens)
+            together: Tensor = self._together[index].forward(tokens)
             self.activity.use(self.names[index])
-            parts: Sequence[Tensor] = together.split(self._sizes[index:], dim=-1)
+            parts: Sequence[Tensor] = together.split_with_sizes(self._sizes[index:], dim=-1)
             self._source = tokens
             for later, part in enumerate(parts[1:], start=index + 1):
                 self._results[later] = part

@@ -11,6 +11,11 @@ import math
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch._subclasses import FakeTensor
+
+PLAIN = (torch.nn.Parameter, torch.Tensor, FakeTensor)
+"""Exact classes of tensors that are nothing but their rows: other classes mean something else by their memory. Fake
+ones have no memory, and stand for plain ones where a network is only looked at."""
 
 MATRIX_ALIGNMENT, VECTOR_ALIGNMENT = 64, 16
 """Bytes. Allocators begin tensors on such a boundary, and matrix kernels choose their code by it, so a weight that
@@ -76,12 +81,12 @@ def _already_joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """Return the tensor of all rows if ``tensors`` lie behind each other in one allocation."""
     first = tensors[0]
     storage = first.untyped_storage()
-    end = first.data_ptr()
+    end = first.storage_offset()
     for tensor in tensors:
         # Two allocations can touch by chance; only one and the same can be looked at through one tensor.
-        if tensor.data_ptr() != end or tensor.untyped_storage().data_ptr() != storage.data_ptr():
+        if tensor.storage_offset() != end or tensor.untyped_storage()._cdata != storage._cdata:
             return None
-        end += tensor.numel() * tensor.element_size()
+        end += tensor.numel()
     rows = sum(tensor.shape[0] for tensor in tensors)
     shape = (rows, *first.shape[1:])
     strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

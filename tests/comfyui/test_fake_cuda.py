@@ -24,6 +24,8 @@ TECHNIQUES = {
         ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
         (TOME, {**CUSTOM, "method": "kv_downsample"}),
     ],
+    "fuse": [("PacelineFuseQKV", {})],
+    "fuse and kv_downsample": [("PacelineFuseQKV", {}), (TOME, {**CUSTOM, "method": "kv_downsample"})],
     "vanilla and merge": [
         ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),
         (TOME, {**CUSTOM, "method": "merge"}),
@@ -124,6 +126,25 @@ def test_a_block_is_given_few_operators(studio, call_of, name, title):
     blocks = len(technique.runs.latest.activity.used)
     block, once = LAUNCHES[name, title]
     assert blocks and 0 < found.total - plain.total <= block * blocks + once
+
+
+@pytest.mark.parametrize("reduced", [False, True], ids=["alone", "kv_downsample"])
+def test_fused_projections_launch_fewer_kernels(studio, call_of, reduced):
+    call = call_of("sd15")
+
+    def launches(fused):
+        model, mode = made("sd15", torch.float16), fake_cuda.fake_cuda()
+        if reduced:
+            model = studio.run(TOME, model=model, **CUSTOM, method="kv_downsample")
+        model = studio.run("PacelineFuseQKV", model=model) if fused else model
+        fake_cuda.move_model(model, mode)
+        fake_cuda.run(model, call, mode)  # joins the weights
+        return fake_cuda.run(model, call, mode)[1].total
+
+    # 7 blocks: two launches less for q, k and v of the image; one less for k and v of the text. Where the image's keys
+    # and values are thinned out before their projections, the query stays alone, and one less is left.
+    saved = launches(False) - launches(True)
+    assert saved == (2 * 7 - 7 * reduced + 7)
 
 
 def test_reading_a_number_and_mixing_devices_are_found(studio, call_of):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.nn import Module
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
-from ...qkv_fusion.rows import join_rows, refuse_rows, separate_rows
+from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
 from .model import describe_model, require_model
 from .stack import ModelCall, Technique
 
@@ -71,13 +72,13 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         network, device = _unwrapped(call.model.diffusion_model), call.sigmas.device
         self._used.add(network)
         shadows = call.cleanup.enter_context(Shadows())
-        put = shadows.put
-        for group in _groups_of(network):
-            reason = _passing_obstacle(group.layers, device) or group.prepare(_lasting_obstacle, _join)
+        groups = _groups_of(network)
+        shadows.on_undo(partial(_reset, groups))
+        for group in groups:
+            reason = _passing_obstacle(group, device) or group.prepare(_lasting_obstacle, _join)
             if reason is None:
                 group.activity = activity
-                shadows.on_undo(group.reset)
-                group.put_in(put)
+                group.put_in(shadows)
             else:
                 activity.fall_back(reason)
 
@@ -96,6 +97,11 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
                         separate_rows(_parts(parameter))
 
 
+def _reset(groups: Iterable[FusedProjections]) -> None:
+    for group in groups:
+        group.reset()
+
+
 def _unwrapped(network: Module) -> Module:
     """Return the network itself: ComfyUI's own compile node puts a wrapper in its place."""
     return getattr(network, "_orig_mod", network)
@@ -110,23 +116,23 @@ def _groups_of(network: Module) -> tuple[FusedProjections, ...]:
     return _found[network]
 
 
-def _passing_obstacle(layers: Sequence[Module], device: torch.device) -> str | None:
-    """Return why the weights of layers cannot be used directly in the coming call, or None.
+def _passing_obstacle(group: FusedProjections, device: torch.device) -> str | None:
+    """Return why the weights of a group cannot be used directly in the coming call, or None.
 
     Asked in every call, so straight from the dictionaries: the ``__getattr__`` of torch's modules is slow.
     """
-    for layer in layers:
+    taken = group.attention.__dict__
+    for name, layer in zip(group.attributes, group.layers, strict=True):
         state = layer.__dict__
-        if "forward" in state or state["_forward_pre_hooks"] or state["_forward_hooks"]:
+        if name in taken or "forward" in state or state["_forward_pre_hooks"] or state["_forward_hooks"]:
             return OTHER_FORWARD
         if "_v" in state:
             return STREAMED
         if state.get("weight_function") or state.get("bias_function"):
             return PATCHED_IN_PASSING
-        weight = state["_parameters"]["weight"]
-        if weight is None or weight.device != device:
-            return ELSEWHERE
-    return None
+    # All of a group are on one device: else they are never joined.
+    weight = group.layers[0]._parameters["weight"]
+    return ELSEWHERE if weight is None or weight.device != device else None
 
 
 def _lasting_obstacle(layers: Sequence[Module]) -> str | None:
@@ -154,7 +160,7 @@ def _refuse_weights(weights: Sequence[Any]) -> str | None:
     if len({id(weight) for weight in weights}) < len(weights):
         return "two of its projections are one and the same"
     kinds = {type(weight) for weight in weights}
-    if kinds == {torch.nn.Parameter}:
+    if kinds <= set(PLAIN):
         return refuse_rows(weights)
     if not all(_is_int8(weight) for weight in weights):
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))

@@ -19,7 +19,7 @@ from ...families import find_layer
 from ...families.family import AttentionLayer
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
 from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
-from ...qkv_fusion.rows import refuse_rows, separate_rows
+from ...qkv_fusion.rows import PLAIN, refuse_rows, separate_rows
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, Technique
 from .patches import Patches, current
@@ -58,7 +58,7 @@ class ProjectionFusion(QKVFusion, Technique):
                     continue
                 alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
                 self.groups[f"{path} {'added' if number else alone}"] = group
-                group.put_in(patches.shadow, current)
+                group.put_below(patches.shadow, current)
                 patches.on_undo(partial(_separate, group))
         self.reach = reach_of(self.groups.values())
         self.notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
@@ -98,7 +98,7 @@ def _refuse(layers: Sequence[Module]) -> str | None:
         weight = layer._parameters["weight"]
         if type(layer) is not torch.nn.Linear:
             return f"its projections are {type(layer).__name__}, not plain linear layers"
-        if type(weight) not in (torch.nn.Parameter, torch.Tensor):
+        if type(weight) not in PLAIN:
             return f"its weights are {type(weight).__name__}"
         if weight is None or weight.device.type == "meta":
             return _OFFLOADED
