@@ -5,11 +5,16 @@ Real networks of ComfyUI on fake CUDA tensors, called with what a real sampler h
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from comfy_host import checkpoints, fake_cuda, in_process
 from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.hosts.comfyui.schedule import SamplingSteps
+from paceline.optimizers.hosts.comfyui.stack import STEPS
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
 TOME = "PacelineApplyToMe"
@@ -96,6 +101,26 @@ def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, 
         served.append(title)
     assert "kv_downsample" in served and "sdpa" in served
     assert ("merge" in served) == (name in UNETS)
+
+
+@pytest.mark.parametrize("name", ["sd15", "flux"])
+def test_a_window_and_a_ramp_wait_in_the_first_step_only(studio, call_of, name):
+    call, mode = call_of(name), fake_cuda.fake_cuda()
+    window = {"method": "kv_downsample", "start_percent": 0.05, "end_percent": 0.95, "ramp": "fade_out"}
+    model = studio.run(TOME, model=made(name), **{**CUSTOM, **window})
+    first = call.options["sample_sigmas"][0]
+    steps = SamplingSteps(torch.stack([first, first / 2, torch.zeros(())]))
+    sampling, schedule = model.model.model_sampling, steps.sigmas
+    for percent in (0.05, 0.95):  # in the first step
+        steps.limits[id(sampling), percent] = float(sampling.percent_to_sigma(percent))
+    fake_cuda.move_model(model, mode)
+    with pytest.raises(DataDependentOutputException):
+        fake_cuda.run(model, replace(call, options={**call.options, STEPS: steps}), mode)
+    steps.done = 1
+    assert schedule[1] == float(first) / 2
+    fake_cuda.run(model, replace(call, options={**call.options, STEPS: steps}), mode)
+    (technique,) = model.get_attachment("paceline").techniques
+    assert technique.last_summary().state == "active"
 
 
 # Operators that a method adds to one self-attention, and to one call of the network, from the second call of a run on.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
+from .schedule import sampler_sample
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ModelTarget:
         clone, stack = patcher.clone(), Stack(techniques)
         wrappers = {
             WrappersMP.OUTER_SAMPLE: outer_sample,
+            WrappersMP.SAMPLER_SAMPLE: sampler_sample,
             WrappersMP.CALC_COND_BATCH: calc_cond_batch,
             WrappersMP.APPLY_MODEL: stack.apply_model,
         }

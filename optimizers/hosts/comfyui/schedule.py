@@ -2,19 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .stack import KEY, STEPS
+
 if TYPE_CHECKING:
+    from .protocols import Executor, Options
     from .stack import ModelCall
+
+# Those of ComfyUI's samplers that call the network once for each step, at its noise level, and then the callback. All
+# others, which also call it between two steps, have to be asked for the noise level of each call.
+_ONCE_A_STEP = {
+    *("euler", "euler_cfg_pp", "euler_ancestral", "euler_ancestral_cfg_pp", "lms", "ddpm", "lcm", "er_sde"),
+    *("dpmpp_2m", "dpmpp_2m_cfg_pp", "dpmpp_2m_sde", "dpmpp_2m_sde_gpu", "dpmpp_3m_sde", "dpmpp_3m_sde_gpu"),
+    *("ipndm", "ipndm_v", "deis", "gradient_estimation", "gradient_estimation_cfg_pp", "res_multistep"),
+    *("res_multistep_cfg_pp", "res_multistep_ancestral", "res_multistep_ancestral_cfg_pp"),
+}
+
+
+class SamplingSteps:
+    """What is known of a sampling run without asking the GPU in each step, which would wait for it.
+
+    Attributes:
+        done: how many steps the sampler has reported.
+        limits: noise levels of points of the schedule, by model and percentage.
+    """
+
+    def __init__(self, sigmas: torch.Tensor) -> None:
+        self._sigmas = sigmas
+        self._read: list[float] | None = None
+        self.done = 0
+        self.limits: dict[tuple[int, float], float] = {}
+
+    @property
+    def sigmas(self) -> list[float]:
+        """The noise levels of the schedule, read from the device when somebody asks for the first time."""
+        if self._read is None:
+            self._read = self._sigmas.tolist()
+        return self._read
+
+    def sigma(self, given: torch.Tensor) -> float:
+        """Return the noise level of a model call that was given it as ``[batch]``.
+
+        In the first step it is read: nothing else is at work then, and some samplers move the first noise level.
+        """
+        known = self.sigmas
+        return known[self.done] if 0 < self.done < len(known) else float(given.flatten()[0])
+
+
+def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
+    """Count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper).
+
+    ``args``: guider, sigmas, extra arguments, callback, and what the sampler itself needs.
+    """
+    if len(args) < 4 or not _can_be_followed(executor.class_obj, args[2]["model_options"]):
+        return executor(*args, **kwargs)
+    steps, callback = SamplingSteps(args[1]), args[3]
+
+    def count(step: int, *rest: object) -> None:
+        steps.done = step + 1
+        if callback is not None:
+            callback(step, *rest)
+
+    args[2]["model_options"]["transformer_options"][STEPS] = steps  # the run's own copy of the options
+    return executor(*args[:3], count, *args[4:], **kwargs)
+
+
+def _can_be_followed(sampler: Any, model_options: Options) -> bool:
+    from comfy.k_diffusion import sampling
+    from comfy.patcher_extension import WrappersMP
+    from comfy.samplers import KSAMPLER
+
+    if type(sampler) is not KSAMPLER or "model_function_wrapper" in model_options:
+        return False
+    name = getattr(sampler.sampler_function, "__name__", "").removeprefix("sample_")
+    ours = name in _ONCE_A_STEP and sampler.sampler_function is getattr(sampling, f"sample_{name}", None)
+    # Wrappers of others could hand on another noise level than the sampler's.
+    kinds = (WrappersMP.SAMPLER_SAMPLE, WrappersMP.PREDICT_NOISE, WrappersMP.CALC_COND_BATCH, WrappersMP.APPLY_MODEL)
+    wrappers = model_options["transformer_options"].get("wrappers", {})
+    foreign = any(key != KEY and found for kind in kinds for key, found in wrappers.get(kind, {}).items())
+    return ours and not foreign and not sampler.extra_options.get("s_churn")
 
 
 class SchedulePosition:
-    """Reads the schedule and the noise level of one model call, as far as somebody asks: both are on the GPU."""
+    """Reads the schedule and the noise level of one model call, as far as somebody asks: both can be on the GPU."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
+        self._steps: SamplingSteps | None = call.steps
         self._sigmas: torch.Tensor | None = call.transformer_options.get("sample_sigmas")
 
     def index(self) -> torch.Tensor:
@@ -31,14 +108,28 @@ class SchedulePosition:
 
     def progress(self) -> tuple[int, int]:
         """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
-        return (0, 0) if self._sigmas is None else (int(self.index()), len(self._sigmas) - 1)
+        if self._sigmas is None:
+            return (0, 0)
+        steps = self._steps
+        if steps is None or not steps.done:
+            return int(self.index()), len(self._sigmas) - 1
+        sigma, known = steps.sigma(self._call.sigmas), steps.sigmas
+        return min(range(len(known)), key=lambda step: abs(known[step] - sigma)), len(known) - 1
 
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the schedule: 0 is the start, 1 the end of denoising.
 
         Percentages become noise levels by the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
         """
-        sampling = self._call.model.model_sampling
-        sigma = float(self._call.sigmas.flatten()[0])
-        first, last = (float(sampling.percent_to_sigma(percent)) for percent in (start_percent, end_percent))
+        first, last = (self._limit(percent) for percent in (start_percent, end_percent))
+        given = self._call.sigmas
+        sigma = float(given.flatten()[0]) if self._steps is None else self._steps.sigma(given)
         return last < sigma <= first
+
+    def _limit(self, percent: float) -> float:
+        sampling = self._call.model.model_sampling
+        limits = {} if self._steps is None else self._steps.limits
+        key = (id(sampling), percent)
+        if key not in limits:  # its tables can be on the GPU too
+            limits[key] = float(sampling.percent_to_sigma(percent))
+        return limits[key]

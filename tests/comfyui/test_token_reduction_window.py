@@ -1,0 +1,63 @@
+"""Windows and ramps of Apply ToMe: decided without asking the device in each step, and as if it were asked."""
+
+from __future__ import annotations
+
+import pytest
+from paceline.workbench.comfyui.sampling import sampler_names
+from torch.utils._python_dispatch import TorchDispatchMode
+
+WINDOW = {"method": "kv_downsample", "ratio": 0.75, "start_percent": 0.21, "end_percent": 0.74}
+RAMP = {"method": "kv_downsample", "ratio": 0.75, "ramp": "fade_out"}
+STEPS = 6
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a number is read from a tensor; on a GPU each waits for the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.overloadpacket.__name__ == "_local_scalar_dense"
+        return function(*args, **(kwargs or {}))
+
+
+def reads(studio, model, steps, **options):
+    with Reads() as counted:
+        studio.sample(model, steps=steps, **options)
+    return counted.count
+
+
+@pytest.mark.parametrize("settings", [WINDOW, RAMP], ids=["window", "ramp"])
+@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m_sde"])
+def test_no_step_after_the_first_reads_a_number(studio, small, settings, sampler):
+    model = small.tome(small.model, **settings)
+    few, many = ((reads(small, one, steps, sampler=sampler) for one in (small.model, model)) for steps in (4, 12))
+    (plain_few, ours_few), (plain_many, ours_many) = few, many
+    assert ours_few - plain_few == ours_many - plain_many <= 6
+
+
+def as_it_is(apply, given):
+    """A wrapper of another pack: nobody knows what it does to the noise level."""
+    return apply(given["input"], given["timestep"], **given["c"])
+
+
+def activity(studio, model, **options):
+    picture = studio.sample(model, steps=STEPS, **options)
+    (technique,) = model.get_attachment("paceline").techniques
+    return technique.runs.latest.activity, picture
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [WINDOW, RAMP], ids=["window", "ramp"])
+def test_every_sampler_decides_as_when_each_noise_level_is_read(studio, small, settings):
+    for sampler in sampler_names():
+        model = small.tome(small.model, **settings)
+        asked = model.clone()
+        asked.set_model_unet_function_wrapper(as_it_is)
+        found, picture = activity(small, model, sampler=sampler)
+        expected, other = activity(small, asked, sampler=sampler)
+        assert found == expected and picture.equal(other), sampler
+        if settings is WINDOW:
+            assert 0 < found.idle_calls < found.model_calls, sampler
