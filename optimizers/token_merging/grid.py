@@ -6,7 +6,7 @@ Tokens are numbered row by row: token = row * width + column.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,9 +14,6 @@ from torch import Tensor
 from ...core.errors import require_integer
 from .counter_random import choices
 from .settings import LARGEST_STRIDE
-
-if TYPE_CHECKING:
-    from .method import BlockCall
 
 
 class Partition(NamedTuple):
@@ -125,18 +122,6 @@ def random_offsets(
     check_grid(height, width, sx, sy)
     cells = (height // sy) * (width // sx)
     return choices(cells, sx * sy, seed=seed, step=step, block=block, device=device)
-
-
-def draw(call: BlockCall, block: int | Tensor, device: torch.device) -> Partition:
-    """Return destinations and sources of the block of a call, or of several: int64 ``[blocks, 1]``."""
-    settings = call.settings
-    height, width, sx, sy = call.height, call.width, settings.sx, settings.sy
-    offsets = None
-    if settings.use_rand:
-        offsets = random_offsets(
-            height, width, sx=sx, sy=sy, seed=settings.seed, step=call.step, block=block, device=device
-        )
-    return partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets, device=device)
 
 
 def check_grid(height: int, width: int, sx: int, sy: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from .grid import draw
+from .grid import Partition, partition_tokens, random_offsets
 from .matching import Matching, match, merge, unmerge
 from .method import BlockCall, Reduction
 
@@ -27,8 +28,14 @@ class Merging(Reduction):
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Merging:
         """Draw the destinations, and match the other tokens with them."""
-        partition = draw(call, call.block, tokens.device) if call.partition is None else call.partition
+        partition = call.partition or _drawn(call, call.block, tokens.device)
         return cls(match(tokens, partition, call.ratio))
+
+    @classmethod
+    def draw(cls, call: BlockCall, blocks: Tensor) -> list[Partition]:
+        """Draw the destinations of several blocks."""
+        destinations, sources = (part.expand(len(blocks), -1) for part in _drawn(call, blocks, blocks.device))
+        return [Partition(*parts) for parts in zip(destinations.unbind(), sources.unbind(), strict=True)]
 
     @property
     def tokens(self) -> int:
@@ -47,3 +54,12 @@ class Merging(Reduction):
     def restore(self, y: Tensor) -> Tensor:
         """Give each token its slot's value."""
         return unmerge(y, self.matching)
+
+
+def _drawn(call: BlockCall, block: int | Tensor, device: torch.device) -> Partition:
+    height, width, settings = call.height, call.width, call.settings
+    sx, sy, offsets = settings.sx, settings.sy, None
+    if settings.use_rand:
+        seed = settings.seed
+        offsets = random_offsets(height, width, sx=sx, sy=sy, seed=seed, step=call.step, block=block, device=device)
+    return partition_tokens(height, width, sx=sx, sy=sy, offsets=offsets, device=device)

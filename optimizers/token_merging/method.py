@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .grid import Partition
     from .settings import TokenMergingSettings
 
@@ -100,6 +102,11 @@ class Reduction(Method):
         methods whose result does not depend on step and block can have one.
         """
         return None
+
+    @classmethod
+    def draw(cls, call: BlockCall, blocks: Tensor) -> Sequence[Partition | None]:
+        """Return destinations and sources of several blocks, int64 ``[blocks, 1]``, at once; None where it has none."""
+        return [None] * len(blocks)
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:

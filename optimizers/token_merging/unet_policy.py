@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
-from .grid import Partition, draw
 from .method import BlockCall, Reduction
 from .policy import TokenReduction
+
+if TYPE_CHECKING:
+    from .grid import Partition
 
 OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
@@ -72,7 +74,7 @@ class CallState:
     shared: Reductions | None = None
     reductions: dict[int, Reduction] = field(default_factory=dict)
     prepared: Prepared = field(default_factory=dict)
-    partitions: dict[Hashable, dict[int, Partition]] = field(default_factory=dict)
+    partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
 
 
 class UNetReduction(TokenReduction, Generic[B]):
@@ -193,7 +195,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         reduction = None if shared is None else shared.get(place)
         if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
             if method.uses_cells and not torch.compiler.is_compiling():
-                call = call._replace(partition=self._partition(block, call, tokens.device, state))
+                call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
             reduction = method.plan(tokens, call)
             if shared is not None:
                 shared[place] = reduction
@@ -202,16 +204,17 @@ class UNetReduction(TokenReduction, Generic[B]):
             return None
         return reduction
 
-    def _partition(self, block: B, call: BlockCall, device: torch.device, state: CallState) -> Partition:
+    def _partition(
+        self, method: type[Reduction], block: B, call: BlockCall, device: torch.device, state: CallState
+    ) -> Partition | None:
         """Return destinations and sources of a block. They are drawn for all blocks of its level and size at once."""
         place = (block.downsample, call.height, call.width)
         if place not in state.partitions:
             level = [other.number for other in self.blocks if other.downsample == block.downsample]
             if (place, device) not in self._numbers:
                 self._numbers[(place, device)] = torch.tensor(level, device=device)[:, None]
-            drawn = draw(call, self._numbers[(place, device)], device)
-            each = zip(*(part.expand(len(level), -1).unbind() for part in drawn), strict=True)
-            state.partitions[place] = {number: Partition(*parts) for number, parts in zip(level, each, strict=True)}
+            drawn = method.draw(call, self._numbers[(place, device)])
+            state.partitions[place] = dict(zip(level, drawn, strict=True))
         return state.partitions[place][block.number]
 
     def chosen(
