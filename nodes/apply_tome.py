@@ -154,7 +154,8 @@ class PacelineApplyToMe(PacelineNode):
     @classmethod
     def execute(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
-        settings["max_downsample"] = int(max_downsample) if max_downsample.isdecimal() else max_downsample
+        decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
+        settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
         technique = token_reduction_for(model, chosen, cls.node_id())
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

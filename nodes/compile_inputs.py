@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from comfy_api.latest import io
 
+from ..core.errors import require_choice
 from ..optimizers.compilation.settings import (
     BACKENDS,
     CUDA_GRAPH,
@@ -38,7 +39,16 @@ class CompileNode(PacelineNode):
 
 
 def network_settings(channels_last: bool = False, scope: str = "whole_model", **settings: Any) -> NetworkSettings:
-    """Return how to compile, from the values of :func:`compile_inputs`."""
+    """Return how to compile, from the values of :func:`compile_inputs`.
+
+    Raises:
+        InvalidSetting: for anything that is not allowed; of backends, those that torch has registered are.
+    """
+    backend = settings.get("backend", BACKENDS[0])
+    if backend not in BACKENDS:
+        from torch._dynamo import list_backends  # takes a second, and only who calls the API asks for others
+
+        require_choice("backend", backend, tuple(list_backends(exclude_tags=())))
     return NetworkSettings(CompileSettings(**settings), scope, channels_last)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from comfy_api.latest import io
 
+from ..core.errors import require_choice
 from ..optimizers.attention import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -46,4 +47,5 @@ class PacelineSetAttentionProcessor(PacelineNode):
     @classmethod
     def execute(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
+        require_choice("backend", backend, ("auto", *names()))
         return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))
