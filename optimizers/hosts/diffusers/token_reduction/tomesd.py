@@ -56,13 +56,14 @@ class TomesdReduction(DenoiserReduction):
         options = {name: getattr(settings, name) for name in _TAKES}
         if settings.max_downsample == "auto":
             options["max_downsample"] = min(block.downsample for block in blocks)
+        self._limit: int = options["max_downsample"]
         tomesd.apply_patch(unet, **options)
         patches.on_undo(lambda: _remove(tomesd, unet))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Count the blocks that tomesd has patched; it has no counts of its own."""
+        """Count the blocks in which tomesd merges: it patches all, and leaves coarser levels as they are."""
         for block in image_attention(host.component.part):
-            if type(block.module).__name__ == "ToMeBlock":
+            if type(block.module).__name__ == "ToMeBlock" and block.downsample <= self._limit:
                 self.activity.use(block.name)
 
 
