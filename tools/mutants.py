@@ -50,7 +50,12 @@ TARGETS = {
     ),
     "guards": Target(
         ("optimizers/compilation/weights.py", "optimizers/compilation/compiled.py"),
-        ("test_compilation_weights.py", "test_compilation_artifacts.py", "test_compilation_function.py"),
+        (
+            "test_compilation_weights.py",
+            "test_compilation_artifacts.py",
+            "test_compilation_results.py",
+            "test_compilation_function.py",
+        ),
     ),
     "verdict": Target(("workbench/measurement/verdict.py",), ("test_measurement_verdict.py",)),
 }

@@ -203,7 +203,23 @@ def test_a_broken_artifact_costs_one_compilation_and_not_the_speed(store):
         assert torch.equal(compiled(x), x.relu())
     assert not compiled.state.fallback
     assert compiled.state.compiled_calls == 1
+    assert compiled.state.eager_calls == {"what was kept from an earlier start could not be used": 1}
     assert not folder.path.exists()
+
+
+def test_what_still_fails_without_the_artifacts_is_given_up(store):
+    attempts = []
+
+    def backend(graph, inputs):
+        attempts.append(1)
+        raise OSError("kernel.so: file too short")
+
+    folder = store.folder({"model": "a"})
+    folder.was_used = True
+    compiled = CompiledFunction(lambda x: x.relu(), CompileSettings(backend="eager"), artifacts=folder, backend=backend)
+    for _ in range(4):
+        assert torch.equal(compiled(torch.ones(3)), torch.ones(3))
+    assert len(attempts) == 2 and compiled.state.fallback
 
 
 def test_how_long_a_compilation_took_is_known_the_next_time(store):

@@ -1,0 +1,66 @@
+"""A compiled function: what it hands on to torch, and whose memory its results are in."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.optimizers.compilation import CompilationFailed, CompiledFunction, CompileSettings, compiled
+from paceline.optimizers.compilation.sizes import Sizes
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def replayed(graph, inputs):
+    """A backend whose graph writes each result into the same memory, as a CUDA graph does."""
+    memory = torch.zeros(3)
+
+    def run(*args):
+        memory.copy_(graph(*args)[0])
+        return (memory,)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("mode", "refusal", "overwritten"),
+    [
+        ("reduce-overhead", None, False),
+        ("default", None, True),  # torch uses no CUDA graphs then, and a copy would be for nothing
+        ("reduce-overhead", "there is no GPU", True),
+    ],
+)
+def test_results_of_a_cuda_graph_stay_as_they_were_when_it_runs_again(monkeypatch, mode, refusal, overwritten):
+    monkeypatch.setattr(compiled, "cudagraph_trees_refusal", lambda: refusal)
+    function = CompiledFunction(lambda x: x * 2, CompileSettings(mode=mode), backend=replayed)
+    first = function(torch.ones(3))
+    second = function(torch.full((3,), 5.0))
+    assert second.tolist() == [10.0] * 3
+    assert first.tolist() == ([10.0] * 3 if overwritten else [2.0] * 3)
+
+
+@pytest.mark.parametrize(("dynamic", "graphs"), [("auto", 1), ("false", 2)])
+def test_another_prompt_compiles_nothing_unless_sizes_are_fixed(dynamic, graphs):
+    def attend(x, context=None):
+        return x.mean() + context.sum()
+
+    function = CompiledFunction(attend, CompileSettings(backend="eager", dynamic=dynamic), sizes=Sizes())
+    for tokens in (77, 154):
+        x, context = torch.ones(1, 4, 8, 8), torch.ones(1, tokens, 8)
+        assert torch.equal(function(x, context=context), attend(x, context=context))
+    assert function.state.graphs == graphs
+
+
+def test_fullgraph_is_handed_on():
+    def broken(x):
+        torch._dynamo.graph_break()
+        return x + 1
+
+    settings = {"backend": "eager", "on_error": "raise"}
+    assert CompiledFunction(broken, CompileSettings(**settings))(torch.zeros(2)).tolist() == [1, 1]
+    with pytest.raises(CompilationFailed):
+        CompiledFunction(broken, CompileSettings(**settings, fullgraph=True))(torch.zeros(2))
