@@ -121,7 +121,10 @@ class Kitchen(Kernel):
         return "off: start ComfyUI with --enable-triton-backend" if name == "triton" else "switched off"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """Call comfy-kitchen's operator."""
+        """Call comfy-kitchen's operator; in compiled code through one of ours, as its dispatch cannot be traced."""
+        if torch.compiler.is_compiling():
+            result: Tensor = torch.ops.paceline.kitchen_linear(x, weight.values, weight.scale, bias, weight.rotation)
+            return result
         return self.function(
             x.contiguous(),
             weight.values,
@@ -131,6 +134,16 @@ class Kitchen(Kernel):
             convrot=bool(weight.rotation),
             convrot_groupsize=weight.rotation or 256,
         )
+
+
+@torch.library.custom_op("paceline::kitchen_linear", mutates_args=())
+def _kitchen_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+    return Kitchen().linear(x, Int8Weight(values, scale, rotation), bias)
+
+
+@_kitchen_linear.register_fake
+def _(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+    return x.new_empty(*x.shape[:-1], values.shape[0])
 
 
 class TorchAO(Kernel):

@@ -265,3 +265,16 @@ def test_a_torch_that_takes_no_unsigned_numbers_gets_signed_ones(monkeypatch):
         assert torch.equal(chunked.chunked_linear(x, weight.values, weight.scale, None), expected)
     finally:
         chunked.prefers_unsigned.cache_clear()
+
+
+@pytest.mark.parametrize("rotation", [0, 16])
+def test_comfy_kitchens_dispatch_is_one_operator_in_compiled_code(rotation):
+    """It writes to a log, which torch cannot trace: one graph would fail wherever this kernel is the fastest."""
+    package("comfy_kitchen")
+    kernel, x = kernel_named("comfy-kitchen"), torch.randn(2, 5, 64)
+    weight, bias = quantize_weight(torch.randn(32, 64), rotation), torch.randn(32)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: kernel.linear(x, weight, bias), fullgraph=True, backend="aot_eager")
+    with torch.inference_mode():
+        assert torch.equal(compiled(x), kernel.linear(x, weight, bias))
+    torch._dynamo.reset()
