@@ -89,6 +89,21 @@ def test_the_key_stands_for_the_modules_that_are_there_now(network):
     assert guards.key() == before
 
 
+def test_a_host_that_says_nothing_has_moved_is_believed_and_no_longer(network):
+    guards = WeightGuards(network)
+    guards.version = "loaded"
+    before = guards.key()
+    network[2] = torch.nn.Linear(4, 7)
+    assert guards.key() == before  # nobody looked
+    guards.version = "loaded again"
+    assert guards.key() not in (before, None, "")
+    after = guards.key()
+    network[2] = torch.nn.Linear(4, 9)
+    assert guards.key() == after
+    guards.version = None  # nobody knows: look each time
+    assert guards.key() != after
+
+
 def test_only_guards_on_the_weights_themselves_are_left_out(network):
     guards = WeightGuards(network)
     guards.key()
