@@ -80,3 +80,8 @@ def require_text(name: str, value: object) -> str:
         found = "text with a NUL character" if isinstance(value, str) else f"of the type {type(value).__name__}"
         raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
     return value
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of an error's text, at most 120 characters."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]

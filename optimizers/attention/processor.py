@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from ...core.devices import is_out_of_memory
 from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend
 from .probing import NO_MEMORY, probe
+from .quickest import OWN, QuickestKernel, rivals_for
 from .registry import choose, get, require
 
 AUTO = "auto"
@@ -31,6 +33,7 @@ class AttentionChoice(Technique):
         failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
         always_raised: errors of the host that are no failure of a kernel.
         notes: what else is said about it.
+        quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.
     """
 
     kind = ATTENTION
@@ -40,12 +43,22 @@ class AttentionChoice(Technique):
     failing: Mapping[int, str] = {}
     always_raised: tuple[type[BaseException], ...] = ()
     notes: Sequence[str] = ()
+    quickest: QuickestKernel | None = None
     _why = ""
     _broken: dict[tuple[object, ...], str]
     _refusals: dict[tuple[object, ...], str | None]
 
-    def choose(self, name: str, device: torch.device, dtype: torch.dtype, head_sizes: Sequence[int]) -> None:
+    def choose(
+        self, name: str, device: torch.device, dtype: torch.dtype, head_sizes: Sequence[int], timings: Path | None
+    ) -> None:
         """Take the backend ``name``, or the best one for ``auto``, and try it out on ``device``.
+
+        Args:
+            name: of a backend, or ``auto``.
+            device: where attention will run.
+            dtype: of q, k and v.
+            head_sizes: the distinct ones of the model.
+            timings: file that keeps what ``auto`` has timed.
 
         Raises:
             InvalidSetting: if there is no backend of that name.
@@ -54,6 +67,8 @@ class AttentionChoice(Technique):
         self._broken, self._refusals = {}, {}
         if name == AUTO:
             name, self._why = choose(device, dtype, head_sizes)
+            rivals = rivals_for(device, dtype, list(head_sizes)) if name == OWN else {}
+            self.quickest = QuickestKernel(rivals, device, dtype, timings) if rivals else None
         self.backend = get(name)
         calls = [AttentionCall(device.type, dtype, size, query_tokens=64, key_tokens=64) for size in head_sizes]
         fitting = [call.head_dim for call in calls if self.backend.refusal(call) is None]
@@ -93,8 +108,13 @@ class AttentionChoice(Technique):
         """
         reason = refusal or self._refusal(q, k, v, mask, full_precision)
         if reason is None:
+            function = self.function
+            if self.quickest is not None:
+                masked = mask is not None
+                place, quicker = (OWN, None) if masked else self.quickest.choose(function, q, k, v, scale, enable_gqa)
+                function = quicker or function
             try:
-                output = self.function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+                output = function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
                 reason = self._broken[_kind(q, mask)] = limit_of(error, self.always_raised)
                 self._refusals.clear()
@@ -131,14 +151,21 @@ class AttentionChoice(Technique):
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``sdpa in 640 attention calls``."""
         calls, fallbacks, details = activity.use_count, activity.fallback_count, activity.fallback_lines()
+        if self.quickest is not None:
+            details += self.quickest.lines()
         if activity.skipped and not calls and not fallbacks:  # the host computes with this very backend
-            return Summary("active", next(iter(activity.skipped.values())), {"fallbacks": 0})
+            return Summary("active", next(iter(activity.skipped.values())), {"fallbacks": 0}, details)
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
             why = "every call fell back" if fallbacks else "no attention call of this model was reached"
             return Summary("inactive", f"{self.backend.name} not active: {why}", counts, details)
         state = "partly" if fallbacks else "active"
-        return Summary(state, f"{self.backend.name} in {calls} attention calls", counts, details)
+        return Summary(state, f"{self._names(activity)} in {calls} attention calls", counts, details)
+
+    def _names(self, activity: Activity) -> str:
+        """Return what computed: the backend, or of several kernels those that ran."""
+        ran = [name for name in activity.used if self.quickest is not None and name in self.quickest.names]
+        return " and ".join(sorted(ran)) or self.backend.name
 
 
 def _kind(q: Tensor, mask: Tensor | None) -> tuple[object, ...]:

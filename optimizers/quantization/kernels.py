@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
+from ...core.errors import error_line
 from .chunked import chunked_linear
 from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
 
@@ -195,11 +196,6 @@ def available(device: torch.device) -> tuple[list[Kernel], dict[str, str]]:
 def weight_only_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
     """Return what a weight-only layer computes: floating point tokens, the dequantised weight."""
     return torch.nn.functional.linear(x, dequantize_weight(weight).to(x.dtype), bias)
-
-
-def error_line(error: BaseException) -> str:
-    """Return the first line of an error's text, at most 120 characters."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
 
 
 class SafeKernel:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...core.timing import KernelFailed
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
 from .rounding import ROTATION_GROUPS, Int8Weight, quantize_rows, quantize_weight, rotate
 from .settings import QuantizationSettings
-from .timing import KernelFailed, Shape, Timing
+from .timing import Shape, Timing
 
 if TYPE_CHECKING:
     from ..families.family import Family

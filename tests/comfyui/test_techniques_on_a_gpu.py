@@ -48,6 +48,11 @@ for name in ("auto", *names()):
         print(name, error)
         continue
     near(sample(changed), 0.1 if name == "sage" else 0.03)
+    technique = changed.get_attachment("paceline").find("attention")
+    if name == "auto" and technique.quickest is not None:
+        print(technique.last_summary())
+        first = sample(changed)
+        assert technique.quickest.lines() and torch.equal(sample(changed), first)
     tried += 1
 assert tried >= 4
 """,

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import missing, package
+from paceline.core.timing import KernelFailed
 from paceline.optimizers.quantization import chunked
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
@@ -22,7 +23,7 @@ from paceline.optimizers.quantization.kernels import (
     weight_only_linear,
 )
 from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
-from paceline.optimizers.quantization.timing import KernelFailed, Shape, Timing, Timings
+from paceline.optimizers.quantization.timing import Shape, Timing, Timings
 
 CPU = torch.device("cpu")
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ....core import technique as core
 from ....core.errors import UnsupportedModel
+from ....core.technique import COMPILATION
 from ...attention.processor import AttentionChoice
+from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import SLOT, Layer, add_layer
 from .model import describe_model, inference_dtype, is_unet, require_model
+from .paths import user_folder
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks
 
 if TYPE_CHECKING:
     from ....core.activity import Activity
+    from ...attention.quickest import QuickestKernel
     from .protocols import ModelPatcher
+    from .unet import AttentionBlock
 
 SAME = "ComfyUI's own attention is sdpa already, so nothing was changed"
+SAME_AND_QUICKEST = "ComfyUI's own attention was the quickest of those timed, so nothing was changed"
 
 NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
@@ -56,18 +64,42 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
                 "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
                 "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
             )
-        head_sizes = sorted({block.head_dim for block in attention_blocks(patcher)}) if is_unet(patcher) else [64, 128]
-        self.choose(name, torch.device(patcher.load_device), inference_dtype(patcher), head_sizes)
+        self._blocks = attention_blocks(patcher) if is_unet(patcher) else ()
+        head_sizes = sorted({block.head_dim for block in self._blocks}) or [64, 128]
+        device, timings = torch.device(patcher.load_device), user_folder("attention_timings.json")
+        self.choose(name, device, inference_dtype(patcher), head_sizes, timings)
+        self._head_sizes = head_sizes
+        self._nothing_gained: set[Hashable] = set()
         if self.backend.name == "sdpa":
             self.function = _host_sdpa
         self._layer: Layer = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
-        if self.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa():
-            activity.skip("attention", SAME)
+        same = self.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa()
+        if same and (self.quickest is None or self._host_is_quickest(call, self.quickest)):
+            activity.skip("attention", SAME if self.quickest is None else SAME_AND_QUICKEST)
             return
         add_layer(call.transformer_options, self._layer, activity.fall_back)
+        if self.quickest is not None:
+            call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
+
+    def _host_is_quickest(self, call: ModelCall, quickest: QuickestKernel) -> bool:
+        """Return whether no other kernel is quicker for any attention of a model call, as far as that is known."""
+        if core.find(call.techniques, COMPILATION) is None:
+            return frozenset(call.shapes.items()) in self._nothing_gained
+        quickest.time_ahead(self.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
+        return all(name == OWN for name, _ in quickest.in_compiled.values())
+
+    def _note(self, shapes: Hashable, activity: Activity) -> None:
+        """Remember a model call in which the host's own kernel was the quickest everywhere: later ones need no hook."""
+        if activity.used and set(activity.used) == {OWN}:
+            self._nothing_gained.add(shapes)
+
+    def run_changed(self) -> None:
+        """Keep what was timed."""
+        if self.quickest is not None:
+            self.quickest.run_changed()
 
     def _attend(self, func: Layer, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
@@ -84,6 +116,23 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         if output is None:
             return func(*args, **kwargs)
         return output if heads_first_out else output.transpose(1, 2).flatten(2)  # [B, H, N, D] -> [B, N, H*D]
+
+
+def _typical_calls(
+    latent: Sequence[int], blocks: Sequence[AttentionBlock], head_sizes: Sequence[int]
+) -> set[tuple[int, int, int, int]]:
+    """Return batch, heads, tokens and head size of self-attentions before they are computed.
+
+    Of networks that are no UNets only the latent is known from outside: most join two of its places on each side to a
+    token, and have about 24 heads.
+    """
+    batch, height, width = latent[0], latent[-2], latent[-1]
+    if not blocks:
+        frames = latent[2] if len(latent) == 5 else 1
+        return {(batch, 24, max(1, frames * height * width // 4), size) for size in head_sizes}
+    sizes = {(block.channels // block.head_dim, *block.size((height, width)), block.head_dim)
+             for block in blocks if block.self_attention}  # fmt: skip
+    return {(batch, heads, rows * columns, size) for heads, rows, columns, size in sizes}
 
 
 def _host_uses_sdpa() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -85,10 +86,12 @@ class AttentionBackend(AttentionChoice, Technique):
                 "Leave it out for this component, with components=...",
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
-        self.choose(self.settings.backend, device_of(part), next(part.parameters()).dtype, sizes)
+        timings = Path.home() / ".cache" / "paceline" / "attention_timings.json"
+        self.choose(self.settings.backend, device_of(part), next(part.parameters()).dtype, sizes, timings)
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
         reduced = host.find(TOKEN_MERGING) is not None and self.backend.name != "sdpa"
         compiled = host.find(COMPILATION) is not None
+        reduced = reduced or (self.quickest is not None and not compiled)  # only in our own function kernels are timed
         counts: dict[str, int] = {}
         for name, layer in layers:
             theirs = Patches()
@@ -108,6 +111,8 @@ class AttentionBackend(AttentionChoice, Technique):
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the layers that nothing of ours is around."""
         self._seen = 0
+        if self.quickest is not None:
+            self.quickest.run_changed()
         for whose, count in self._unguarded.items():
             self.activity.used[whose] = count
 

@@ -1,0 +1,177 @@
+"""Which of several exact kernels is the quickest for a kind of call: timed when it comes for the first time, and kept.
+
+torch prefers FlashAttention-2 wherever it can run; on newer GPUs cuDNN's kernel can be much quicker, on others it is
+not. The kernels differ in rounding, so a choice must not change from one image to the next: it follows from times that
+are kept in a file, and another kernel than the host's own has to be clearly quicker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ...core.devices import is_out_of_memory
+from ...core.timing import KeptTimes, interleaved_seconds, where
+from .backend import AttentionCall, AttentionFunction, short
+from .probing import probe
+from .registry import get
+
+RIVALS: Mapping[str, tuple[str, ...]] = {"cuda": ("sdpa_flash", "sdpa_cudnn", "sdpa_efficient")}
+"""Kernels that are timed against torch's own choice, by device. All are exact."""
+
+CLEARLY = 1.05
+"""How many times quicker a kernel must be to take the place of the host's own."""
+
+LARGEST = 2e12
+"""Operations of a timed call. Of longer sequences fewer heads are timed: one alone fills a GPU then."""
+
+MOST_SHAPES = 64
+"""More kinds of calls are not timed: sizes that change with each call would be timed for ever."""
+
+OWN = "sdpa"
+
+Chosen = tuple[str, AttentionFunction | None]
+"""A kernel's name and function; None stands for the host's own."""
+
+
+def rivals_for(device: torch.device, dtype: torch.dtype, head_sizes: list[int]) -> dict[str, AttentionFunction]:
+    """Return the kernels that compute the right numbers here for one head size at least."""
+    found: dict[str, AttentionFunction] = {}
+    for name in RIVALS.get(device.type, ()):
+        if torch.are_deterministic_algorithms_enabled() and not get(name).deterministic:
+            continue
+        probes = (probe(get(name), device, dtype, size) for size in head_sizes)
+        function = next((one.function for one in probes if one.function is not None), None)
+        if function is not None:
+            found[name] = function
+    return found
+
+
+class QuickestKernel:
+    """The choice of kernels for one model.
+
+    Args:
+        rivals: functions by the names of their backends.
+        device: where attention runs.
+        dtype: of q, k and v.
+        file: keeps the times for the next start; None keeps them in this object.
+
+    Attributes:
+        names: of all kernels that may be used.
+        in_compiled: what compiled code uses, by head size: nothing can be timed while it is traced.
+    """
+
+    def __init__(
+        self, rivals: Mapping[str, AttentionFunction], device: torch.device, dtype: torch.dtype, file: Path | None
+    ) -> None:
+        self._rivals = rivals
+        self.names = (OWN, *rivals)
+        self._device, self._dtype = device, dtype
+        self._kept = KeptTimes(file)
+        self._chosen: dict[object, Chosen] = {}
+        self._without_memory = False
+        self._lines: dict[str, None] = {}
+        self.in_compiled: dict[int, Chosen] = {}
+
+    def choose(
+        self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
+    ) -> Chosen:
+        """Return the kernel for a call without a mask; the first call of its kind is timed, which waits for the device.
+
+        Args:
+            own: the host's own function.
+            q: as in ``AttentionFunction``, as are the next four.
+            k: keys.
+            v: values.
+            scale: of the scores, or None.
+            enable_gqa: whether query heads may share key heads.
+        """
+        if torch.compiler.is_compiling():
+            return self.in_compiled.get(q.shape[-1], (OWN, None))
+        signature = (q.shape, k.shape, v.shape, q.dtype)
+        chosen = self._chosen.get(signature)
+        if chosen is None:
+            if self._without_memory or len(self._chosen) >= MOST_SHAPES or _is_recording(q):
+                return OWN, None
+            try:
+                chosen = self._timed(own, q, k, v, scale, enable_gqa)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                self._without_memory = True  # until the next run
+                return OWN, None
+            self._chosen[signature] = chosen
+        return chosen
+
+    def time_ahead(self, own: AttentionFunction, calls: Iterable[tuple[int, int, int, int]]) -> None:
+        """Decide what compiled code uses for each head size, by its largest self-attention.
+
+        Args:
+            own: the host's own function.
+            calls: batch, heads, tokens and head size of each.
+        """
+        for batch, heads, tokens, size in sorted(calls, key=lambda call: call[1] * call[2] ** 2, reverse=True):
+            if size in self.in_compiled:
+                continue
+            shape = (batch, tokens, heads, size)
+            try:
+                q, k, v = (torch.randn(shape, device=self._device, dtype=self._dtype).transpose(1, 2) for _ in "qkv")
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                return
+            chosen = self.choose(own, q, k, v, None, False)
+            if not self._without_memory:
+                self.in_compiled[size] = chosen
+
+    def run_changed(self) -> None:
+        """Keep what was measured, and try again where memory had run out: a run begins or has ended."""
+        self._without_memory = False
+        self._kept.save()
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what was timed, one line for each kind of call."""
+        return tuple(self._lines)
+
+    @torch.inference_mode()
+    def _timed(
+        self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
+    ) -> Chosen:
+        call = AttentionCall.of(q, k, v)
+        if q.shape[1] == k.shape[1]:
+            heads = max(1, int(LARGEST // (4 * call.query_tokens * call.key_tokens * call.head_dim * call.batch)))
+            q, k, v = (tensor[:, :heads] for tensor in (q, k, v))
+        functions = {OWN: partial(own, q, k, v, scale=scale, enable_gqa=enable_gqa)}
+        for name, rival in self._rivals.items():
+            if get(name).refusal(call) is not None:
+                continue
+            function = partial(rival, q, k, v, scale=scale, enable_gqa=enable_gqa)
+            try:
+                function()
+            except Exception as error:  # a kernel that cannot run is not the quickest
+                if is_out_of_memory(error):
+                    raise
+            else:
+                functions[name] = function
+        if len(functions) == 1:
+            return OWN, None
+        section = f"{where(self._device, self._dtype)} | attention: {', '.join(functions)}"
+        sizes = f"{tuple(q.shape)} x {tuple(k.shape)}".replace(" ", "")
+        measure = partial(interleaved_seconds, self._device, list(functions.values()))
+        seconds = dict(zip(functions, self._kept.get(section, sizes, measure), strict=True))
+        best = min(seconds, key=lambda name: seconds[name])
+        if seconds[best] * CLEARLY >= seconds[OWN]:
+            best = OWN
+        times = ", ".join(f"{name} {value * 1e3:.3g} ms" for name, value in seconds.items())
+        kind = f"{call.query_tokens} x {call.key_tokens} tokens, head size {call.head_dim}, {short(call.dtype)}"
+        self._lines[f"timed for {kind}: {times}; {best} is used"] = None
+        return best, self._rivals.get(best)
+
+
+def _is_recording(tensor: Tensor) -> bool:
+    """Return whether a CUDA graph is being recorded, in which nothing may wait for the device."""
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()

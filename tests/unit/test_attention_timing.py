@@ -1,0 +1,188 @@
+"""``auto`` on a device with several exact kernels: each kind of call is timed once, and the quickest kept.
+
+Real kernels of the CPU stand for those of a GPU; those that must be slow or fail are made so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+import torch
+from paceline.core.activity import Activity
+from paceline.optimizers.attention import get, quickest
+from paceline.optimizers.attention.processor import AttentionChoice
+from paceline.optimizers.attention.quickest import OWN, QuickestKernel
+
+CPU = torch.device("cpu")
+
+
+class Kernel:
+    """Attention that does its work several times over, and counts."""
+
+    def __init__(self, times=1, *errors):
+        self.times, self.errors, self.calls = times, list(errors), Counter()
+
+    def __call__(self, q, k, v, *, mask=None, scale=None, enable_gqa=False):
+        self.calls[q.shape[2]] += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        for _ in range(self.times):
+            out = get("sdpa").load()(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
+        return out
+
+
+def tensors(tokens=64, heads=4, size=32):
+    return [torch.randn(1, heads, tokens, size) for _ in range(3)]
+
+
+def kernels(file=None, **rivals):
+    return QuickestKernel(rivals, CPU, torch.float32, file)
+
+
+def test_the_quickest_kernel_is_kept_for_each_shape_and_timed_in_the_first_call_only():
+    slow, quick = Kernel(6), Kernel()
+    choice = kernels(sdpa_flash=quick)
+    assert choice.choose(slow, *tensors(), None, False) == ("sdpa_flash", quick)
+    timed = slow.calls[64], quick.calls[64]
+    assert min(timed) >= 5
+    assert choice.choose(slow, *tensors(), None, False) == ("sdpa_flash", quick)
+    assert (slow.calls[64], quick.calls[64]) == timed
+    assert choice.choose(quick, *tensors(48), None, False)[0] in choice.names
+    assert quick.calls[48]
+    first, second = choice.lines()
+    assert first.startswith("timed for 64 x 64 tokens, head size 32, float32: sdpa ")
+    assert first.endswith("sdpa_flash is used") and "48 x 48" in second
+
+
+def test_a_kernel_that_is_not_clearly_quicker_changes_nothing(tmp_path):
+    file = tmp_path / "times.json"
+    same = Kernel()
+    choice = kernels(file, sdpa_flash=same)
+    choice.choose(same, *tensors(), None, False)
+    choice.run_changed()
+    ((section, times),) = json.loads(file.read_text()).items()
+    ((sizes, _),) = times.items()
+    assert section.endswith("attention: sdpa, sdpa_flash") and sizes == "(1,4,64,32)x(1,4,64,32)"
+    for rival, expected in ((0.96, OWN), (0.9, "sdpa_flash")):
+        file.write_text(json.dumps({section: {sizes: [1.0, rival]}}))
+        assert kernels(file, sdpa_flash=same).choose(same, *tensors(), None, False)[0] == expected
+
+
+def test_what_was_measured_decides_at_the_next_start_too(tmp_path):
+    file = tmp_path / "times.json"
+    first = kernels(file, sdpa_flash=Kernel())
+    assert first.choose(Kernel(6), *tensors(), None, False)[0] == "sdpa_flash"
+    first.run_changed()
+    slow = Kernel(6)
+    assert kernels(file, sdpa_flash=slow).choose(Kernel(), *tensors(), None, False) == ("sdpa_flash", slow)
+
+
+def test_a_kernel_that_raises_is_left_out():
+    broken = Kernel(1, *[RuntimeError("no kernel image")] * 9)
+    choice = kernels(sdpa_flash=broken)
+    assert choice.choose(Kernel(), *tensors(), None, False) == (OWN, None)
+    assert broken.calls[64] == 1
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")])
+def test_running_out_of_memory_is_not_remembered(error):
+    full = Kernel(1, error)
+    choice = kernels(sdpa_flash=full)
+    slow = Kernel(6)
+    for _ in range(2):  # the second call does not try again: the run goes on without waiting
+        assert choice.choose(slow, *tensors(), None, False) == (OWN, None)
+    assert full.calls[64] == 1
+    choice.run_changed()
+    assert choice.choose(slow, *tensors(), None, False)[0] == "sdpa_flash"
+
+
+def test_nothing_is_timed_while_a_graph_is_recorded(monkeypatch):
+    """A capture does not bear waiting for the device."""
+    rival = Kernel()
+    choice = kernels(sdpa_flash=rival)
+    monkeypatch.setattr(quickest, "_is_recording", lambda tensor: True)
+    assert choice.choose(Kernel(), *tensors(), None, False) == (OWN, None)
+    assert not rival.calls
+
+
+def test_compiled_code_times_nothing_and_uses_what_was_timed_before():
+    rival = Kernel()
+    choice = kernels(sdpa_flash=rival)
+    seen = []
+
+    def step(q, k, v):
+        name, function = choice.choose(get("sdpa").load(), q, k, v, None, False)
+        seen.append(name)
+        return (function or get("sdpa").load())(q, k, v)
+
+    traced = torch.compile(step, backend="eager", fullgraph=True)
+    inputs = tensors(80)
+    expected = get("sdpa").load()(*inputs)
+    assert torch.allclose(traced(*inputs), expected, atol=1e-6)
+    assert seen == [OWN] and not rival.calls
+    choice.time_ahead(Kernel(6), [(1, 4, 16, 32), (1, 4, 80, 32)])
+    assert list(choice.in_compiled) == [32] and choice.in_compiled[32][0] == "sdpa_flash"
+    assert set(rival.calls) == {80}  # the largest decides
+    choice.in_compiled[32] = ("sdpa_flash", get("sdpa_math").load())
+    assert torch.allclose(traced(*inputs), expected, atol=1e-5)
+    assert seen[-1] == "sdpa_flash"
+
+
+def test_few_heads_are_timed_of_a_long_sequence(monkeypatch):
+    monkeypatch.setattr(quickest, "LARGEST", 4 * 64 * 64 * 32 * 2)
+    shapes = set()
+
+    def rival(q, k, v, **options):
+        shapes.add(q.shape[1])
+        return get("sdpa").load()(q, k, v, **options)
+
+    kernels(sdpa_flash=rival).choose(Kernel(), *tensors(), None, False)
+    assert shapes == {2}
+
+
+def test_sizes_that_never_end_are_not_timed_for_ever(monkeypatch):
+    monkeypatch.setattr(quickest, "MOST_SHAPES", 1)
+    rival = Kernel()
+    choice = kernels(sdpa_flash=rival)
+    choice.choose(Kernel(), *tensors(), None, False)
+    choice.choose(Kernel(), *tensors(48), None, False)
+    assert set(rival.calls) == {64}
+
+
+def test_auto_alone_has_rivals_and_a_masked_call_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(quickest, "RIVALS", {"cpu": ("sdpa_flash", "sdpa_math")})
+    choices = {}
+    for name in ("auto", "sdpa"):
+        choices[name] = AttentionChoice.__new__(type("Choice", (AttentionChoice,), {}))
+        choices[name].choose(name, CPU, torch.float32, [32], None)
+    assert choices["sdpa"].quickest is None
+    auto, activity = choices["auto"], Activity()
+    assert auto.quickest.names == ("sdpa", "sdpa_flash", "sdpa_math")
+    inputs, mask = tensors(), torch.ones(64, 64, dtype=torch.bool)
+    auto.attend(activity, "self-attention", *inputs, mask, None, False)
+    assert activity.used == {"sdpa": 1} and not auto.quickest.lines()
+    auto.attend(activity, "self-attention", *inputs, None, None, False)
+    assert sum(activity.used.values()) == 2 and len(auto.quickest.lines()) == 1
+    summary = auto.summarize(activity)
+    assert "sdpa" in summary.headline and summary.headline.endswith("in 2 attention calls")
+    assert summary.details == auto.quickest.lines()
+
+
+def test_where_torch_must_be_deterministic_a_kernel_that_is_not_is_no_rival(monkeypatch):
+    monkeypatch.setattr(quickest, "RIVALS", {"cpu": ("sdpa_flash", "sdpa_cudnn")})
+    monkeypatch.setattr(quickest, "probe", lambda backend, *_: Found(backend))
+    assert set(quickest.rivals_for(CPU, torch.float32, [32])) == {"sdpa_flash", "sdpa_cudnn"}
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert set(quickest.rivals_for(CPU, torch.float32, [32])) == {"sdpa_flash"}
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+class Found:
+    """A probe that has found every kernel to work."""
+
+    def __init__(self, backend):
+        self.function = backend.load
