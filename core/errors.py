@@ -5,6 +5,8 @@ Every message is one readable paragraph, because ComfyUI shows it verbatim in it
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 
 class PacelineError(Exception):
     """Base class of every error this package raises on purpose.
@@ -24,11 +26,44 @@ class InvalidSetting(PacelineError, ValueError):
     """A setting is outside of what is allowed, whatever the model."""
 
 
-class UnsupportedModel(PacelineError):
+class CannotHelp(PacelineError):
+    """A technique can do nothing here, and nothing is wrong: a workflow goes on without it, and says so.
+
+    Args:
+        problem: as of every error.
+        remedy: as of every error.
+        brief: the problem in a few words, for a badge; left out where ``problem`` is short.
+
+    Attributes:
+        outcome: what stands before the brief problem where the workflow goes on.
+        must_be_mended: whether it is an error all the same, because nobody would want to go on.
+    """
+
+    outcome: ClassVar[str] = "not possible here"
+    must_be_mended: ClassVar[bool] = False
+
+    def __init__(self, problem: str, remedy: str = "", brief: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.brief = (brief or problem.rstrip(".")).replace(";", ",")
+
+
+class UnsupportedModel(CannotHelp):
     """The technique cannot help this model: no matching layers, or a class it does not know."""
 
 
-class BackendUnavailable(PacelineError):
+class NothingGained(UnsupportedModel):
+    """The technique works with this model, but would change nothing, or make nothing faster."""
+
+    outcome = "not worth it here"
+
+
+class WrongObject(UnsupportedModel):
+    """What is connected is no model that anybody could work with: of another type, empty, or from a damaged file."""
+
+    must_be_mended = True
+
+
+class BackendUnavailable(CannotHelp):
     """A kernel or package that was asked for by name cannot run on this machine."""
 
 

@@ -10,7 +10,7 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -19,7 +19,7 @@ _SHARE: Any = {"min": 0.0, "max": 1.0, "step": 0.01}
 _ADVANCED_SHARE: Any = {**_SHARE, "advanced": True}
 
 
-class PacelineApplyToMe(PacelineNode):
+class PacelineApplyToMe(OptimizingNode):
     """Merge similar tokens before attention, so that it has fewer to look at."""
 
     @classmethod
@@ -152,7 +152,7 @@ class PacelineApplyToMe(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that merges tokens while it samples."""
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..core.errors import CannotHelp
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
 
@@ -48,3 +51,54 @@ class PacelineNode(io.ComfyNode):
             details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
         announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)
         return result
+
+
+class OptimizingNode(PacelineNode):
+    """A node that changes what it is given, its first input and first output, and hands it on where it cannot."""
+
+    @classmethod
+    def schema(cls, **description: Any) -> io.Schema:
+        """Return the schema of the node, with the input that says what happens where it can do nothing."""
+        strict = io.Boolean.Input(
+            "strict",
+            default=False,
+            optional=True,
+            advanced=True,
+            tooltip="What happens where the node can do nothing. Off: it hands on what it was given, and says why. On: "
+            "it stops with an error, for workflows that run unattended.",
+        )
+        return super().schema(**description | {"inputs": [*description["inputs"], strict]})
+
+    @classmethod
+    def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
+        """Apply the node, or hand on what it was given.
+
+        Raises:
+            CannotHelp: if the node can do nothing, with ``strict`` only.
+            PacelineError: if something must be mended.
+        """
+        try:
+            return cls.apply(**inputs)
+        except CannotHelp as error:
+            if strict or error.must_be_mended:
+                raise
+            return cls.pass_through(error, inputs)
+
+    @classmethod
+    @abstractmethod
+    def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
+        """Return what the node makes of its inputs.
+
+        Raises:
+            CannotHelp: if it can do nothing.
+        """
+
+    @classmethod
+    def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:
+        """Hand on what the node was given, and say at the node why it does nothing."""
+        headline = f"{error.outcome}: {error.brief}"
+        cls.announce(Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy]))))
+        schema, text = cls.define_schema(), f"{headline}. {error}"
+        given = {put.get_io_type(): inputs.get(put.id) for put in reversed(schema.inputs)}  # the first of a type counts
+        texts = {io.String.io_type: text}
+        return io.NodeOutput(*((given | texts).get(put.get_io_type()) for put in schema.outputs), ui={"text": (text,)})

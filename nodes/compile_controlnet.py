@@ -36,7 +36,7 @@ class PacelineCompileControlNet(CompileNode):
         )
 
     @classmethod
-    def execute(cls, control_net: ControlNet, **settings: Any) -> io.NodeOutput:
+    def apply(cls, control_net: ControlNet, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)

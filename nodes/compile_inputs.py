@@ -19,7 +19,7 @@ from ..optimizers.compilation.settings import (
     CompileSettings,
     NetworkSettings,
 )
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.compilation.compiler import Compiler
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 METHOD_MODES = tuple(mode for mode in MODES if mode != CUDA_GRAPH)
 
 
-class CompileNode(PacelineNode):
+class CompileNode(OptimizingNode):
     """A node that compiles.
 
     Attributes:
@@ -36,6 +36,11 @@ class CompileNode(PacelineNode):
     """
 
     compiler: ClassVar[Compiler]
+
+    @classmethod
+    def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
+        """Run the node; who asks for an error where compiling fails gets one where it cannot begin."""
+        return super().execute(strict or inputs.get("on_error") == "raise", **inputs)
 
 
 def network_settings(channels_last: bool = False, scope: str = "whole_model", **settings: Any) -> NetworkSettings:

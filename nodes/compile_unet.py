@@ -61,7 +61,7 @@ class PacelineCompileUNet(CompileNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)

@@ -47,7 +47,7 @@ class PacelineCompileVAE(CompileNode):
         )
 
     @classmethod
-    def execute(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
+    def apply(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)

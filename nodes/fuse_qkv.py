@@ -9,13 +9,13 @@ from comfy_api.latest import io
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.qkv_fusion import FuseQKV
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineFuseQKV(PacelineNode):
+class PacelineFuseQKV(OptimizingNode):
     """Compute query, key and value of each attention layer in one matrix multiplication."""
 
     @classmethod
@@ -41,6 +41,6 @@ class PacelineFuseQKV(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher) -> io.NodeOutput:
         """Return a clone of ``model`` whose projections are fused while it samples."""
         return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model, cls.node_id())))

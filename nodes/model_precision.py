@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
 from ..optimizers.precision.settings import DTYPES, PrecisionSettings
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -49,7 +49,7 @@ def precision_inputs() -> list[io.Input]:
     ]
 
 
-class PacelineModelPrecision(PacelineNode):
+class PacelineModelPrecision(OptimizingNode):
     """Choose what a model computes in."""
 
     @classmethod
@@ -68,7 +68,7 @@ class PacelineModelPrecision(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that computes as chosen."""
         technique = model_precision(model, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

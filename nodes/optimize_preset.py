@@ -14,14 +14,14 @@ from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..workbench.recipe import Recipe, Step, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
-from .common import PacelineNode
+from .common import OptimizingNode
 from .recipes import apply_recipe, describe_step
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
-class PacelineOptimizePreset(PacelineNode):
+class PacelineOptimizePreset(OptimizingNode):
     """Apply the nodes that suit this model and this machine, all at once."""
 
     @classmethod
@@ -51,7 +51,7 @@ class PacelineOptimizePreset(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, preset: str, vae: VAE | None = None) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, preset: str, vae: VAE | None = None) -> io.NodeOutput:
         """Return the model and the VAE with the preset's techniques, and what was applied."""
         require_model(model)
         recipe = _recipe(preset, model)
@@ -60,6 +60,7 @@ class PacelineOptimizePreset(PacelineNode):
             raise UnsupportedModel(
                 f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
                 "Choose another preset, or connect the model to the sampler directly.",
+                f"nothing in the preset {preset} helps this model on this machine",
             )
         headline = f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied"
         lines = [f"applied {describe_step(step)}" for step in applied.steps]

@@ -9,13 +9,13 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 
-class PacelineQuantizeInt8(PacelineNode):
+class PacelineQuantizeInt8(OptimizingNode):
     """Compute the linear layers that gain from it in 8-bit integers."""
 
     @classmethod
@@ -89,7 +89,7 @@ class PacelineQuantizeInt8(PacelineNode):
         )
 
     @classmethod
-    def execute(
+    def apply(
         cls,
         model: ModelPatcher,
         latent: Latent | None = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
-from ..core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ..core.errors import CannotHelp, InvalidSetting
 from ..optimizers.hosts.comfyui.method_proxy import stack_on
 from ..optimizers.hosts.comfyui.model import stack_of
 from .joint_report import report_together
@@ -124,8 +124,10 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         try:
             # It reports to the node that applies the recipe: only that one is in the graph.
             reporting: Any = type(cls.__name__, (cls,), {"reports_to": node})
-            result = reporting.execute(**values | dict(step.inputs))
-        except (UnsupportedModel, BackendUnavailable) as error:
+            result = reporting.execute(**values | dict(step.inputs) | {"strict": True})
+        except CannotHelp as error:
+            if error.must_be_mended:
+                raise
             applied.left_out.append(f"{schema.display_name}: {error}")
             continue
         applied.objects[target] = result.args[0]

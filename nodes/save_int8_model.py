@@ -11,13 +11,13 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..optimizers.hosts.comfyui.quantization.save import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineSaveInt8Model(PacelineNode):
+class PacelineSaveInt8Model(OptimizingNode):
     """Write an int8 model to a file that ComfyUI loads without this pack."""
 
     @classmethod
@@ -45,7 +45,7 @@ class PacelineSaveInt8Model(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
         """Write the file and show its name."""
         output = OutputFiles(filename_prefix)
         path, entry = output.path(".safetensors"), output.entry(".safetensors")

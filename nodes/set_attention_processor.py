@@ -10,13 +10,13 @@ from ..core.errors import require_choice
 from ..optimizers.attention import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from .common import PacelineNode
+from .common import OptimizingNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineSetAttentionProcessor(PacelineNode):
+class PacelineSetAttentionProcessor(OptimizingNode):
     """Choose the attention backend of one model."""
 
     @classmethod
@@ -38,14 +38,14 @@ class PacelineSetAttentionProcessor(PacelineNode):
                     default="auto",
                     tooltip="auto: the fastest exact backend known for this device. vanilla: plain softmax, slow and "
                     "hungry, for reproducibility. sage: approximate (int8), faster for long sequences. A backend "
-                    "that cannot run here gives an error that says why and what to install.",
+                    "that cannot run here is not used: the node says why and what to install.",
                 ),
             ],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def execute(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
+    def apply(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
         require_choice("backend", backend, ("auto", *names()))
         return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))

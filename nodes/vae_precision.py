@@ -9,14 +9,14 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.precision.vae import with_precision
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
-from .common import PacelineNode
+from .common import OptimizingNode
 from .model_precision import precision_inputs
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE
 
 
-class PacelineVAEPrecision(PacelineNode):
+class PacelineVAEPrecision(OptimizingNode):
     """Choose what a VAE computes in."""
 
     @classmethod
@@ -35,7 +35,7 @@ class PacelineVAEPrecision(PacelineNode):
         )
 
     @classmethod
-    def execute(cls, vae: VAE, **settings: Any) -> io.NodeOutput:
+    def apply(cls, vae: VAE, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that computes as chosen."""
         result, technique = with_precision(vae, PrecisionSettings(**settings), cls.node_id())
         return io.NodeOutput(cls.attach(VAETarget(result), technique))

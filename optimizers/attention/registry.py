@@ -68,7 +68,8 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
     backend = get(name)
     found = probe(backend, device, dtype, head_dim)
     if found.function is None:
-        raise BackendUnavailable(f"The attention backend '{name}' cannot be used here: {found.reason}.", found.remedy)
+        problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
+        raise BackendUnavailable(problem, found.remedy, found.reason)
     return found.function
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
 from ...core.technique import PRECISION, Technique
 from .arithmetic import missing
@@ -98,14 +98,15 @@ class PrecisionPolicy(Technique):
         """Return whether the settings ask for other weights; ``supported`` as for ``choose_dtype``.
 
         Raises:
-            UnsupportedModel: if they change nothing at all.
+            NothingGained: if they change nothing at all.
         """
         other_weights = self.dtype != self.previous or self.settings.channels_last
         if not other_weights and not self.settings.extras():
-            raise UnsupportedModel(
+            raise NothingGained(
                 f"Nothing would change: this {what} computes in {dtype_name(self.previous)} already"
                 + (f", which suits {device.type} best." if self.settings.torch_dtype is None else "."),
                 f"Choose another dtype ({_names(supported or (self.dtype,))}), or remove the node.",
+                f"it computes in {dtype_name(self.previous)} already",
             )
         return other_weights
 

@@ -93,4 +93,5 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     layer = next(by_design, None)  # Flux, SD3, ...
     why = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
     why = "; ".join(dict.fromkeys(reasons)) or why
-    return UnsupportedModel(f"Fuse QKV cannot fuse the query, key and value projections of {model}: {why}.", remedy)
+    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {why}."
+    return UnsupportedModel(problem, remedy, why)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.errors import UnsupportedModel
+from ...core.errors import NothingGained
 from ...core.technique import INT8, Technique
 from .kernels import Kernel, Kitchen, SafeKernel, available
 from .layers import Chooser, Decision, Decisions, Layer, Measure
@@ -154,24 +154,32 @@ class QuantizationPolicy(Technique):
             model: what a person calls the model.
 
         Raises:
-            UnsupportedModel: if none was, with the numbers.
+            NothingGained: if none was, with the numbers.
         """
         decisions = self.decisions
         if decisions.quantized:
             return
-        timed = [decision.timing for decision in decisions.all if decision.timing is not None]
-        if timed:
-            speedup = sum(t.floating for t in timed) / sum(t.int8 for t in timed)
-            problem = (
-                f"None of the {len(decisions.all)} {self.unit} of this {model} gains from int8 here: all together "
-                f"would run at {speedup:.2f} x, the best one at {max(t.speedup for t in timed):.2f} x."
-            )
-            problem = " ".join((problem, *decisions.notes[:-1]))
+        if any(decision.timing is not None for decision in decisions.all):
+            problem = f"None of the {len(decisions.all)} {self.unit} of this {model} gains from int8 here"
+            notes = (f"{note[0].upper()}{note[1:]}." for note in decisions.notes[:-1])
+            problem = " ".join((f"{problem}: {'; '.join(self._why_none())}.", *notes))
+            brief = "no layer is quick and exact enough in int8"
         else:
             problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
+            brief = "the settings leave no layer to quantise"
         size = megabytes(sum(d.layer.nbytes for d in decisions.all if not d.layer.protected))
         remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or"
-        raise UnsupportedModel(problem, f"{remedy if self.shrinks else 'Leave it out, or'} name layers with include.")
+        remedy = f"{remedy if self.shrinks else 'Leave it out, or'} name layers with include."
+        raise NothingGained(problem, remedy, brief)
+
+    def _why_none(self) -> Iterator[str]:
+        """Yield why no layer was chosen, with how many layers it is true for."""
+        wanted = self.settings.thresholds.min_speedup
+        slow = [d.timing.speedup for d in self.decisions.all if d.timing is not None and d.timing.speedup < wanted]
+        if slow:
+            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and it takes {wanted:g} x"
+        others = Counter(d.reason for d in self.decisions.all if d.timing is None or d.timing.speedup >= wanted)
+        yield from (f"{count} stay as they are ({reason})" for reason, count in others.most_common())
 
     def table(self) -> str:
         """Return one line for each layer: shape, decision, error and speed."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ...core.errors import UnsupportedModel
+from ...core.errors import WrongObject
 
 ROTATION_GROUPS = (16, 64, 256)
 """Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
@@ -63,7 +63,7 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
     """Return a weight from somebody's file with one scale for each row, also where the file has one for all.
 
     Raises:
-        UnsupportedModel: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
+        WrongObject: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
     """
     values, scale, group = weight.values, weight.scale.float(), weight.rotation
     problem = ""
@@ -76,7 +76,7 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
     elif group and (group not in (4**power for power in range(1, 8)) or inputs % group):
         problem = f"its inputs cannot be rotated in groups of {group}"
     if problem:
-        raise UnsupportedModel(
+        raise WrongObject(
             f"An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
             "Load another file of this model.",
         )

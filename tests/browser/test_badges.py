@@ -139,10 +139,27 @@ def test_badges_work_inside_of_a_subgraph(page: Page):
     assert page.badges() == {}
 
 
-def test_our_error_stands_on_the_badge(page: Page):
+def set_value(page: Page, node: int, name: str, value: Any) -> None:
     page.script(
-        "app.canvas.graph.getNodeById(args[0]).widgets.find((w) => w.name === 'backend').value = 'flash'", ATTENTION
+        "app.canvas.graph.getNodeById(args[0]).widgets.find((w) => w.name === args[1]).value = args[2]",
+        node,
+        name,
+        value,
     )
+
+
+def test_what_cannot_help_is_on_the_badge_and_the_run_goes_on(page: Page):
+    set_value(page, ATTENTION, "backend", "flash")
+    assert page.run() == "success"
+    assert page.badges()[str(TOME)] == ACTIVE
+    assert page.badges()[str(ATTENTION)].startswith("inactive: ○not possible here: ")
+    page.show_node(ATTENTION)
+    page.screenshot("badge_cannot_help")
+
+
+def test_our_error_stands_on_the_badge(page: Page):
+    set_value(page, ATTENTION, "backend", "flash")
+    set_value(page, ATTENTION, "strict", True)
     message = page.run()
     assert message != "success"
     assert page.badges()[str(ATTENTION)].startswith("failed: ▲")

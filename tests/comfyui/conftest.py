@@ -26,8 +26,9 @@ class Studio:
         self.negative = in_process.random_conditioning(self.model, seed=2)
 
     def run(self, node: str, **inputs: Any) -> Any:
-        """Execute one of our nodes with these inputs and return its first output."""
-        return self.nodes[node].execute(**inputs).result[0]
+        """Execute one of our nodes with these inputs and return its first output; what cannot help is an error."""
+        strict = {"strict": True} if "strict" in {put.id for put in self.nodes[node].define_schema().inputs} else {}
+        return self.nodes[node].execute(**strict | inputs).result[0]
 
     def tome(self, model: Any, **settings: Any) -> Any:
         return self.run("PacelineApplyToMe", model=model, **{**TOME, **settings})

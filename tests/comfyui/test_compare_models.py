@@ -421,5 +421,5 @@ def test_remove_optimizations_says_what_it_was_given(emoji, name, value):
 
 def test_save_int8_model_names_no_folder_of_the_server(emoji, output_folder):
     with pytest.raises(InvalidSetting, match="leads out of ComfyUI's output folder") as caught:
-        emoji.studio.nodes["PacelineSaveInt8Model"].execute(emoji.model, "../../x")
+        emoji.studio.nodes["PacelineSaveInt8Model"].execute(model=emoji.model, filename_prefix="../../x")
     assert str(output_folder) not in str(caught.value)

@@ -23,7 +23,7 @@ def user_folder(tmp_path, comfy):
 
 def apply(studio, preset, **inputs):
     with torch.inference_mode():
-        return studio.nodes["PacelineOptimizePreset"].execute(model=studio.model, preset=preset, **inputs)
+        return studio.nodes["PacelineOptimizePreset"].execute(model=studio.model, preset=preset, strict=True, **inputs)
 
 
 def save(name, *steps):
@@ -154,5 +154,5 @@ def test_a_preset_is_never_a_path(studio, preset):
     """The menu is checked again: a link can bring any value."""
     node = studio.nodes["PacelineOptimizePreset"]
     with pytest.raises(InvalidSetting, match="It must be one of") as caught:
-        node.execute(studio.model, preset)
+        node.execute(model=studio.model, preset=preset)
     assert "/user" not in str(caught.value)

@@ -42,7 +42,11 @@ def output(studio, tmp_path):
 def save(studio, output):
     def run(model, prefix="diffusion_models/int8"):
         with torch.inference_mode():  # as ComfyUI runs all nodes
-            shown = studio.nodes["PacelineSaveInt8Model"].execute(model=model, filename_prefix=prefix).ui["text"][0]
+            shown = (
+                studio.nodes["PacelineSaveInt8Model"]
+                .execute(model=model, filename_prefix=prefix, strict=True)
+                .ui["text"][0]
+            )
         return output / re.match(r"(.*\.safetensors) \(\d+\.\d MB\)", shown)[1]
 
     return run

@@ -12,7 +12,7 @@ from typing import cast
 
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel
+from ....core.errors import UnsupportedModel, WrongObject
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .protocols import ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
@@ -69,7 +69,8 @@ def require_controlnet(control_net: object) -> None:
     """Check that ``control_net`` is one of ComfyUI's own, with a network of its own inside.
 
     Raises:
-        UnsupportedModel: for any other object, by its name and with the reason.
+        WrongObject: for an object that is none of ComfyUI's.
+        UnsupportedModel: for a kind that gains nothing from us, by its name and with the reason.
     """
     from comfy.controlnet import ControlLora, ControlNet, T2IAdapter
 
@@ -90,7 +91,7 @@ def require_controlnet(control_net: object) -> None:
             "Remove the node for this ControlNet; Compile UNet works beside it.",
         )
     if not isinstance(control_net, ControlNet) or getattr(control_net, "control_model", None) is None:
-        raise UnsupportedModel(
+        raise WrongObject(
             f"This CONTROL_NET is a {type(control_net).__module__.split('.')[0]} {name}, not one of ComfyUI's own.",
             "Load it with ComfyUI's Load ControlNet Model.",
         )

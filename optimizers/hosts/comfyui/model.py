@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from ....core.errors import UnsupportedModel
+from ....core.errors import WrongObject
 from .schedule import sampler_sample
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
 
@@ -22,7 +22,7 @@ class ModelTarget:
     """A MODEL that techniques are attached to. Clones carry them; the MODEL itself is never changed.
 
     Raises:
-        UnsupportedModel: if it comes from a loader that hands out something else than ComfyUI's own patchers.
+        WrongObject: if it comes from a loader that hands out something else than ComfyUI's own patchers.
     """
 
     def __init__(self, patcher: ModelPatcher) -> None:
@@ -100,12 +100,12 @@ def require_model(patcher: object) -> None:
     """Check that ``patcher`` is a MODEL with a diffusion network inside.
 
     Raises:
-        UnsupportedModel: if it comes from a loader that hands out something else.
+        WrongObject: if it comes from a loader that hands out something else.
     """
     needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
-        raise UnsupportedModel(
+        raise WrongObject(
             f"This MODEL is a {describe_model(patcher)}, not one of ComfyUI's own model patchers"
             + (f" (it has no {', '.join(missing)})." if missing else "."),
             "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",

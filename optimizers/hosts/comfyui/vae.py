@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel
+from ....core.errors import WrongObject
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .stack import AnyTechnique, Stack
 
@@ -87,17 +87,17 @@ def require_vae(vae: object) -> None:
     """Check that ``vae`` is ComfyUI's own VAE object, with a network inside.
 
     Raises:
-        UnsupportedModel: for any other object.
+        WrongObject: for any other object.
     """
     from comfy.sd import VAE
 
     if not isinstance(vae, VAE):
-        raise UnsupportedModel(
+        raise WrongObject(
             f"This VAE is a {type(vae).__name__}, not ComfyUI's own VAE object.",
             "Load it with Load VAE or Load Checkpoint.",
         )
     if vae.first_stage_model is None:
-        raise UnsupportedModel(
+        raise WrongObject(
             "This VAE is empty: the checkpoint it was loaded from has no VAE inside.",
             "Load one with Load VAE.",
         )
