@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -10,17 +10,19 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..workbench.comfyui import comparison
+from ..workbench.comfyui.comparison.findings import seconds
+from ..workbench.comfyui.comparison.rounds import Run
 from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import comparison_sheet
 from .common import PacelineNode
-from .measuring import image_output, sampling_inputs, workflow_of
+from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
-_STATES = {"faster": "active", "no_effect": "inactive", "suspicious": "failed", "broken": "failed"}
+_STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
@@ -75,8 +77,9 @@ class PacelineCompareModels(PacelineNode):
                     "filename_prefix",
                     default="paceline/compare",
                     advanced=True,
-                    tooltip="Where in ComfyUI's output folder the images and the numbers (JSON) are saved.",
+                    tooltip="Where in ComfyUI's output folder images and numbers (JSON) are saved, if they are.",
                 ),
+                save_files_input(),
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -91,6 +94,7 @@ class PacelineCompareModels(PacelineNode):
         negative: Conditioning,
         latent_image: Latent,
         filename_prefix: str,
+        save_files: bool = True,
         runs: int = 3,
         warmup_runs: int = 1,
         fp32_reference: bool = False,
@@ -105,7 +109,7 @@ class PacelineCompareModels(PacelineNode):
         for name, given in (("vae", vae), ("vae_optimized", vae_optimized)):
             if given is not None:
                 require_decoder(name, given)
-        OutputFiles(filename_prefix)  # a bad one should not be found after all the work
+        OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
         found = comparison.compare(
             comparison.Side("baseline", model_baseline, vae),
             comparison.Side(
@@ -120,8 +124,8 @@ class PacelineCompareModels(PacelineNode):
         lines = comparison.summary_lines(found)
         sheet = comparison_sheet(found.pictures.baseline, found.pictures.optimized, found.verdict.text, lines)
         numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
-        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls))
-        shown = shown_comparison(numbers, files)
+        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
+        shown = shown_comparison(numbers, files, found.verdict.quality, lines)
         counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
         cls.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
         summary = "\n".join([found.verdict.text, *lines])
@@ -129,17 +133,37 @@ class PacelineCompareModels(PacelineNode):
         return io.NodeOutput(image_output(sheet), summary, ui=payload)
 
 
-def shown_comparison(numbers: Mapping[str, Any], files: Mapping[str, Any]) -> dict[str, Any]:
+def shown_comparison(
+    numbers: Mapping[str, Any], files: Mapping[str, Any], quality: str, lines: Sequence[str]
+) -> dict[str, Any]:
     """Return what the page shows of a comparison: ``Comparison`` in web/js/payloads.d.ts.
 
     Args:
         numbers: all that was found, as it is saved.
         files: where the pictures are, as ComfyUI names them.
+        quality: what became of the picture, one of ``QUALITIES``.
+        lines: what stands below the verdict.
     """
+    settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
     return {
-        **{key: numbers[key] for key in ("verdict", "speedup_of", "seconds")},
-        "state": _STATES.get(numbers["state"], "partly"),
-        "difference": numbers["difference"]["rmse"],
-        "noise_floor": {name: distance["rmse"] for name, distance in numbers["noise_floor"].items()},
+        **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
+        "found": numbers["state"],
+        "state": page_state(numbers["state"], quality),
+        "quality": quality,
+        "seconds": {side: [seconds(Run(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
+        "distances": {"optimized": numbers["difference"], **numbers["noise_floor"]},
+        "lines": list(lines),
         "pictures": {side: files[side] for side in ("baseline", "optimized")},
+        "sheet": files["comparison"],
+        "about": {
+            **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
+            **{name: str(settings[name]) for name in ("steps", "sampler_name", "scheduler", "cfg")},
+            "recipe": ", ".join(numbers["activity"]),
+        },
     }
+
+
+def page_state(found: str, quality: str) -> str:
+    """Return the state that badge and panel show for what a verdict found. Another picture is a price, not a fault."""
+    faulty = found == "suspicious" and quality != "another picture"
+    return "failed" if faulty else _STATES.get(found, "partly")

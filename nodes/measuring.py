@@ -47,6 +47,18 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
     ]
 
 
+def save_files_input() -> io.Input:
+    """Return the switch that keeps files. Prompts from before it was there do not set it, and keep them."""
+    return io.Boolean.Input(
+        "save_files",
+        default=False,
+        optional=True,
+        advanced=True,
+        tooltip="Keep pictures and numbers in ComfyUI's output folder. Off: they are in its folder for temporary "
+        "files, which is emptied when ComfyUI starts.",
+    )
+
+
 def workflow_of(node: type[io.ComfyNode]) -> dict[str, Any]:
     """Return the workflow that a node runs in, to be put into a picture; empty outside of a workflow."""
     hidden = node.hidden

@@ -3,14 +3,15 @@
 // ComfyUI imports every .js file under web/ by itself, in no particular order. Only this one does something when it is
 // imported; the modules in js/ only define things.
 
-import { app } from "./js/comfy.js";
+import { app, hidePictures } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
-import { createComparisons, createReports } from "./js/results.js";
+import { createComparisons, createReports, showsOwnPictures } from "./js/results.js";
+import { restore } from "./js/restore.js";
 import { createSettings } from "./js/settings.js";
 import { ActivityStore } from "./js/store.js";
 import { rememberWidgetNames } from "./js/versions.js";
@@ -20,10 +21,10 @@ const store = new ActivityStore();
 const badges = createBadges(store);
 const shown = [badges, createComparisons(store), createReports(store)];
 
-const style = document.createElement("link");
-style.rel = "stylesheet";
-style.href = new URL("paceline.css", import.meta.url).href;
-document.head.append(style);
+for (const name of ["paceline.css", "results.css"]) {
+  const href = new URL(name, import.meta.url).href;
+  document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
+}
 
 app.registerExtension({
   name: "Paceline",
@@ -33,6 +34,7 @@ app.registerExtension({
   async setup() {
     await loadWords();
     listen(store);
+    restore(store);
     for (const kind of shown) kind.start();
   },
   getNodeMenuItems(node) {
@@ -43,6 +45,7 @@ app.registerExtension({
   },
   nodeCreated(node) {
     applyDefaultPreset(node);
+    if (showsOwnPictures(node)) hidePictures(node);
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import json
 from pathlib import Path
 
 import pytest
-from browser.page import CANVAS, LEFT, PICTURES, VUE, Page
+from browser.page import ARTIFACTS, CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page
 from comfy_host.paths import ROOT
 from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 LOADED = """
-const pictures = [...document.querySelectorAll(".paceline-slider img")];
+const pictures = [...document.querySelectorAll(".paceline-comparison .paceline-viewer img")];
 return pictures.length === 2 && pictures.every((picture) => picture.complete && picture.naturalWidth > 0);
 """
 
@@ -34,7 +37,7 @@ def compared(page: Page) -> int:
         const link = (from, output, to, input) =>
           from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
         const loader = make("EmojiModelLoader", 0, 0, {});
-        const latent = make("EmojiEmptyLatent", 0, 170, {});
+        const latent = make("EmojiEmptyLatent", 0, 170, { batch_size: args[1] });
         const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
         const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
         const positive = make("EmojiTextEncode", 640, 190, { text: "penguin" });
@@ -57,6 +60,7 @@ def compared(page: Page) -> int:
         return compare.id;
         """,
         {"steps": 20, "runs": 4} if PICTURES else {"steps": 3, "runs": 2},
+        1 if PICTURES else 2,
     )
     assert page.run(seconds=400) == "success"
     return node
@@ -85,34 +89,236 @@ def save(picture: Image.Image, path: Path) -> None:
     picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
+RECTS = """
+const rect = (element) => element.getBoundingClientRect().toJSON();
+const box = document.querySelector(".paceline-comparison .paceline-viewer-box");
+const { naturalWidth, naturalHeight } = box.querySelector("img");
+return { box: rect(box), line: rect(box.querySelector(".paceline-viewer-line")), aspect: naturalWidth / naturalHeight };
+"""
+
+
+def looks_at(page: Page, compared: int, renderer: str, theme: str = "dark") -> None:
+    """Show the finished comparison in a renderer."""
+    page.use(renderer, theme)
+    page.show_node(compared, zoom=0.9)
+    page.wait(lambda: page.script(LOADED), "pictures")
+
+
+def press(page: Page, text: str, inside: str = ".paceline-comparison") -> None:
+    """Press the button that says ``text``."""
+    button = page.script(
+        "return [...document.querySelectorAll(`${args[1]} button`)].find((b) => b.textContent === args[0])",
+        text,
+        inside,
+    )
+    button.click()
+
+
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: str, theme: str):
-    page.use(renderer, theme)
-    page.show_node(compared, zoom=0.9)
-    slider = page.wait(lambda: page.element(".paceline-slider"), "slider")
-    assert slider.is_displayed()
-    page.wait(lambda: page.script(LOADED), "pictures")
+    looks_at(page, compared, renderer, theme)
     page.screenshot(f"compare_{renderer}_{theme}")
+    panel = page.element(".paceline-comparison")
     assert page.element(".paceline-verdict").text
-    assert len(page.driver.find_elements("css selector", ".paceline-chart")) == 2
-    assert slider.rect["height"] > 100
+    assert len(page.driver.find_elements("css selector", ".paceline-rounds-row")) == 3
+    assert len(page.driver.find_elements("css selector", ".paceline-rounds-dot")) == 3 * 2
+    # Each picture once, and everything in sight without scrolling.
+    assert page.script("return app.canvas.graph.getNodeById(args[0]).size[1]", compared) < 1000
+    assert page.script("return args[0].scrollHeight - args[0].clientHeight", panel) <= 0
+    shown = "[...document.querySelectorAll('[data-node-id] img, .dom-widget img')].filter((i) => i.offsetWidth).length"
+    assert page.script(f"return {shown}") == 2
+    canvas_preview = "app.canvas.graph.getNodeById(args[0]).widgets.some(({ name }) => name.includes('preview'))"
+    assert not page.script(f"return {canvas_preview}", compared)
+    # One verdict, one colour: on the badge and in the panel.
+    states = {part.get_attribute("data-state") for part in panel.find_elements("css selector", "[data-state]")}
+    assert states == {page.badge(compared).get_attribute("data-state")}
+
+
+def test_a_headline_stands_there_only_where_the_rounds_prove_it(page: Page, compared: int):
+    shown = page.script(
+        """
+        const { finding } = await import(new URL("js/card.js", document.querySelector("[href$='results.css']").href));
+        const of = (found, quality, speedup) => finding({ found, quality, speedup });
+        return [of("faster", "visible", 1.623), of("slower", "visible", 0.5), of("unknown", "visible", 5.17),
+          of("suspicious", "another picture", 3.1)];
+        """
+    )
+    assert [(one["headline"], one["proved"]) for one in shown] == [
+        ("1.62x faster", True),
+        ("2.00x slower", True),
+        ("No difference in time was proved", False),
+        ("another picture", False),
+    ]
 
 
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_the_slider_obeys_pointer_and_keyboard(page: Page, compared: int, renderer: str, axe):
+def test_the_slider_is_bound_to_the_picture(page: Page, compared: int, renderer: str, axe):
     from selenium.webdriver import ActionChains
 
-    page.use(renderer)
-    page.show_node(compared, zoom=0.9)
-    handle = page.wait(lambda: page.element(".paceline-slider-range"), "slider")
-    share = "return getComputedStyle(document.querySelector('.paceline-slider')).getPropertyValue('--paceline-share')"
-    before = float(page.script(share).rstrip("%"))
+    looks_at(page, compared, renderer)
+    handle = page.element(".paceline-viewer-range")
     place = "return [...app.canvas.graph.getNodeById(args[0]).pos]"
     node = page.script(place, compared)
+    # It follows the pointer, pressed or not.
+    to_the_right = round(page.script(RECTS)["box"]["width"] * 0.31)
+    ActionChains(page.driver).move_to_element_with_offset(handle, to_the_right, 0).perform()
+    found = page.script(RECTS)
+    box, line = found["box"], found["line"]
+    assert box["width"] / box["height"] == pytest.approx(found["aspect"], rel=0.01)
+    middle = line["left"] + line["width"] / 2
+    assert (middle - box["left"]) / box["width"] == pytest.approx(0.81, abs=0.02)
+    share = "return getComputedStyle(document.querySelector('.paceline-viewer')).getPropertyValue('--paceline-share')"
+    before = float(page.script(share).rstrip("%"))
     handle.send_keys(LEFT)
     assert float(page.script(share).rstrip("%")) == pytest.approx(before - 5)
-    ActionChains(page.driver).move_to_element(handle).click_and_hold().move_by_offset(40, 0).release().perform()
-    assert float(page.script(share).rstrip("%")) > 55
+    ActionChains(page.driver).move_to_element(handle).click_and_hold().move_by_offset(-20, 0).release().perform()
+    assert float(page.script(share).rstrip("%")) < 50
     assert page.script(place, compared) == node  # neither the key nor the pointer moved the node
     assert axe(".paceline-comparison") == []
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_picture_grows_with_the_node(page: Page, compared: int, renderer: str):
+    looks_at(page, compared, renderer)
+    width, height = page.script("return [...app.canvas.graph.getNodeById(args[0]).size]", compared)
+    small = page.script(RECTS)["box"]
+    resize = "app.canvas.graph.getNodeById(args[0]).setSize([args[1], args[2]])"
+    try:
+        page.script(resize, compared, width + 300, height + 260)
+        page.settle()
+        page.screenshot(f"compare_large_{renderer}")
+        assert page.script(RECTS)["box"]["width"] > 1.4 * small["width"]
+    finally:
+        page.script(resize, compared, width, height)
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_wheel_and_middle_button_move_the_canvas(page: Page, compared: int, renderer: str):
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.actions.mouse_button import MouseButton
+    from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
+
+    looks_at(page, compared, renderer)
+    view = "return { scale: app.canvas.ds.scale, offset: [...app.canvas.ds.offset] }"
+    element = page.element(".paceline-finding")
+    before = page.script(view)
+    origin = ScrollOrigin.from_element(element)
+    ActionChains(page.driver).scroll_from_origin(origin, 0, -240).perform()
+    page.wait(lambda: page.script(view)["scale"] > before["scale"], "zoom")
+    page.show_node(compared, zoom=0.9)
+    before = page.script(view)
+    actions = ActionChains(page.driver).move_to_element(element)
+    actions.w3c_actions.pointer_action.pointer_down(button=MouseButton.MIDDLE)
+    actions.move_by_offset(60, 30)
+    actions.w3c_actions.pointer_action.pointer_up(button=MouseButton.MIDDLE)
+    actions.perform()
+    page.settle()
+    assert page.script(view)["offset"][0] == pytest.approx(before["offset"][0] + 60 / before["scale"], abs=8)
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_right_button_opens_the_menu_of_the_node(page: Page, compared: int, renderer: str):
+    from selenium.webdriver import ActionChains
+
+    looks_at(page, compared, renderer)
+    ActionChains(page.driver).context_click(page.element(".paceline-finding")).perform()
+    menu = """
+    const menus = document.querySelectorAll(".litecontextmenu, [role=menu], .p-contextmenu");
+    return [...menus].map((menu) => menu.innerText).join("\\n");
+    """
+    text = page.wait(lambda: page.script(menu), "menu")
+    page.screenshot(f"compare_menu_{renderer}")
+    assert "$$" not in text
+    assert "Bypass" in text
+    page.press(ESCAPE)
+    page.script("document.querySelectorAll('.litecontextmenu').forEach((menu) => menu.remove())")
+
+
+def test_a_batch_is_turned_over(page: Page, compared: int):
+    looks_at(page, compared, VUE)
+    pager = page.element(".paceline-pager")
+    source = "return document.querySelector('.paceline-layer-left img').src"
+    first = page.script(source)
+    assert pager.find_element("css selector", "output").text == "1 / 2"
+    pager.find_elements("css selector", "button")[1].click()
+    assert pager.find_element("css selector", "output").text == "2 / 2"
+    assert page.script(source) != first
+
+
+def test_differences_and_blinking(page: Page, compared: int):
+    looks_at(page, compared, VUE)
+    try:
+        press(page, "Difference")
+        label = page.wait(lambda: page.element(".paceline-layer-heat .paceline-viewer-label"), "heat map")
+        assert label.text.startswith("Difference ×")
+        page.screenshot("compare_heat")
+        drawn = page.script(
+            """
+            const map = document.querySelector(".paceline-layer-heat canvas"), context = map.getContext("2d");
+            return [...context.getImageData(0, 0, map.width, map.height).data].some((v, i) => i % 4 < 3 && v > 200);
+            """
+        )
+        assert drawn
+        press(page, "Blink")
+        assert page.script("return document.getAnimations().some((a) => a.animationName === 'paceline-blink')")
+    finally:
+        press(page, "Slider")
+
+
+def test_full_screen_zooms_both_pictures_together(page: Page, compared: int, axe):
+    looks_at(page, compared, VUE)
+    page.element("button[aria-label='Full screen']").click()
+    page.wait(lambda: page.element(".paceline-lightbox[open]"), "full screen")
+    press(page, "Side by side", ".paceline-lightbox")
+    zoomed = """
+      const viewer = document.querySelector(".paceline-lightbox .paceline-viewer");
+      const { left, top, width, height } = viewer.querySelector(".paceline-viewer-box").getBoundingClientRect();
+      const at = { clientX: left + width / 8, clientY: top + height / 4, bubbles: true, cancelable: true };
+      viewer.dispatchEvent(new WheelEvent("wheel", { ...at, deltaY: -400 }));
+      viewer.dispatchEvent(new PointerEvent("pointermove", { ...at, buttons: 1, movementX: -30, movementY: -20 }));
+      return [...viewer.querySelectorAll("img")].map((image) => getComputedStyle(image).transform);
+    """
+    left, right = page.script(zoomed)
+    page.screenshot("compare_full_screen")
+    assert left == right and left.startswith("matrix(2.7")
+    assert axe(".paceline-lightbox") == []
+    page.press(ESCAPE)
+    page.wait(lambda: page.element(".paceline-lightbox") is None, "end of the full screen")
+
+
+def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared: int):
+    looks_at(page, compared, VUE)
+    page.script(
+        """
+        const { createObjectURL } = URL;
+        window.card = null;
+        URL.createObjectURL = (blob) => {
+          URL.createObjectURL = createObjectURL;
+          return createObjectURL((window.card = blob));
+        };
+        """
+    )
+    press(page, "Save card")
+    page.wait(lambda: page.script("return window.card !== null"), "card")
+    encoded = page.script(
+        "return btoa([...new Uint8Array(await window.card.arrayBuffer())].map((b) => String.fromCharCode(b)).join(''))"
+    )
+    card = Image.open(io.BytesIO(base64.b64decode(encoded)))
+    card.load()
+    card.save(ARTIFACTS / "card.png")
+    assert card.size == (1200, 630)
+    workflow = json.loads(card.text["workflow"])
+    assert any(node["type"] == "PacelineCompareModels" for node in workflow["nodes"])
+    assert len(card.convert("RGB").resize((60, 30)).getcolors(4000)) > 100  # pictures and text, not an empty card
+
+
+def test_nothing_is_written_that_was_not_asked_for(page: Page, compared: int, server):
+    assert list(server.output_dir.rglob("compare_*")) == []
+
+
+def test_it_is_still_there_after_a_reload(page: Page, compared: int):
+    verdict = page.element(".paceline-verdict").text
+    page.reload()
+    page.wait(lambda: page.element(".paceline-comparison"), "comparison")
+    assert page.element(".paceline-verdict").get_attribute("textContent") == verdict

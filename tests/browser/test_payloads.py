@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -67,26 +68,37 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.optimizers.compilation import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
+    from paceline.workbench.measurement import Distance
     from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
     NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
     assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT]
-    distance = {"rmse": 0.1, "psnr": 20.0}
-    numbers = {"verdict": "", "state": "", "speedup_of": "", "seconds": {}, "runs": [], "difference": distance}
-    comparison = shown_comparison(
-        numbers | {"noise_floor": {"fp32": distance}}, {"baseline": [], "optimized": [], "json": {}}
-    )
+    distance = asdict(Distance(0.1, 20.0, None))
+    files = {"baseline": [], "optimized": [], "comparison": {}}
+    comparison = shown_comparison(compared(distance), files, "visible", [])
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
     return {
         "ActivityPayload": set(server.sent[0][1]),
         "CompilePayload": set(server.sent[1][1]),
         "NodeOutput": outputs_of_nodes(),
         "Comparison": set(comparison),
+        "Distance": set(comparison["distances"]["fp32"]),
         "Step": set(step),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
     }
+
+
+def compared(distance: dict[str, Any]) -> dict[str, Any]:
+    """Return the parts of a saved comparison that the page is shown."""
+    speedup = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), 1.0)
+    around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
+    settings = dict.fromkeys(("steps", "sampler_name", "scheduler", "cfg"), 1)
+    return {
+        "verdict": "", "state": "", "speedup_of": "step", "runs": {}, "activity": {}, "settings": settings,
+        "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, **speedup,
+    }  # fmt: skip
 
 
 def outputs_of_nodes() -> set[str]:

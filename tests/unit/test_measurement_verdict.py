@@ -55,6 +55,33 @@ def test_only_a_difference_that_the_rounds_agree_on_counts():
     assert not ONCE.faster and not ONCE.slower
 
 
+def test_an_interval_that_says_nothing_is_not_given():
+    absurd = measure_speedup([1.0, 100.0], [1.0, 1.0])
+    assert absurd.high > 1e9, "Student's factor for two rounds is large"
+    assert absurd.interval is None and ONCE.interval is None and TWICE.interval is None
+    assert FASTER.interval == (FASTER.low, FASTER.high)
+    assert NOISY.interval == (NOISY.low, NOISY.high)
+
+
+@pytest.mark.parametrize(
+    ("found", "quality"),
+    [
+        (evidence(difference=SAME, same_bits=True), "identical"),
+        (evidence(difference=SAME), "identical"),
+        (evidence(difference=distance(0.03)), "hardly visible"),
+        (evidence(difference=distance(0.01), repeat=distance(0.02)), "hardly visible"),
+        (evidence(difference=distance(0.1)), "visible"),
+        (evidence(difference=distance(0.25)), "another picture"),
+        (evidence(difference=distance(0.9)), "no picture"),
+        (evidence(broken="The optimised image has NaN"), "no picture"),
+        (evidence(difference=distance(0.1), seed=SAME), "visible"),
+        (evidence(difference=distance(0.001), seed=SAME), "hardly visible"),
+    ],
+)
+def test_the_plain_scale_of_pictures(found, quality):
+    assert judge(found).quality == quality
+
+
 @pytest.mark.parametrize("rounds", [2, 3, 5])
 def test_chance_is_seldom_called_a_difference(rounds):
     """Two equal models on a machine whose times vary by 5 %: a false alarm in about one of twenty comparisons."""
@@ -99,7 +126,12 @@ def test_chance_is_seldom_called_a_difference(rounds):
         (
             evidence(difference=distance(0.25)),
             "suspicious",
-            "Difference is larger than half a seed change (0.69): something is wrong. 1.42x faster",
+            "Another picture: the difference is larger than half a seed change (0.69). 1.42x faster",
+        ),
+        (
+            evidence(difference=distance(0.9)),
+            "suspicious",
+            "The difference is larger than a seed change (2.50): something is wrong. 1.42x faster",
         ),
         (evidence(broken="The optimised image has NaN"), "broken", "The optimised image has NaN: something is wrong."),
         (
@@ -115,7 +147,7 @@ def test_chance_is_seldom_called_a_difference(rounds):
         (
             evidence(difference=distance(0.25), difference_run=2),
             "suspicious",
-            "Difference of run 2 is larger than half a seed change (0.69): something is wrong.",
+            "Another picture: the difference of run 2 is larger than half a seed change (0.69).",
         ),
         (evidence(difference_run=3), "faster", "difference is 1/9 of a seed change in run 3, the farthest."),
         (

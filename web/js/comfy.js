@@ -1,6 +1,8 @@
 // The only place that knows where ComfyUI's own modules are.
 
-export { app } from "../../../scripts/app.js";
+import { app } from "../../../scripts/app.js";
+
+export { app };
 export { api } from "../../../scripts/api.js";
 
 /**
@@ -16,6 +18,7 @@ export function createNode(type) {
  * @typedef {object} DomWidget
  * @property {HTMLElement} element
  * @property {boolean} [serialize] whether the workflow file has its value
+ * @property {string} [label]
  * @property {() => void} [onRemove]
  *
  * @typedef {object} DomWidgetOptions
@@ -40,6 +43,74 @@ export function addElement(node, name, element, size) {
   const host = /** @type {DomWidgetHost} */ (/** @type {unknown} */ (node));
   const widget = host.addDOMWidget(name, name, element, { serialize: false, hideInPanel: true, ...size });
   widget.serialize = false;
+  widget.label = "Paceline"; // else menus of the frontend show the name
+  if (!forwarding.has(element)) forwardPointer(node, element);
+  forwarding.add(element);
+}
+
+/** @type {WeakSet<HTMLElement>} */
+const forwarding = new WeakSet();
+
+/**
+ * Let zooming, panning and the node's menu work over an element, as over the rest of the node. In the canvas renderer
+ * the element lies above the canvas and would keep these events; in the other one only the menu must be told that no
+ * input of the node is meant.
+ * @param {import("./graph.js").LGraphNode} node
+ * @param {HTMLElement} element
+ */
+function forwardPointer(node, element) {
+  const onCanvas = () => element.closest(".dom-widget") !== null;
+  element.addEventListener("wheel", (event) => {
+    if (!onCanvas() || (!event.ctrlKey && scrolls(event, element))) return;
+    event.preventDefault();
+    app.canvas.processMouseWheel(event);
+  });
+  element.addEventListener("pointerdown", (event) => {
+    if (event.button !== 1 || !onCanvas()) return;
+    event.preventDefault();
+    app.canvas.processMouseDown(event);
+  });
+  element.addEventListener("pointermove", (event) => {
+    if (event.buttons & 4 && onCanvas()) app.canvas.processMouseMove(event);
+  });
+  element.addEventListener("pointerup", (event) => {
+    if (event.button === 1 && onCanvas()) app.canvas.processMouseUp(event);
+  });
+  element.addEventListener("contextmenu", (event) => {
+    event.preventDefault();
+    event.stopPropagation();
+    const { clientX, clientY } = event;
+    const target = element.closest("[data-node-id]");
+    if (onCanvas() || !target) {
+      app.canvas.processContextMenu(node, /** @type {any} */ (event)); // the frontend's type has its own fields too
+    } else {
+      target.dispatchEvent(new MouseEvent("contextmenu", { bubbles: true, cancelable: true, clientX, clientY, button: 2 }));
+    }
+  });
+}
+
+/**
+ * @param {WheelEvent} event
+ * @param {HTMLElement} element
+ * @returns {boolean} whether a part of the element below the pointer can scroll that way
+ */
+function scrolls({ target, deltaY }, element) {
+  for (let part = /** @type {Element | null} */ (target); part && element.contains(part); part = part.parentElement) {
+    const room = part.scrollHeight - part.clientHeight;
+    if (room < 1 || !/auto|scroll/.test(getComputedStyle(part).overflowY)) continue;
+    if (deltaY < 0 ? part.scrollTop > 0 : part.scrollTop < room - 1) return true;
+  }
+  return false;
+}
+
+/**
+ * Keep the frontend from showing a node's output pictures below it: the node shows them itself.
+ * @param {import("./graph.js").LGraphNode} node
+ */
+export function hidePictures(node) {
+  const own = /** @type {{hideOutputImages?: boolean, onDrawBackground?: () => void}} */ (/** @type {unknown} */ (node));
+  own.hideOutputImages = true; // Nodes 2.0
+  own.onDrawBackground = () => {}; // the canvas renderer adds its preview there
 }
 
 /**

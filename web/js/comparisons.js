@@ -1,53 +1,167 @@
-// What Compare Models shows in the node: both pictures with a slider, the verdict, two charts.
+// What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
+import { copyPicture, createCard, finding, qualityWords, savePicture } from "./card.js";
 import { api } from "./comfy.js";
-import { createChart } from "./chart.js";
-import { createSlider } from "./slider.js";
+import { createButton } from "./dialog.js";
+import { modeButtons, openLightbox } from "./lightbox.js";
+import { createRounds, sideWords } from "./rounds.js";
+import { Viewer } from "./viewer.js";
 import { words } from "./words.js";
+
+/** @typedef {import("./payloads").Comparison} Comparison */
+/** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
 
 /**
  * @param {import("./payloads").SavedImage} image
  * @returns {string} its address
  */
 function address(image) {
-  const query = new URLSearchParams({ ...image });
-  return api.apiURL(`/view?${query}`);
+  return api.apiURL(`/view?${new URLSearchParams({ ...image })}`);
 }
 
 /**
- * @param {import("./payloads").Comparison} comparison
+ * @param {Comparison[]} comparisons one for each time the node ran: more than one for a list of prompts
  * @returns {HTMLElement[]} what the node shows
  */
-export function comparisonParts(comparison) {
-  const { verdict, state, speedup_of, seconds, difference, noise_floor, pictures } = comparison;
-  const judgement = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
-  judgement.dataset.state = state;
-  const sliders = pictures.baseline.flatMap((image, index) => {
-    const other = pictures.optimized[index];
-    return other ? [createSlider(address(image), address(other))] : [];
+export function comparisonParts(comparisons) {
+  const places = comparisons.flatMap((comparison) =>
+    comparison.pictures.baseline.map((_, index) => ({ comparison, index })),
+  );
+  const viewer = new Viewer();
+  const head = Object.assign(document.createElement("div"), { className: "paceline-finding" });
+  const rest = Object.assign(document.createElement("div"), { className: "paceline-findings" });
+  let place = places[0];
+  /** @type {Comparison | undefined} */
+  let shown;
+  const show = (/** @type {number} */ number) => {
+    place = places[number];
+    viewer.show(pairOf(place));
+    if (shown === place.comparison) return;
+    shown = place.comparison;
+    head.replaceChildren(...findingParts(shown));
+    rest.replaceChildren(createRounds(shown), createDetails(shown));
+  };
+  const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
+  const whole = createButton("", () => {
+    openLightbox(pairOf(place), viewer.mode, finding(place.comparison).headline);
   });
-  const distances = { optimized: difference, ...noise_floor };
-  return [
-    ...sliders,
-    judgement,
-    createChart(`${words("seconds")} (${speedup_of})`, bars(seconds)),
-    createChart(words("difference"), bars(distances)),
-  ];
+  whole.classList.add("pi", "pi-expand"); // the frontend's own icons
+  whole.ariaLabel = whole.title = words("fullscreen");
+  bar.append(
+    modeButtons(viewer, ["slider", "heat", "blink"]),
+    ...(places.length > 1 ? [createPager(places.length, show)] : []),
+    whole,
+    ...cardButtons(() => cardOf(place.comparison, viewer.images)),
+  );
+  show(0);
+  return [head, viewer.element, bar, rest];
 }
 
 /**
- * @param {Record<string, number>} values
- * @returns {Parameters<typeof createChart>[1]}
+ * @param {Place} place
+ * @returns {import("./viewer.js").Pair}
  */
-function bars(values) {
-  return Object.entries(values).map(([side, value]) => ({ label: sideWords(side), value }));
+function pairOf({ comparison: { pictures }, index }) {
+  const [left, right] = ["baseline", "optimized"].map((side) => address(pictures[side][index]));
+  return { left, right, labels: [words("baseline"), words("optimized")] };
 }
 
 /**
- * @param {string} side
- * @returns {string}
+ * @param {Comparison} comparison
+ * @returns {HTMLElement[]}
  */
-function sideWords(side) {
-  if (side === "baseline" || side === "optimized") return words(side);
-  return side.replaceAll("_", " ");
+function findingParts(comparison) {
+  const { verdict, state, quality } = comparison;
+  const { headline, proved } = finding(comparison);
+  const title = Object.assign(document.createElement("strong"), { textContent: headline });
+  title.dataset.proved = String(proved);
+  const chip = Object.assign(document.createElement("span"), { textContent: qualityWords(quality) });
+  chip.className = "paceline-quality";
+  const text = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
+  for (const part of [title, chip, text]) part.dataset.state = state;
+  return [title, chip, text];
+}
+
+/**
+ * @param {number} count
+ * @param {(number: number) => void} show
+ * @returns {HTMLElement}
+ */
+function createPager(count, show) {
+  const pager = Object.assign(document.createElement("div"), { className: "paceline-pager" });
+  const text = Object.assign(document.createElement("output"), { textContent: `1 / ${count}` });
+  let at = 0;
+  const turn = (/** @type {number} */ by) => {
+    at = (at + by + count) % count;
+    text.textContent = `${at + 1} / ${count}`;
+    show(at);
+  };
+  const [before, after] = [createButton("‹", () => turn(-1)), createButton("›", () => turn(1))];
+  before.ariaLabel = words("previous");
+  after.ariaLabel = words("next");
+  pager.append(before, text, after);
+  return pager;
+}
+
+/**
+ * @param {Comparison} comparison
+ * @returns {HTMLElement} the numbers behind the verdict
+ */
+function createDetails({ distances, lines }) {
+  const details = Object.assign(document.createElement("details"), { className: "paceline-details" });
+  const summary = Object.assign(document.createElement("summary"), { textContent: words("details") });
+  const table = document.createElement("table");
+  table.createCaption().textContent = words("difference");
+  const header = table.createTHead().insertRow();
+  for (const name of ["", "RMSE", "PSNR", "SSIM", "LPIPS"]) {
+    header.append(Object.assign(document.createElement("th"), { textContent: name, scope: "col" }));
+  }
+  const body = table.createTBody();
+  for (const [name, { rmse, psnr, ssim, lpips }] of Object.entries(distances)) {
+    const row = body.insertRow();
+    row.append(Object.assign(document.createElement("th"), { textContent: sideWords(name), scope: "row" }));
+    for (const value of [rmse.toFixed(4), psnr?.toFixed(1) ?? "∞", ssim?.toFixed(4), lpips?.toFixed(4)]) {
+      row.insertCell().textContent = value ?? "–";
+    }
+  }
+  const list = document.createElement("ul");
+  for (const line of lines) list.append(Object.assign(document.createElement("li"), { textContent: line }));
+  details.append(summary, table, list);
+  return details;
+}
+
+/**
+ * @param {Comparison} comparison
+ * @param {HTMLImageElement[]} images
+ * @returns {Promise<Blob>}
+ */
+function cardOf(comparison, images) {
+  const { verdict, seconds, about, sheet, pictures } = comparison;
+  const { model, device, torch, comfyui, steps, sampler_name, scheduler, cfg, recipe } = about;
+  const size = `${images[0].naturalWidth} x ${images[0].naturalHeight}`;
+  const count = pictures.baseline.length;
+  const lines = [
+    verdict,
+    recipe,
+    [model, device].join(" · "),
+    [size, `batch ${count}`, `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${seconds.baseline.length}`].join(" · "),
+    `torch ${torch} · ComfyUI ${comfyui}`,
+  ].filter(Boolean);
+  return createCard({ images, ...finding(comparison), lines, sheet: address(sheet) });
+}
+
+/**
+ * @param {() => Promise<Blob>} make
+ * @returns {HTMLElement[]}
+ */
+function cardButtons(make) {
+  const save = createButton(words("saveCard"), async () => savePicture(await make(), "paceline.png"));
+  // Browsers offer the clipboard to secure pages only: https or localhost.
+  if (!navigator.clipboard?.write) return [save];
+  const copy = createButton(words("copyCard"), async () => {
+    await copyPicture(make());
+    copy.textContent = words("copied");
+    setTimeout(() => (copy.textContent = words("copyCard")), 2000);
+  });
+  return [copy, save];
 }

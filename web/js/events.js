@@ -43,6 +43,16 @@ async function workflowOf(promptId) {
 }
 
 /**
+ * @param {NodeOutput | null | undefined} output of a node
+ * @returns {Omit<import("./store.js").Entry, "node"> | null} what of it is shown; null if nothing is
+ */
+export function newsOf(output) {
+  const { paceline_comparison, paceline_report, paceline_steps } = output ?? {};
+  if (!paceline_comparison && !paceline_report && !paceline_steps) return null;
+  return { comparison: paceline_comparison, report: paceline_report?.[0], steps: paceline_steps };
+}
+
+/**
  * Start to listen. Messages are handled in the order in which they arrive.
  * @param {ActivityStore} store
  */
@@ -108,10 +118,8 @@ export function listen(store) {
     update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
   });
   on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {
-    const { paceline_comparison, paceline_report, paceline_steps } = message.output ?? {};
-    if (!paceline_comparison && !paceline_report && !paceline_steps) return;
-    const news = { comparison: paceline_comparison?.[0], report: paceline_report?.[0], steps: paceline_steps };
-    update(message.prompt_id, message.node, news);
+    const news = newsOf(message.output);
+    if (news) update(message.prompt_id, message.node, news);
   });
   on("execution_success", ({ prompt_id }) => {
     end(prompt_id, (workflow, { participants }) => store.finish(workflow, participants));

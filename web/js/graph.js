@@ -24,6 +24,14 @@ export function isOurs(node) {
   return isOurType(node.type);
 }
 
+/**
+ * @param {LGraphNode} node
+ * @returns {string | undefined} its id, also in `nodeCreated`, where `node.type` is not set yet
+ */
+export function comfyClassOf(node) {
+  return /** @type {{comfyClass?: string}} */ (/** @type {unknown} */ (node.constructor)).comfyClass;
+}
+
 /** @returns {LGraph} the open workflow's outermost graph */
 function rootGraph() {
   return app.rootGraph;

@@ -42,18 +42,40 @@ export interface NodeOutput {
 export interface Comparison {
   /** One line. */
   verdict: string;
+  /** What the verdict found: `faster`, `slower`, `no_gain`, `no_effect`, `unknown`, `suspicious` or `broken`. */
+  found: string;
   /** As of an activity; `failed` if something is wrong with the picture. */
   state: string;
-  /** What the seconds are of. */
+  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
+  quality: string;
+  /** Median over the rounds. */
+  speedup: number;
+  /** Lower end of its 95 % interval; null where there is none that says anything. */
+  speedup_low: number | null;
+  /** Upper end. */
+  speedup_high: number | null;
+  /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
   speedup_of: string;
-  /** Of `baseline` and `optimized`. */
-  seconds: Record<string, number>;
-  /** Between the two (RMSE). */
-  difference: number;
-  /** Other differences (RMSE) to compare it with, by name. */
-  noise_floor: Record<string, number>;
-  /** Pictures of `baseline` and `optimized`. */
+  /** Of each round, by side. */
+  seconds: Record<string, number[]>;
+  /** To the baseline, by name: of the optimised side first, then what it is held against. */
+  distances: Record<string, Distance>;
+  /** What stands below the verdict. */
+  lines: string[];
+  /** By side; those of a batch in their order. */
   pictures: Record<string, SavedImage[]>;
+  /** A picture of all of it, which holds the workflow. */
+  sheet: SavedImage;
+  /** What it was measured on and with, by name. */
+  about: Record<string, string>;
+}
+
+/** How far pictures are apart; null where a number does not exist. */
+export interface Distance {
+  rmse: number;
+  psnr: number | null;
+  ssim: number | null;
+  lpips: number | null;
 }
 
 /** As ComfyUI's route `/view` takes it. */

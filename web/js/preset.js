@@ -1,6 +1,7 @@
 // The preset that new nodes begin with.
 
 import { app } from "./comfy.js";
+import { comfyClassOf } from "./graph.js";
 
 /** The nodes whose presets trade quality for speed; Compile UNet's input of this name is about something else. */
 const TYPES = ["PacelineApplyToMe", "PacelineOptimizePreset"];
@@ -16,9 +17,7 @@ export const NODE_DEFAULT = "node";
  * @param {import("./graph.js").LGraphNode} node
  */
 export function applyDefaultPreset(node) {
-  // `node.type` is only set after this.
-  const { comfyClass } = /** @type {{comfyClass?: string}} */ (/** @type {unknown} */ (node.constructor));
-  if (!TYPES.includes(comfyClass ?? "")) return;
+  if (!TYPES.includes(comfyClassOf(node) ?? "")) return;
   const wanted = app.extensionManager.setting.get(PRESET_SETTING);
   const widget = node.widgets?.find((candidate) => candidate.name === "preset");
   const values = widget?.options?.values;

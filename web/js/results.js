@@ -2,12 +2,24 @@
 
 import { comparisonParts } from "./comparisons.js";
 import { reportParts } from "./report_text.js";
+import { comfyClassOf } from "./graph.js";
 import { Shown } from "./shown.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
 
-const MIN_WIDTH = 340;
+const MIN_WIDTH = 420;
+
+/** Nodes whose output pictures are in what they show. */
+const OWN_PICTURES = ["PacelineCompareModels"];
+
+/**
+ * @param {LGraphNode} node
+ * @returns {boolean}
+ */
+export function showsOwnPictures(node) {
+  return OWN_PICTURES.includes(comfyClassOf(node) ?? "");
+}
 
 /** @template Value */
 class Result {
@@ -58,7 +70,7 @@ function createResults(store, name, minHeight, pick, parts) {
 
 /** @param {ActivityStore} store */
 export function createComparisons(store) {
-  return createResults(store, "paceline-comparison", 400, (entry) => entry.comparison, comparisonParts);
+  return createResults(store, "paceline-comparison", 450, (entry) => entry.comparison, comparisonParts);
 }
 
 /** @param {ActivityStore} store */

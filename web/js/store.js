@@ -7,7 +7,7 @@
  * @typedef {object} Entry
  * @property {string} node execution id
  * @property {import("./activity.js").Activity} [activity] the last one
- * @property {import("./payloads").Comparison} [comparison] what Compare Models last handed over
+ * @property {import("./payloads").Comparison[]} [comparison] what Compare Models last handed over
  * @property {string} [report] what Optimization Report last said
  * @property {import("./payloads").Step[]} [steps] what Optimize (Preset) last applied
  */
@@ -33,6 +33,16 @@ export class ActivityStore extends EventTarget {
     entries.delete(node);
     entries.set(node, entry);
     this.#changed();
+  }
+
+  /**
+   * Remember what a node reported earlier; what is known of it already is newer.
+   * @param {string} workflow
+   * @param {string} node execution id
+   * @param {Omit<Entry, "node">} earlier
+   */
+  fill(workflow, node, earlier) {
+    this.update(workflow, node, { ...earlier, ...this.#workflows.get(workflow)?.get(node) });
   }
 
   /**

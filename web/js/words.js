@@ -32,11 +32,38 @@ const ENGLISH = {
   baseline: "Baseline",
   optimized: "Optimized",
   slider: "Part of the picture that shows the baseline",
-  seconds: "Seconds",
+  mode_slider: "Slider",
+  mode_side: "Side by side",
+  mode_heat: "Difference",
+  mode_blink: "Blink",
+  differenceMap: "Difference",
+  noDifference: "No difference",
+  fullscreen: "Full screen",
+  copyCard: "Copy card",
+  saveCard: "Save card",
+  previous: "Previous picture",
+  next: "Next picture",
+  details: "Details",
+  faster: "faster",
+  slower: "slower",
+  notProved: "No difference in time was proved",
+  quality_identical: "identical picture",
+  quality_hardly_visible: "hardly visible difference",
+  quality_visible: "visible difference",
+  quality_another_picture: "another picture",
+  quality_no_picture: "no picture",
+  step: "One step",
+  sampling: "One sampling run",
+  decode: "One decoding",
+  picture: "One sampling and decoding",
+  eachRound: "every round, with the median",
+  speedup: "Speed-up",
+  rounds: "Rounds",
+  steps: "steps",
   expand: "Turn into single nodes",
   expandAfterRun: "Turn into single nodes (run it first)",
   convert: "Convert to Paceline",
-  difference: "Difference to the baseline (RMSE)",
+  difference: "Difference to the baseline",
 };
 
 /** @type {Record<string, string>} */
@@ -66,5 +93,13 @@ export function words(key) {
  * @returns {string} the state in words; one that we do not know as it is
  */
 export function stateWords(state) {
-  return state in ENGLISH ? words(/** @type {keyof typeof ENGLISH} */ (state)) : state;
+  return wordsOf(state);
+}
+
+/**
+ * @param {string} key that the server has sent, or that is made of one
+ * @returns {string} its words; a key that we do not know as it is
+ */
+export function wordsOf(key) {
+  return key in ENGLISH ? words(/** @type {keyof typeof ENGLISH} */ (key)) : key;
 }

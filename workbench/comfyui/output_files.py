@@ -1,4 +1,7 @@
-"""Files in ComfyUI's output folder: those of one result share a prefix and a number, as ComfyUI's own do."""
+"""Files in ComfyUI's output folder: those of one result share a prefix and a number, as ComfyUI's own do.
+
+What nobody asked to keep goes into ComfyUI's folder for temporary files, which it empties when it starts.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,20 @@ class OutputFiles:
 
     Args:
         prefix: start of the file names; may name a sub-folder, and hold ComfyUI's ``%year%`` and the like.
+        keep: whether they go into the output folder, or are only there to be looked at now.
 
     Raises:
-        InvalidSetting: if the prefix leads out of the output folder.
+        InvalidSetting: if the prefix leads out of the folder.
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, keep: bool = True) -> None:
         import folder_paths
 
         require_text("filename_prefix", prefix)
         try:
-            folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(
-                prefix, folder_paths.get_output_directory()
-            )
+            self._type = "output" if keep else "temp"
+            root = folder_paths.get_output_directory() if keep else folder_paths.get_temp_directory()
+            folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(prefix, root)
         except Exception:  # ComfyUI raises the base class itself
             raise InvalidSetting(
                 f"filename_prefix is {prefix!r}, which leads out of ComfyUI's output folder.",
@@ -70,11 +74,12 @@ class OutputFiles:
 
     def entry(self, ending: str) -> Entry:
         """Return the description of the file with this ending, whether it is written yet or not."""
-        return {"filename": self.path(ending).name, "subfolder": self._subfolder, "type": "output"}
+        return {"filename": self.path(ending).name, "subfolder": self._subfolder, "type": self._type}
 
 
 def path_of(entry: Entry) -> Path:
     """Return where a file lies."""
     import folder_paths
 
-    return Path(folder_paths.get_output_directory(), entry["subfolder"], entry["filename"])
+    folders = {"output": folder_paths.get_output_directory, "temp": folder_paths.get_temp_directory}
+    return Path(folders[entry["type"]](), entry["subfolder"], entry["filename"])

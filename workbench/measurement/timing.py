@@ -16,6 +16,9 @@ SMALLEST_EFFECT = 0.01
 SAME = 0.03
 """Two variants are called equally fast where the whole interval lies within so much of 1."""
 
+WIDEST = 100.0
+"""An interval whose ends are further apart than this factor says nothing, and is not shown."""
+
 MOST_ROUNDS = 20
 """More than these are not made, and not asked for: the machine has to become quieter."""
 
@@ -39,6 +42,12 @@ class Speedup:
     low: float
     high: float
     rounds: int
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """``(low, high)``; None where it would say nothing: of two rounds that disagree, or far too wide."""
+        clear = self.faster or self.slower or self.same
+        return (self.low, self.high) if clear or (self.rounds > 2 and self.high <= WIDEST * self.low) else None
 
     @property
     def faster(self) -> bool:

@@ -14,6 +14,12 @@ from .timing import SAME, Speedup
 TOO_FAR = 0.5
 """Share of a seed change from which on a difference is not called the price of speed any more."""
 
+HARDLY_VISIBLE = 0.1
+"""Share of a seed change up to which a difference is called hardly visible."""
+
+QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
+"""The plain scale of what became of a picture. Farther away than another seed's is no picture."""
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -54,6 +60,7 @@ class Verdict:
         text: all of it, one line.
         seed_share: the difference as a share of a seed change; None if the seed changes nothing.
         measure: what that share is of, ``LPIPS`` or ``RMSE``.
+        quality: what became of the picture, one of ``QUALITIES``.
     """
 
     state: str
@@ -61,28 +68,31 @@ class Verdict:
     text: str
     seed_share: float | None
     measure: str
+    quality: str = "visible"
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means."""
     share, measure = _share(evidence.difference, evidence.seed)
-    too_far = share is not None and share > TOO_FAR
     own = _share(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
     of_run = f" of run {evidence.difference_run}" if evidence.difference_run is not None else ""
     speed = _speed_text(evidence.speedup)
     picture = _picture_text(evidence, share)
 
     def verdict(state: str, headline: str, more: str) -> Verdict:
-        return Verdict(state, headline, headline + more, share, measure)
+        return Verdict(state, headline, headline + more, share, measure, _quality(evidence, share))
 
     if evidence.broken:
         return verdict("broken", f"{evidence.broken}: something is wrong", ".")
     if own is not None and own > TOO_FAR:
         wrong = f"The baseline's own images differ by {own:.2f} of a seed change in run {evidence.repeat_run}"
         return verdict("suspicious", f"{wrong}: something is wrong with the baseline", f". {_start(speed)}.")
-    if too_far:
-        wrong = f"Difference{of_run} is larger than half a seed change ({share:.2f}): something is wrong"
-        return verdict("suspicious", wrong, f". {_start(speed)}.")
+    if share is not None and share > TOO_FAR:
+        if share > 1:
+            wrong = f"The difference{of_run} is larger than a seed change ({share:.2f}): something is wrong"
+            return verdict("suspicious", wrong, f". {_start(speed)}.")
+        other = f"Another picture: the difference{of_run} is larger than half a seed change ({share:.2f})"
+        return verdict("suspicious", other, f". {_start(speed)}.")
     if evidence.speedup.faster:
         return verdict("faster", speed, f"; {picture}.")
     if evidence.speedup.slower:
@@ -104,6 +114,18 @@ def _share(difference: Distance, whole: Distance) -> tuple[float | None, str]:
     if difference.lpips is not None and whole.lpips:
         return difference.lpips / whole.lpips, "LPIPS"
     return (difference.rmse / whole.rmse if whole.rmse else None), "RMSE"
+
+
+def _quality(evidence: Evidence, share: float | None) -> str:
+    """Return what became of the picture. Where a seed changes nothing, one step of 8 bits is hardly visible."""
+    if evidence.broken:
+        return "no picture"
+    if evidence.same_bits or evidence.difference.rmse == 0:
+        return "identical"
+    if share is not None and share > TOO_FAR:
+        return "another picture" if share <= 1 else "no picture"
+    small = evidence.difference.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE
+    return "hardly visible" if small or _within_repeat(evidence) else "visible"
 
 
 def _within_repeat(evidence: Evidence) -> bool:

@@ -49,13 +49,13 @@ def summary_lines(found: Comparison) -> list[str]:
 def record(found: Comparison) -> dict[str, Any]:
     """Return everything that was found, for JSON. Numbers that do not exist are None, an infinite PSNR too."""
     job, speedup = found.job, found.evidence.speedup
-    known = speedup.rounds > 1
+    low, high = speedup.interval or (None, None)
     return {
         "verdict": found.verdict.text,
         "state": found.verdict.state,
         "speedup": speedup.ratio,
-        "speedup_low": speedup.low if known else None,
-        "speedup_high": speedup.high if known else None,
+        "speedup_low": low,
+        "speedup_high": high,
         "speedup_of": found.unit,
         "seconds": {"baseline": _median(found.baseline, found.unit), "optimized": _median(found.optimized, found.unit)},
         "peak_device_bytes": _peaks(found, "device_bytes"),

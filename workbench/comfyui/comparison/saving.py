@@ -18,6 +18,7 @@ def save(
     sheet: Image.Image,
     prefix: str,
     workflow: dict[str, object] | None = None,
+    keep: bool = True,
 ) -> dict[str, Entry | list[Entry]]:
     """Write the files and return their descriptions, as ComfyUI's front end wants them.
 
@@ -27,6 +28,7 @@ def save(
         sheet: the picture to show.
         prefix: see :class:`OutputFiles`.
         workflow: what to put into the sheet, so that dropping it on the canvas opens the workflow.
+        keep: see :class:`OutputFiles`.
 
     Returns:
         ``{"comparison": {"filename", "subfolder", "type"}, "json": ..., "baseline": [...], ...}``
@@ -34,7 +36,7 @@ def save(
     Raises:
         InvalidSetting: if the prefix leads out of the output folder.
     """
-    output = OutputFiles(prefix)
+    output = OutputFiles(prefix, keep)
     lists: dict[str, list[Entry]] = {}
     for name in _SAVED:
         images = getattr(pictures, name)

@@ -131,7 +131,8 @@ def result_of(cell: Cell, found: Comparison) -> Result:
     )
     difference = found.evidence.difference
     further = {
-        "speedup_low": numbers["speedup_low"],
+        # An interval that says nothing leaves out no slowness either.
+        "speedup_low": 0.0 if numbers["speedup_low"] is None and found.settings.runs > 1 else numbers["speedup_low"],
         "speedup_high": numbers["speedup_high"],
         "baseline_seconds": numbers["seconds"]["baseline"],
         "psnr": difference.psnr,

@@ -1,0 +1,72 @@
+// Where two pictures differ, as colours: black where they do not, then violet, orange, yellow.
+
+/** Colours from no difference to the largest: a few of Matplotlib's "inferno" (CC0). */
+const COLOURS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
+
+const GAINS = [64, 32, 16, 8, 4, 2, 1];
+
+/** One value in a thousand may be brighter than the scale, so that a few edges do not hide everything else. */
+const SHARE = 0.999;
+
+/**
+ * @param {HTMLImageElement} one
+ * @param {HTMLImageElement} other of the same size
+ * @returns {{canvas: HTMLCanvasElement, gain: number}} how much the differences are amplified; 0 if there is none
+ */
+export function heatMap(one, other) {
+  const { naturalWidth: width, naturalHeight: height } = one;
+  const [before, after] = [one, other].map((image) => pixels(image, width, height));
+  const differences = new Uint8Array(width * height);
+  const counts = new Uint32Array(256);
+  for (let at = 0; at < differences.length; at++) {
+    let largest = 0;
+    for (let channel = 0; channel < 3; channel++) {
+      largest = Math.max(largest, Math.abs(before[at * 4 + channel] - after[at * 4 + channel]));
+    }
+    differences[at] = largest;
+    counts[largest]++;
+  }
+  const gain = counts[0] === differences.length ? 0 : gainFor(counts, differences.length);
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  const image = context.createImageData(width, height);
+  const table = Array.from({ length: 256 }, (_, value) => colour(Math.min(1, (value * gain) / 255)));
+  for (let at = 0; at < differences.length; at++) image.data.set(table[differences[at]], at * 4);
+  context.putImageData(image, 0, 0);
+  return { canvas, gain };
+}
+
+/**
+ * @param {HTMLImageElement} image
+ * @param {number} width
+ * @param {number} height
+ * @returns {Uint8ClampedArray} RGBA
+ */
+function pixels(image, width, height) {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
+  context.drawImage(image, 0, 0, width, height);
+  return context.getImageData(0, 0, width, height).data;
+}
+
+/**
+ * @param {Uint32Array} counts how often each difference occurs
+ * @param {number} total
+ * @returns {number}
+ */
+function gainFor(counts, total) {
+  let seen = 0;
+  const size = counts.findIndex((count) => (seen += count) >= SHARE * total);
+  return GAINS.find((gain) => size * gain <= 255) ?? 1;
+}
+
+/**
+ * @param {number} share of the whole scale
+ * @returns {number[]} RGBA
+ */
+function colour(share) {
+  const place = share * (COLOURS.length - 1);
+  const lower = Math.min(Math.floor(place), COLOURS.length - 2);
+  const mixed = COLOURS[lower].map((value, channel) => value + (COLOURS[lower + 1][channel] - value) * (place - lower));
+  return [...mixed.map(Math.round), 255];
+}

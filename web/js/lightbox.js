@@ -1,0 +1,86 @@
+// The comparison in the whole window. Wheel and pointer zoom and move both pictures together.
+
+import { createButton } from "./dialog.js";
+import { Viewer } from "./viewer.js";
+import { words, wordsOf } from "./words.js";
+
+const LARGEST_ZOOM = 32;
+
+/**
+ * @param {import("./viewer.js").Pair} pair
+ * @param {import("./viewer.js").Mode} mode
+ * @param {string} title
+ */
+export function openLightbox(pair, mode, title) {
+  const dialog = Object.assign(document.createElement("dialog"), { className: "paceline-lightbox" });
+  dialog.ariaLabel = title;
+  const viewer = new Viewer();
+  viewer.show(pair);
+  viewer.mode = mode;
+  enableZoom(viewer);
+  const close = createButton(words("close"), () => dialog.close());
+  close.autofocus = true;
+  const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
+  bar.append(modeButtons(viewer, ["slider", "side", "heat", "blink"]), close);
+  dialog.append(viewer.element, bar);
+  dialog.addEventListener("close", () => dialog.remove());
+  // The frontend's shortcuts listen on the window; keys typed here are meant for the dialog.
+  dialog.addEventListener("keydown", (event) => event.stopPropagation());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/**
+ * @param {Viewer} viewer
+ * @param {import("./viewer.js").Mode[]} modes
+ * @returns {HTMLElement} a button for each way to look at it; the one that is pressed is in use
+ */
+export function modeButtons(viewer, modes) {
+  const group = Object.assign(document.createElement("div"), { className: "paceline-modes", role: "group" });
+  const buttons = modes.map((mode) => {
+    const button = createButton(wordsOf(`mode_${mode}`), () => {
+      viewer.mode = mode;
+      for (const each of buttons) each.ariaPressed = String(each === button);
+    });
+    button.ariaPressed = String(viewer.mode === mode);
+    return button;
+  });
+  group.append(...buttons);
+  return group;
+}
+
+/** @param {Viewer} viewer */
+function enableZoom({ element, box }) {
+  let [zoom, x, y] = [1, 0, 0];
+  const show = () => {
+    element.style.setProperty("--paceline-zoom", String(zoom));
+    element.style.setProperty("--paceline-x", `${100 * x}%`);
+    element.style.setProperty("--paceline-y", `${100 * y}%`);
+    element.dataset.zoomed = String(zoom > 1);
+  };
+  /** @param {number} shift of the picture's left or upper edge, in its own size */
+  const inside = (shift) => Math.min(0, Math.max(1 - zoom, shift));
+  /** @returns {DOMRect} of one picture: half of the box, where two stand side by side */
+  const frame = () => /** @type {Element} */ (box.querySelector(".paceline-layer-right")).getBoundingClientRect();
+
+  element.addEventListener("wheel", (event) => {
+    event.preventDefault();
+    const { left, top, width, height } = frame();
+    const larger = Math.min(LARGEST_ZOOM, Math.max(1, zoom * Math.exp(-event.deltaY / 400)));
+    const at = [((event.clientX - left) / width + 1) % 1, (event.clientY - top) / height];
+    [x, y] = [x, y].map((shift, axis) => at[axis] - ((at[axis] - shift) * larger) / zoom);
+    zoom = larger;
+    [x, y] = [inside(x), inside(y)];
+    show();
+  });
+  element.addEventListener("pointermove", ({ buttons, movementX, movementY }) => {
+    if (!(buttons & 5)) return; // the left or the middle button
+    const { width, height } = frame();
+    [x, y] = [inside(x + movementX / width), inside(y + movementY / height)];
+    show();
+  });
+  element.addEventListener("dblclick", () => {
+    [zoom, x, y] = [1, 0, 0];
+    show();
+  });
+}
