@@ -33,6 +33,24 @@ def test_taking_the_node_off_gives_the_original_network_back(studio, baseline, q
     assert torch.equal(studio.sample(removed), baseline)
 
 
+@pytest.mark.parametrize("from_file", [True, False])
+def test_a_clone_on_the_original_that_is_dropped_while_loaded_is_no_leak(studio, quantize, from_file):
+    """ComfyUI would collect garbage, up to a second each time, before every model that it loads from then on."""
+    import comfy.model_management
+
+    model = checkpoints.tiny_sd15(width=32, context=48, seed=4)
+    if from_file:
+        model.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48, seed=4), ())
+    changed = model.clone()  # another node stands between loader and ours, and goes with the next workflow
+    removed = studio.run("PacelineRemoveOptimizations", model=quantize(changed))
+    studio.sample(removed)
+    del changed, removed
+    assert not any(loaded.is_dead() for loaded in comfy.model_management.current_loaded_models)
+    studio.sample(model)
+    loaded = [one for one in comfy.model_management.current_loaded_models if one.real_model() is model.model]
+    assert len(loaded) == 1
+
+
 def test_a_second_node_starts_from_the_file_again(studio, quantize):
     twice = quantize(quantize(studio.model, mode="weight_only"), **only("attn1"))
     assert studio.report(twice).count("Quantize int8") == 1

@@ -79,8 +79,21 @@ class Origin:
     def _set(self, patcher: ModelPatcher) -> None:
         model, self._shared = patcher.get_clone_model_override()
         self._model = weakref.ref(model)
+        first = patcher
+        while first.parent is not None and first.parent.model is model:
+            first = first.parent
+        self._first = weakref.ref(first)
         # A model that came from no file could not be had back.
-        self._kept = model if self.factory is None else None
+        self._kept = first if self.factory is None else None
+
+    @property
+    def first(self) -> ModelPatcher | None:
+        """The MODEL that all others on the original BaseModel were cloned from, while anybody holds it.
+
+        ComfyUI takes the parent in the place of a clone that is dropped while it is loaded. Without one it believes that
+        the BaseModel has leaked, and collects garbage before each model that it loads.
+        """
+        return self._first()
 
     def model_override(self) -> tuple[BaseModel, SharedBackups]:
         """Return the original BaseModel and what its clones share; loaded from its file if nobody holds it any more."""
@@ -151,6 +164,7 @@ def origin_file(patcher: ModelPatcher) -> Path | None:
 def _on_original(patcher: ModelPatcher, origin: Origin) -> ModelPatcher:
     model, shared = origin.model_override()
     clone = _moved(patcher, model, shared)
+    clone.parent = origin.first
     clone.clone_base_uuid = origin.clone_base_uuid
     clone.cached_patcher_init = origin.factory
     clone.remove_attachments(ORIGIN)
