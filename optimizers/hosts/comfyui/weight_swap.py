@@ -90,8 +90,8 @@ class Origin:
     def first(self) -> ModelPatcher | None:
         """The MODEL that all others on the original BaseModel were cloned from, while anybody holds it.
 
-        ComfyUI takes the parent in the place of a clone that is dropped while it is loaded. Without one it believes that
-        the BaseModel has leaked, and collects garbage before each model that it loads.
+        ComfyUI takes the parent in the place of a clone that is dropped while it is loaded. Without one it believes
+        that the BaseModel has leaked, and collects garbage before each model that it loads.
         """
         return self._first()
 
