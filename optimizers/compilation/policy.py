@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _GRAPHS = "graphs compiled"
 _FEW_LEFT = 3
+_REMEDY = "take off the node that runs Python there, or take Compile off if it gains nothing"
 
 
 class CompilePolicy(Technique):
@@ -29,11 +31,15 @@ class CompilePolicy(Technique):
         what: what is compiled, for a person.
         notes: what was done for that before, in sentences.
 
+    Attributes:
+        break_remedies: what to do about graph breaks in functions of the host, by their names.
+
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
     kind = COMPILATION
+    break_remedies: Mapping[str, str] = {}
 
     def __init__(self, how: NetworkSettings, what: str, notes: tuple[str, ...] = ()) -> None:
         refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
@@ -104,7 +110,20 @@ class CompilePolicy(Technique):
         if new_graphs:
             details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
         headline = f"compiled {' and '.join(used)}: {_describe(counts)}"
-        return Summary("partly" if eager else "active", headline, counts, tuple(details))
+        if counts["graph_breaks"]:
+            headline += f", {self._graph_breaks(int(counts['graph_breaks']))}"
+        return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
+
+    def _graph_breaks(self, count: int) -> str:
+        """Return e.g. ``47 graph breaks at sample (nodes.py:17): take off ...``."""
+        places = Counter[str]()
+        for compiled in self.used:
+            for function in compiled.functions:
+                places.update(function.state.break_places)
+        worst = max(places, key=lambda place: places[place], default="an unknown place")
+        more = f" and {len(places) - 1} more places" if len(places) > 1 else ""
+        remedy = next((remedy for name, remedy in self.break_remedies.items() if worst.startswith(name)), _REMEDY)
+        return f"{count} graph break{'s' if count != 1 else ''} at {worst}{more}: {remedy}"
 
     def _totals(self) -> dict[str, float]:
         states = [function.state for compiled in self.used for function in compiled.functions]
@@ -129,7 +148,8 @@ def _warnings(function: CompiledFunction) -> list[str]:
     if state.fallback:
         lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
     if state.graph_breaks:
-        lines.append(f"{state.graph_breaks} graph breaks: places that torch cannot compile and runs as before")
+        where = ", ".join(state.break_places) or "an unknown place"
+        lines.append(f"{state.graph_breaks} graph breaks, where torch runs Python as before: {where}")
     left = function.variants_left()
     if left <= _FEW_LEFT:
         lines.append(

@@ -10,11 +10,12 @@ stop at once.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from .state import READY, TRACING, CompileState
 
@@ -90,7 +91,7 @@ class Compilations:
         self._thread = threading.get_ident()
         self._watch: _Watch | None = None
         self._started = 0.0
-        self._graph_breaks = 0
+        self._graph_breaks = self._break_reasons = 0
         self.happened = False
         self.seconds = 0.0
 
@@ -123,7 +124,7 @@ class Compilations:
             return
         self._state.phase = TRACING
         self._started = time.perf_counter()
-        self._graph_breaks = _graph_breaks()
+        self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
         if not self.happened and self._observer is not None:
             self._expected_seconds = self._expected()
             self._watch = _Watch(self._observer, self._progress)
@@ -135,6 +136,8 @@ class Compilations:
             self.seconds += seconds
             self._state.seconds += seconds
             self._state.graph_breaks += _graph_breaks() - self._graph_breaks
+            for place in map(_place, _break_reasons()[self._break_reasons :]):
+                self._state.break_places[place] = self._state.break_places.get(place, 0) + 1
             self._started = 0.0
 
     def _progress(self, seconds: float) -> Progress:
@@ -197,6 +200,20 @@ def _graph_breaks() -> int:
     from torch._dynamo.utils import counters
 
     return sum(counters["graph_break"].values())
+
+
+def _break_reasons() -> list[Any]:
+    from torch._dynamo.utils import graph_break_reasons
+
+    return graph_break_reasons
+
+
+def _place(reason: Any) -> str:
+    """Return e.g. ``get_free_memory (model_management.py:1710)`` for what torch says of a graph break."""
+    stack = getattr(reason, "user_stack", None)
+    if not stack:
+        return "an unknown place"
+    return f"{stack[-1].name} ({os.path.basename(stack[-1].filename)}:{stack[-1].lineno})"
 
 
 def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:

@@ -16,6 +16,7 @@ class CompileState:
         graphs: how many graphs were compiled, recompiled ones included.
         recompiles: how many of the compilations replaced one that did not fit any more (size, patches, ...).
         graph_breaks: places where a function could not be traced through, summed over compilations.
+        break_places: where those are, e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
         seconds: spent tracing and compiling.
         compiled_calls: calls that ran compiled.
         eager_calls: calls that ran as plain Python, by reason.
@@ -30,6 +31,7 @@ class CompileState:
     graph_breaks: int = 0
     seconds: float = 0.0
     compiled_calls: int = 0
+    break_places: dict[str, int] = field(default_factory=dict)
     eager_calls: dict[str, int] = field(default_factory=dict)
     cache_hits: int = 0
     fallback: str = ""
@@ -46,4 +48,4 @@ class CompileState:
 
     def copy(self) -> CompileState:
         """Return the counts as they are now."""
-        return replace(self, eager_calls=dict(self.eager_calls))
+        return replace(self, eager_calls=dict(self.eager_calls), break_places=dict(self.break_places))

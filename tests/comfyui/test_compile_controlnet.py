@@ -7,36 +7,14 @@ from importlib import import_module
 import pytest
 import torch
 import torch._dynamo
-from comfy_host.checkpoints import SD15_CONFIG, smallest_unet
-from comfy_host.weights import fill
+from comfy_host.checkpoints import smallest_controlnet
 
 SETTINGS = {"backend": "eager", "mode": "default"}
 
 
-def controlnet(seed=0):
-    """Return a CONTROL_NET that fits the small model: SD 1.5's class with one level, narrow."""
-    import comfy.cldm.cldm
-    import comfy.controlnet
-    import comfy.model_management
-    import comfy.ops
-
-    without = ("out_channels", "transformer_depth_output")
-    config = smallest_unet().model.model_config.unet_config
-    network = comfy.cldm.cldm.ControlNet(
-        **{name: config[name] for name in SD15_CONFIG if name in config and name not in without},
-        num_heads=4,
-        hint_channels=3,
-        dtype=torch.float32,
-        device="cpu",
-        operations=comfy.ops.disable_weight_init,
-    )
-    fill(network, seed)
-    return comfy.controlnet.ControlNet(network.eval(), load_device=comfy.model_management.get_torch_device())
-
-
 @pytest.fixture
 def control_net(small):
-    return controlnet()
+    return smallest_controlnet()
 
 
 @pytest.fixture(autouse=True)
@@ -226,7 +204,7 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
         def __deepcopy__(self, memo):
             raise RuntimeError("memory of the device must not be copied")
 
-    dynamic = controlnet()
+    dynamic = smallest_controlnet()
     expected = sample(control_net)
     dynamic.control_model.dynamic_vbars = {"cuda:0": Handle()}
     first = dynamic.control_model.time_embed[0]
@@ -235,7 +213,7 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     ours = compiled(dynamic)
     assert ours.control_model is ours.control_model_wrapped.model is not dynamic.control_model
     assert not ours.copy().control_model_wrapped.is_dynamic()
-    assert set(vars(ours.control_model.time_embed[0])) == set(vars(controlnet().control_model.time_embed[0]))
+    assert set(vars(ours.control_model.time_embed[0])) == set(vars(smallest_controlnet().control_model.time_embed[0]))
     assert torch.equal(sample(ours), expected)
     assert "a second copy of its weights, without dynamic VRAM" in report(ours)
     removed = small.nodes["PacelineRemoveOptimizations"].execute(control_net=ours.copy()).result[2]

@@ -143,6 +143,27 @@ def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int
     return _patcher(_base_model(Smallest, config, torch.float32, "cpu"), seed)
 
 
+def smallest_controlnet(seed: int = 0) -> Any:
+    """Return a CONTROL_NET that fits :func:`smallest_unet`."""
+    import comfy.cldm.cldm
+    import comfy.controlnet
+    import comfy.model_management
+    import comfy.ops
+
+    without = ("out_channels", "transformer_depth_output")
+    config = smallest_unet().model.model_config.unet_config
+    network = comfy.cldm.cldm.ControlNet(
+        **{name: config[name] for name in SD15_CONFIG if name in config and name not in without},
+        num_heads=4,
+        hint_channels=3,
+        dtype=torch.float32,
+        device="cpu",
+        operations=comfy.ops.disable_weight_init,
+    )
+    fill(network, seed)
+    return comfy.controlnet.ControlNet(network.eval(), load_device=comfy.model_management.get_torch_device())
+
+
 def sdxl_layout(
     width: int = 64,
     seed: int = 0,

@@ -54,6 +54,7 @@ class ComfyServer:
         environment: further environment variables.
         start_timeout: seconds to wait until the server answers.
         base_directory: use and keep this folder instead of a temporary one.
+        own_attention: with the attention that ComfyUI or ``arguments`` choose; on the CPU it is PyTorch's else.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class ComfyServer:
         environment: Mapping[str, str] | None = None,
         start_timeout: float = 300.0,
         base_directory: str | Path | None = None,
+        own_attention: bool = False,
     ) -> None:
         self._packs = ([ROOT] if load_pack else []) + [Path(folder).resolve() for folder in custom_nodes]
         self._models = {kind: [Path(path) for path in paths] for kind, paths in (models or {}).items()}
         self._arguments = list(arguments)
         self._cpu = cpu
+        self._own_attention = own_attention
         self._environment = dict(environment or {})
         self._start_timeout = start_timeout
         self._keep_base = base_directory is not None
@@ -235,7 +238,7 @@ class ComfyServer:
         command += ["--database-url", f"sqlite:///{base / 'user' / 'comfyui.db'}"]
         command += ["--disable-api-nodes", "--disable-auto-launch"]
         if self._cpu if self._cpu is not None else not has_gpu():
-            command += ["--cpu", "--use-pytorch-cross-attention"]
+            command += ["--cpu"] if self._own_attention else ["--cpu", "--use-pytorch-cross-attention"]
         environment = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",

@@ -50,6 +50,18 @@ def add_layer(transformer_options: Options, layer: Layer, when_missed: Callable[
     chain.when_missed.append(when_missed)
 
 
+def add_innermost(transformer_options: Options, layer: Layer) -> None:
+    """Put ``layer`` inside of all others: it gets what is left to ComfyUI's own function. Not reached is no matter."""
+    if transformer_options.get(_CHAIN) is None:
+        add_layer(transformer_options, layer, _nobody)
+    else:
+        transformer_options[_CHAIN].layers.insert(0, layer)
+
+
+def _nobody(reason: str) -> None:
+    """Tell nobody."""
+
+
 def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
     """Compute one attention call through the chain (what ComfyUI finds in its slot)."""
     options = kwargs["transformer_options"]

@@ -6,16 +6,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .....core.memory_format import channels_last, without_gaps
+from .....core.shadow import Shadows
 from ....compilation.network import CompiledNetwork
 from ....compilation.policy import CompilePolicy
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
+from .host_attention import BREAK_REMEDIES, in_modules
 from .refusals import refusal
 
 if TYPE_CHECKING:
     import torch
 
     from .....core.activity import Activity
-    from .....core.calls import Function
+    from .....core.calls import Args, Function, Kwargs
     from ....compilation.compiler import Compiler
     from ....compilation.settings import NetworkSettings
 
@@ -33,6 +35,8 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
+
+    break_remedies = BREAK_REMEDIES
 
     def __init__(
         self,
@@ -68,7 +72,14 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
         order = channels_last if self.how.channels_last else without_gaps
         args = tuple(order(value) for value in args)
         kwargs = {key: order(value) for key, value in kwargs.items()}
-        part = self.part(network, method)
+        with Shadows() as shadows:
+            in_modules(network, shadows)
+            return self._run_compiled(network, method, activity, inner, args, kwargs)
+
+    def _run_compiled(
+        self, network: torch.nn.Module, method: str, activity: Activity, inner: Function, args: Args, kwargs: Kwargs
+    ) -> object:
+        name, part = _name(method), self.part(network, method)
         if part is None:
             compiled = self._compiled(network, name)
             return self.run(compiled, name, activity, compiled, network, *args, **kwargs)

@@ -24,6 +24,7 @@ from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ..model import describe_model, require_model
 from ..stack import KEY, PATCHES, ModelCall, Technique
+from .host_attention import BREAK_REMEDIES, in_options
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
     """
 
     title = "Compile UNet"
+    break_remedies = BREAK_REMEDIES
     recordable = True
 
     def __init__(
@@ -125,6 +127,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         compiled.weights_are(self._version(call.model))
         self.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.run, compiled, self.what, activity)
+        in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))

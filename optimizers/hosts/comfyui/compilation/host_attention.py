@@ -1,0 +1,171 @@
+"""ComfyUI's own attention as one operator of compiled code, where torch.compile cannot trace it.
+
+Most of ComfyUI's attention functions look at free memory in each call, or use packages that torch cannot look into.
+Each call would then end a graph. As an operator, the very same function runs in each call, on the memory that is free
+then, and the graph goes on around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from types import MethodType
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from .....core.shadow import Shadows
+from ..attention_chain import SLOT, Layer, add_innermost
+
+if TYPE_CHECKING:
+    from ..protocols import Options
+
+_OPERATORS = (
+    "attention_sub_quad",
+    "attention_split",
+    "attention_xformers",
+    "attention_flash",
+    "attention_sage",
+    "attention3_sage",
+    "attention_comfy_kitchen_int8",
+)
+"""ComfyUI's functions that become operators. The others are plain torch, which the compiler can improve."""
+
+_VAE_MODULE = "comfy.ldm.modules.diffusionmodules.model"
+_VAE_OPERATORS = ("normal_attention", "xformers_attention")
+
+BREAK_REMEDIES = {"get_free_memory": "start ComfyUI with --use-pytorch-cross-attention"}
+"""For networks whose attention is not reached here, by what breaks their graphs."""
+
+_NOT_USED = ("transformer_options", "_inside_attn_wrapper")
+_DEFAULTS: dict[str, object] = {
+    "mask": None,
+    "attn_precision": None,
+    "skip_reshape": False,
+    "skip_output_reshape": False,
+    "scale": None,
+    "enable_gqa": False,
+}
+
+
+@torch.library.custom_op("paceline::host_attention", mutates_args=())
+def _host_attention(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    heads: int,
+    mask: Tensor | None,
+    attn_precision: torch.dtype | None,
+    skip_reshape: bool,
+    skip_output_reshape: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    full_precision: bool,
+) -> Tensor:
+    from comfy.ldm.modules import attention
+
+    options: dict[str, object] = {} if scale is None else {"scale": scale}
+    if enable_gqa:
+        options["enable_gqa"] = True
+    if full_precision:
+        options["low_precision_attention"] = False
+    shapes = {"skip_reshape": skip_reshape, "skip_output_reshape": skip_output_reshape}
+    function: Callable[..., Tensor] = getattr(attention, name).__wrapped__
+    return function(q, k, v, heads, mask=mask, attn_precision=attn_precision, **shapes, **options).contiguous()
+
+
+@_host_attention.register_fake
+def _(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    heads: int,
+    mask: Tensor | None,
+    attn_precision: torch.dtype | None,
+    skip_reshape: bool,
+    skip_output_reshape: bool,
+    scale: float | None,
+    enable_gqa: bool,
+    full_precision: bool,
+) -> Tensor:
+    if skip_reshape:
+        batch, tokens, width = q.shape[0], q.shape[2], v.shape[3]
+    else:
+        batch, tokens, width = q.shape[0], q.shape[1], q.shape[2] // heads
+    return q.new_empty((batch, heads, tokens, width) if skip_output_reshape else (batch, tokens, heads * width))
+
+
+@torch.library.custom_op("paceline::host_vae_attention", mutates_args=())
+def _host_vae_attention(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    from comfy.ldm.modules.diffusionmodules import model
+
+    function: Callable[..., Tensor] = getattr(model, name)
+    return function(q, k, v).contiguous()
+
+
+@_host_vae_attention.register_fake
+def _(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return q.new_empty(q.shape)
+
+
+def _as_operator(func: Layer, q: Tensor, k: Tensor, v: Tensor, heads: int, *args: object, **kwargs: object) -> Tensor:
+    """Compute one call of ComfyUI's attention; ``func`` is the function that ComfyUI has chosen."""
+    name = getattr(func, "__name__", "")
+    if not torch.compiler.is_compiling() or name not in _OPERATORS:
+        return func(q, k, v, heads, *args, **kwargs)
+    named = {**dict(zip(_DEFAULTS, args, strict=False)), **kwargs}
+    given = {key: value for key, value in named.items() if key not in _NOT_USED}
+    full_precision = given.pop("low_precision_attention", True) is False
+    options = {key: given.pop(key, default) for key, default in _DEFAULTS.items()}
+    if given:  # something that a newer ComfyUI hands over: only its own function knows what it means
+        return func(q, k, v, heads, *args, **kwargs)
+    result: Tensor = torch.ops.paceline.host_attention(name, q, k, v, heads, *options.values(), full_precision)
+    return result
+
+
+def traceable() -> bool:
+    """Return whether torch.compile traces the attention that ComfyUI has chosen for its networks."""
+    from comfy.ldm.modules import attention
+
+    chosen = (attention.optimized_attention, attention.optimized_attention_masked)
+    return not any(function.__name__ in _OPERATORS for function in chosen)
+
+
+def in_options(options: Options) -> None:
+    """Let the attention of a model call be an operator, innermost of what is done to it."""
+    if not traceable():
+        add_innermost(options, _as_operator)
+
+
+def in_modules(network: Module, shadows: Shadows) -> None:
+    """Let the attention inside of a VAE's or ControlNet's network be operators, until ``shadows`` are undone."""
+    from comfy.ldm.modules.attention import CrossAttention
+
+    for module in network.modules():
+        chosen = vars(module).get("optimized_attention")
+        name = getattr(chosen, "__name__", "")
+        if name in _VAE_OPERATORS and getattr(chosen, "__module__", "") == _VAE_MODULE:
+            shadows.put(module, "optimized_attention", _vae_function(name))
+        elif isinstance(module, CrossAttention) and not traceable():
+            shadows.put(module, "forward", _with_operator(module))
+
+
+@cache
+def _vae_function(name: str) -> Callable[..., Tensor]:
+    """Return the operator of a VAE's attention function; one object for life, as compiled graphs are guarded on it."""
+    return partial(torch.ops.paceline.host_vae_attention, name)
+
+
+def _with_operator(module: Module) -> Callable[..., Tensor]:
+    return MethodType(_forward_with_operator, module)
+
+
+def _forward_with_operator(module: Module, *args: object, **kwargs: Options) -> Tensor:
+    """Run a ``CrossAttention`` of a network that is handed no options, or empty ones."""
+    options = kwargs.pop("transformer_options", {})
+    result: Tensor = type(module).forward(module, *args, **kwargs, transformer_options={**options, SLOT: _as_operator})
+    return result

@@ -1,0 +1,177 @@
+"""Compiled code is one graph on each attention that ComfyUI can start with, and computes what that attention computes.
+
+What torch cannot compile all the same is named, with its place and what to do.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from importlib import import_module
+
+import pytest
+import torch
+import torch._dynamo
+from comfy_host import checkpoints, in_process, vaes
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def small(studio):
+    made = copy.copy(studio)
+    made.model = checkpoints.smallest_unet()
+    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
+    return made
+
+
+def not_traceable(q, k, v, *arguments, **options):
+    """Stands for the kernel of a package that torch cannot look into: in the layout [batch, tokens, heads, width]."""
+    time.perf_counter_ns()
+    with open(__file__, encoding="utf-8"):
+        heads_first = [part.transpose(1, 2) for part in (q, k, v)]
+        return torch.nn.functional.scaled_dot_product_attention(*heads_first).transpose(1, 2)
+
+
+@pytest.fixture
+def start_with(monkeypatch):
+    """Let ComfyUI's attention be the one that a start option chooses."""
+    from comfy.ldm.modules import attention
+
+    def choose(name):
+        if name == "attention_sage":
+            monkeypatch.setattr(attention, "sageattn", not_traceable, raising=False)
+        if name == "attention_flash":
+            monkeypatch.setattr(attention, "flash_attn_wrapper", not_traceable)
+        for slot in ("optimized_attention", "optimized_attention_masked"):
+            monkeypatch.setattr(attention, slot, getattr(attention, name))
+
+    return choose
+
+
+ATTENTIONS = ["attention_sub_quad", "attention_split", "attention_pytorch", "attention_sage", "attention_flash"]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
+    start_with(name)
+    expected = small.sample(small.model)
+    model = small.run("PacelineCompileUNet", model=small.model, backend=backend)
+    assert torch.equal(small.sample(model), expected)
+    assert "compiled whole model: 1 graph, 0 recompiles" in small.report(model)
+    assert "graph breaks: 0" in small.report(model)
+
+
+@pytest.mark.parametrize("name", ["attention_sub_quad", "attention_split"])
+def test_repeated_blocks_are_one_graph(small, start_with, name):
+    start_with(name)
+    expected = small.sample(small.model)
+    model = small.run("PacelineCompileUNet", model=small.model, backend="eager", scope="repeated_blocks")
+    assert torch.equal(small.sample(model), expected)
+    assert "BasicTransformerBlock: 1 graph, 0 recompiles" in small.report(model)
+    assert "graph breaks: 0" in small.report(model)
+
+
+def test_the_function_of_the_host_runs_in_every_call_and_sees_the_memory_that_is_free_then(
+    small, start_with, monkeypatch
+):
+    import comfy.model_management
+
+    start_with("attention_sub_quad")
+    model = small.run("PacelineCompileUNet", model=small.model, backend="eager")
+    small.sample(model)
+    asked = []
+    free = comfy.model_management.get_free_memory
+
+    def counted(device=None, torch_free_too=False):
+        asked.append(device)
+        return free(device, torch_free_too)
+
+    monkeypatch.setattr(comfy.model_management, "get_free_memory", counted)
+    small.sample(small.model)
+    plain = len(asked)
+    small.sample(model)
+    assert len(asked) == 2 * plain > 0
+
+
+def test_sizes_prompts_and_batches_cost_what_they_cost_with_sdpa(small, start_with):
+    start_with("attention_sub_quad")
+    model = small.run("PacelineCompileUNet", model=small.model, backend="eager")
+    for size, tokens, batch in (((24, 24), 77, 1), ((24, 24), 154, 1), ((32, 24), 77, 1), ((16, 40), 231, 1)):
+        positive = in_process.random_conditioning(small.model, tokens, seed=tokens)
+        expected = small.sample(small.model, size=size, positive=positive, batch=batch)
+        assert torch.equal(small.sample(model, size=size, positive=positive, batch=batch), expected)
+    assert "2 graphs, 1 recompile" in small.report(model)
+
+
+def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(small, start_with):
+    start_with("attention_sub_quad")
+    model = small.tome(small.attention(small.model, "sdpa_flash"))
+    expected = small.sample(model)
+    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
+    assert torch.equal(small.sample(compiled), expected)
+    assert "compiled whole model: 1 graph" in small.report(compiled)
+
+
+@pytest.mark.parametrize("name", ["attention_sub_quad", "attention_split"])
+def test_a_controlnet_is_one_graph(small, start_with, name):
+    start_with(name)
+    plain = checkpoints.smallest_controlnet()
+    compiled = small.run("PacelineCompileControlNet", control_net=plain, backend="eager")
+
+    def sample(control_net):
+        hint = torch.rand(1, 192, 128, 3, generator=torch.Generator().manual_seed(1))
+        apply = import_module("nodes").ControlNetApplyAdvanced().apply_controlnet
+        positive, negative = apply(small.positive, small.negative, control_net, hint, 1.0, 0.0, 1.0)
+        return small.sample(small.model, positive=positive, negative=negative)
+
+    expected = sample(plain)  # ComfyUI writes into an argument's default in the first call of the process
+    assert torch.equal(sample(compiled), expected)
+    report = small.run("PacelineOptimizationReport", control_net=compiled)
+    assert "compiled forward: 1 graph, 0 recompiles" in report
+    assert "graph breaks: 0" in report
+
+
+def test_a_vae_is_one_graph_each_way(small):
+    from comfy.ldm.modules.diffusionmodules import model
+
+    vae = vaes.kl()
+    for module in vae.first_stage_model.modules():
+        if hasattr(module, "optimized_attention"):
+            module.optimized_attention = model.normal_attention
+    compiled = small.run("PacelineCompileVAE", vae=vae, compile_decoder=True, compile_encoder=True, backend="eager")
+    latent = torch.randn(1, 4, 8, 12, generator=torch.Generator().manual_seed(1))
+    picture = torch.rand(1, 64, 96, 3, generator=torch.Generator().manual_seed(2))
+    with torch.inference_mode():
+        assert torch.equal(compiled.decode(latent.clone()), vae.decode(latent.clone()))
+        assert torch.equal(compiled.encode(picture.clone()), vae.encode(picture.clone()))
+    report = small.run("PacelineOptimizationReport", vae=compiled)
+    assert "2 graphs, 0 recompiles" in report
+    assert "graph breaks: 0" in report
+    assert all(
+        module.optimized_attention is model.normal_attention
+        for module in vae.first_stage_model.modules()
+        if hasattr(module, "optimized_attention")
+    )
+
+
+def test_what_breaks_the_graph_is_named_with_its_place_and_what_to_do(small):
+    def slow_patch(q, k, v, extra_options):
+        with open(__file__, encoding="utf-8"):
+            return q, k, v
+
+    patched = small.model.clone()
+    patched.set_model_attn1_patch(slow_patch)
+    expected = small.sample(patched)
+    model = small.run("PacelineCompileUNet", model=patched, backend="eager")
+    assert torch.equal(small.sample(model), expected)
+    summary = model.get_attachment("paceline").find("compilation").last_summary()
+    assert summary.state == "partly"
+    assert "graph breaks at slow_patch (test_compile_host_attention.py:" in summary.headline
+    assert "take off the node" in summary.headline
