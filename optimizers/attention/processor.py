@@ -20,6 +20,9 @@ AUTO = "auto"
 
 FULL_PRECISION = "the model asks for full precision here"
 
+HOST_DOES_IT = "attention"
+"""Place that is skipped because the host computes with this very backend."""
+
 MOST_SIGNATURES = 64
 """Kinds of calls whose refusals are remembered; sizes may differ in each call, and memory must not grow for ever."""
 
@@ -153,11 +156,13 @@ class AttentionChoice(Technique):
         calls, fallbacks, details = activity.use_count, activity.fallback_count, activity.fallback_lines()
         if self.quickest is not None:
             details += self.quickest.lines()
-        if activity.skipped and not calls and not fallbacks:  # the host computes with this very backend
-            return Summary("active", next(iter(activity.skipped.values())), {"fallbacks": 0}, details)
+        if HOST_DOES_IT in activity.skipped and not calls and not fallbacks:
+            return Summary("active", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
+        details += activity.skipped_lines()
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
             why = "every call fell back" if fallbacks else "no attention call of this model was reached"
+            why = next(iter(activity.skipped.values()), why)
             return Summary("inactive", f"{self.backend.name} not active: {why}", counts, details)
         state = "partly" if fallbacks else "active"
         return Summary(state, f"{self._names(activity)} in {calls} attention calls", counts, details)

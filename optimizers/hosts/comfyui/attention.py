@@ -11,11 +11,12 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
-from ...attention.processor import AttentionChoice
+from ...attention.processor import HOST_DOES_IT, AttentionChoice
 from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import SLOT, Layer, add_layer
 from .model import describe_model, inference_dtype, is_unet, require_model
+from .newer import unheard
 from .paths import user_folder
 from .stack import KEY, ModelCall, Technique
 from .unet import attention_blocks
@@ -48,8 +49,6 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
 
     recordable = True
 
-    notes = (NOT_REACHED,)
-
     def __init__(self, patcher: ModelPatcher, name: str, node_id: str | None = None) -> None:
         super().__init__(node_id)
         require_model(patcher)
@@ -72,15 +71,16 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         self._nothing_gained: set[Hashable] = set()
         if self.backend.name == "sdpa":
             self.function = _host_sdpa
+        self.notes = (*unheard(patcher.model.diffusion_model), NOT_REACHED)
         self._layer: Layer = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
         same = self.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa()
         if same and (self.quickest is None or self._host_is_quickest(call, self.quickest)):
-            activity.skip("attention", SAME if self.quickest is None else SAME_AND_QUICKEST)
+            activity.skip(HOST_DOES_IT, SAME if self.quickest is None else SAME_AND_QUICKEST)
             return
-        add_layer(call.transformer_options, self._layer, activity.fall_back)
+        add_layer(call.transformer_options, self._layer, activity)
         if self.quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
 

@@ -9,57 +9,71 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from ....core.activity import Activity
     from .protocols import Options
 
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"
 
 NOT_REACHED = "an attention override of another node computed the call itself"
+SPARSE = "ComfyUI's sparse attention computed them"
 
 Layer = Callable[..., Tensor]
 """``layer(func, *args, **kwargs)``: ``func`` is the next one inside, the rest what ``optimized_attention`` takes."""
 
 
 class AttentionChain:
-    """The layers of one model call, innermost first, and whom to tell if they are not reached."""
+    """The layers of one model call, innermost first, and the activities to tell if they are not reached."""
 
     def __init__(self, foreign: Layer | None) -> None:
         self.foreign = foreign
         self.layers: list[Layer] = []
-        self.when_missed: list[Callable[[str], None]] = []
+        self.activities: list[Activity] = []
+        self._is_sparse = "sparse" in f"{_name(foreign)} {_name(type(foreign))}".lower()
+        self._taken = 0
+
+    def missed(self) -> None:
+        """Note that the override of another node computed a call without us."""
+        self._taken += 1
+        for activity in self.activities:
+            if self._is_sparse:  # what the user has asked for: it leaves the other calls to us
+                activity.skip(f"call {self._taken}", SPARSE)
+            else:
+                activity.fall_back(NOT_REACHED)
 
 
-def add_layer(transformer_options: Options, layer: Layer, when_missed: Callable[[str], None]) -> None:
+def _name(thing: object) -> str:
+    return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+
+
+def add_layer(transformer_options: Options, layer: Layer, activity: Activity | None) -> None:
     """Put ``layer`` around the layers that are in the chain already.
 
     Args:
         transformer_options: the private copy of one model call.
         layer: the function; the same object in every call, so that compiled graphs stay valid.
-        when_missed: called with a reason each time another pack's override does not let a call through to us.
+        activity: told each time another pack's override does not let a call through to us.
     """
     chain = transformer_options.get(_CHAIN)
     if chain is None:
         chain = transformer_options[_CHAIN] = AttentionChain(transformer_options.get(SLOT))
         transformer_options[SLOT] = _run
     chain.layers.append(layer)
-    chain.when_missed.append(when_missed)
+    if activity is not None:
+        chain.activities.append(activity)
 
 
 def add_innermost(transformer_options: Options, layer: Layer) -> None:
     """Put ``layer`` inside of all others: it gets what is left to ComfyUI's own function. Not reached is no matter."""
     if transformer_options.get(_CHAIN) is None:
-        add_layer(transformer_options, layer, _nobody)
+        add_layer(transformer_options, layer, None)
     else:
         transformer_options[_CHAIN].layers.insert(0, layer)
-
-
-def _nobody(reason: str) -> None:
-    """Tell nobody."""
 
 
 def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
@@ -82,6 +96,26 @@ def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
 
     result = chain.foreign(innermost, *args, **kwargs)
     if not reached:
-        for tell in chain.when_missed:
-            tell(NOT_REACHED)
+        chain.missed()
     return result
+
+
+def _run_containers(*args: Any, **kwargs: Options) -> Tensor:
+    """Compute a call whose q, k and v come in containers, which the one who computes it empties to free memory.
+
+    Only ComfyUI's newer versions have them. An override that takes containers gets them as they are: it computes the
+    call itself, and nothing of ours could change it.
+    """
+    from comfy.ldm.modules import attention
+
+    chain: AttentionChain = kwargs["transformer_options"][_CHAIN]
+    takes_containers = getattr(chain.foreign, "container_function", None)
+    if takes_containers is not None:
+        result: Tensor = takes_containers(*args, **kwargs)
+        chain.missed()
+        return result
+    q, k, v = (container.take() for container in args[:3])
+    return _run(attention.optimized_attention.__wrapped__, q, k, v, *args[3:], **kwargs)
+
+
+_run.container_function = _run_containers  # type: ignore[attr-defined]  # ComfyUI looks for it on the function

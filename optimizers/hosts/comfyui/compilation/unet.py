@@ -23,6 +23,7 @@ from ....compilation.network import (
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ..model import describe_model, require_model
+from ..newer import layers_with_a_preference
 from ..stack import KEY, PATCHES, ModelCall, Technique
 from .host_attention import BREAK_REMEDIES, in_options
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
@@ -114,6 +115,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
                 raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
         CompilePolicy.__init__(self, how, what, notes)
         self._compiler = compiler
+        self._wishes = layers_with_a_preference(patcher.model.diffusion_model)
         self._runs = 0
 
     def install(self, call: ModelCall, activity: Activity) -> None:
@@ -127,7 +129,8 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         compiled.weights_are(self._version(call.model))
         self.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.run, compiled, self.what, activity)
-        in_options(call.transformer_options)
+        if not self._wishes:  # an override, ours included, would silence them
+            in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))

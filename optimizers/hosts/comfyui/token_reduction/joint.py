@@ -21,6 +21,7 @@ from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
 from ..attention_chain import add_layer
 from ..model import describe_model
+from ..newer import kept_memory, unheard
 from ..schedule import SchedulePosition
 from ..stack import ModelCall, Technique
 
@@ -95,7 +96,12 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         self.tokens, self.where = tokens, tokens.eligible
         network = patcher.model.diffusion_model
         self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
+        self._notes = unheard(network)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
+
+    def describe(self) -> str:
+        """Return the settings, what they reach, and what else is to be said."""
+        return "; ".join((super().describe(), *self._notes))
 
     @classmethod
     def for_model(
@@ -117,7 +123,7 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
             method = self.method.for_block(tokens, device.type, self.other_layers)
             if method is not None:
                 state.prepared[(tokens, device)] = self.prepare(method, layout, factor, device)
-        add_layer(call.transformer_options, self._layer, activity.fall_back)
+        add_layer(call.transformer_options, self._layer, activity)
 
     def _attend(
         self,
@@ -173,7 +179,8 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
             method = self.method_for(place, tokens, k.device, activity)
             if method is None:
                 return None
-            kept = known[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
+            with kept_memory():
+                kept = known[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
         activity.use(place, tokens, kept.shape[0])
         return kept if kept.shape[0] < tokens else None
 

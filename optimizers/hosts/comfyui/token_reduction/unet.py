@@ -13,6 +13,7 @@ from torch.nn import Module
 from .....core.shadow import Shadows
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..model import describe_model
+from ..newer import kept_memory
 from ..schedule import SchedulePosition
 from ..stack import ModelCall, Technique
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
@@ -117,7 +118,8 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         batch, _, height, width = extra_options["activations_shape"]
         # Tokens of another batch are not this picture's either: a size that cannot be says so.
         size = (height, width) if query.shape[0] == batch else (0, 0)
-        reduction = self.reduction(block, query, size, state)
+        with kept_memory():
+            reduction = self.reduction(block, query, size, state)
         if reduction is None:
             return tokens
         if self.other_layers:  # else nobody asks, and it would hold memory

@@ -1,0 +1,40 @@
+"""What only newer versions of ComfyUI have, used where it is there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch.nn import Module
+
+
+def kept_memory() -> AbstractContextManager[object]:
+    """Return the context in which to allocate, inside of a network's block, what is kept after the block.
+
+    Since 0.34 ComfyUI records the allocations of each block of some networks, and takes their memory back when the
+    block ends. What is kept would be overwritten, or end the recording.
+    """
+    if torch.compiler.is_compiling():  # allocates where the graph does
+        return nullcontext()
+    pause: Callable[[], AbstractContextManager[object]] | None
+    pause = getattr(sys.modules.get("comfy.model_prefetch"), "pause_malloc_graph", None)
+    return nullcontext() if pause is None else pause()
+
+
+def layers_with_a_preference(network: Module) -> int:
+    """Return how many layers have an attention of their own that the checkpoint asks for (ComfyUI 0.34 and newer).
+
+    ComfyUI asks overrides first, so a layer's wish is not heard where something of ours is one.
+    """
+    wishes = (getattr(module, "comfy_attention", None) for module in network.modules())
+    return sum(getattr(wish, "config", None) is not None for wish in wishes)
+
+
+def unheard(network: Module) -> tuple[str, ...]:
+    """Return the sentence about layers whose wish is not heard; empty if there are none."""
+    count = layers_with_a_preference(network)
+    if not count:
+        return ()
+    return (f"the checkpoint asks for an attention of its own in {count} layers, which this node takes the place of",)
