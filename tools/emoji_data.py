@@ -152,6 +152,31 @@ def tokenize(caption: str, words: dict[str, int]) -> list[int]:
     return ids + [words[PAD]] * (TOKENS - len(ids))
 
 
+class Emoji:
+    """The pictures of CONCEPTS, in batches.
+
+    Args:
+        cache: folder for the npm package.
+        size: of the pictures, in pixels.
+        mirror: whether half of them are mirrored.
+    """
+
+    credit = CREDIT
+
+    def __init__(self, cache: Path, size: int, mirror: bool = False) -> None:
+        pictures, self.captions = load(cache, size)
+        self._pictures = torch.cat([pictures, pictures.flip(-1)]) if mirror else pictures
+
+    def batch(self, count: int) -> tuple[torch.Tensor, list[str]]:
+        """Return pictures [count, 4, size, size], drawn by chance, and their captions."""
+        picked = torch.randint(len(self._pictures), (count,))
+        return self._pictures[picked], [self.captions[number % len(self.captions)] for number in picked.tolist()]
+
+    def shown(self, count: int) -> list[str]:
+        """Return captions that are worth a look."""
+        return self.captions[:: max(1, len(self.captions) // count)][:count]
+
+
 def load(cache: Path, size: int) -> tuple[torch.Tensor, list[str]]:
     """Return pictures [concepts, 4, size, size] and their captions, in the order of CONCEPTS."""
     root = fetch(cache)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import emoji_data
+import icon_data
 import torch
 from comfy_host import in_process
 from safetensors import safe_open
@@ -16,14 +17,14 @@ from safetensors.torch import save_file
 from torch import nn
 
 
-def import_unet(device: torch.device) -> tuple[type[nn.Module], Any, torch.Tensor]:
+def import_unet(device: torch.device, zsnr: bool = True) -> tuple[type[nn.Module], Any, torch.Tensor]:
     """Import ComfyUI's UNetModel and its initialisation-free operations; also return its noise levels [1000]."""
     in_process.bootstrap(cpu=device.type == "cpu")
     import comfy.model_sampling
     import comfy.ops
     from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-    sigmas = comfy.model_sampling.ModelSamplingDiscrete(zsnr=True).sigmas
+    sigmas = comfy.model_sampling.ModelSamplingDiscrete(zsnr=zsnr).sigmas
     return UNetModel, comfy.ops.disable_weight_init, sigmas
 
 
@@ -42,8 +43,8 @@ def unet_settings(args: argparse.Namespace) -> dict[str, Any]:
         "transformer_depth": [1] * levels,
         "transformer_depth_output": [1] * (2 * levels),
         "transformer_depth_middle": 1,
-        "num_heads": args.heads,
-        "num_head_channels": -1,
+        "num_heads": args.heads or -1,
+        "num_head_channels": -1 if args.heads else 32,
         "context_dim": args.context,
         "legacy": False,
         "use_linear_in_transformer": False,
@@ -171,7 +172,7 @@ def save(
     net: Net,
     path: Path,
     settings: dict[str, Any],
-    captions: list[str],
+    source: emoji_data.Emoji | icon_data.Icons,
     words: dict[str, int],
     facts: dict[str, Any],
 ) -> None:
@@ -183,11 +184,10 @@ def save(
         "format": "pt",
         "config": json.dumps(settings),
         "vocabulary": json.dumps(words),
-        "names": json.dumps(captions),
+        "names": json.dumps(source.captions),
         "prediction": "v_prediction",
-        "zsnr": "true",
-        "schedule": "scaled linear 0.00085 to 0.012, 1000 steps, rescaled to zero terminal SNR",
-        "images": emoji_data.CREDIT,
+        "schedule": "scaled linear 0.00085 to 0.012, 1000 steps (zsnr: rescaled to zero terminal SNR)",
+        "images": source.credit,
         **{key: str(value) for key, value in facts.items()},
     }
     path.parent.mkdir(parents=True, exist_ok=True)

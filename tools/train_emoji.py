@@ -24,6 +24,7 @@ from typing import Any
 
 import emoji_data
 import emoji_net
+import icon_data
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -39,10 +40,15 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "batch": 128, "lr": 1e-3,
         "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
     },
+    "icons": {
+        "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "batch": 16, "lr": 1.5e-3,
+        "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
+    },
 }  # fmt: skip
 """What every setting is that the command line leaves out."""
 
 MIN_SNR_GAMMA = 5.0
+PURE_NOISE = 0.03  # share of the icons' examples without any picture in them
 PLAIN_LOSS_FROM = 0.6  # share of the run after which the loss weights every noise level alike
 
 
@@ -63,7 +69,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--channels", type=int, help="model_channels, a multiple of 32")
     parser.add_argument("--mult", help="channel_mult, one value per level, the first is 1")
     parser.add_argument("--context", type=int, help="width of the text embedding")
-    parser.add_argument("--heads", type=int, help="attention heads")
+    parser.add_argument("--heads", type=int, help="attention heads; 0: one for every 32 channels")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--mirror", action="store_true", help="learn the mirror images too, which is harder")
@@ -73,7 +79,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     # programs wanted the same two cores, a step took 8 s with threads and 0.6 s with processes.
     parser.add_argument("--processes", type=int, default=2, help="on a CPU, one thread each (default 2)")
     parser.add_argument("--out", type=Path, help="file for the weights")
-    parser.add_argument("--work", type=Path, default=cache_dir() / "emoji", help="data, checkpoint, grids")
+    parser.add_argument("--work", type=Path, help="data, checkpoint, grids")
     parser.add_argument("--init", type=Path, help="start from the weights in this file instead of random ones")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
     parser.add_argument("--placeholders", action="store_true", help="learn meaningless pictures, to rehearse")
@@ -84,6 +90,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     for name, value in GEOMETRIES[found.geometry].items():
         if getattr(found, name) is None:
             setattr(found, name, value)
+    found.work = found.work or found.out.parent
     return found
 
 
@@ -109,13 +116,17 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     batch = args.batch // world
     in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
-    unet_class, operations, sigmas = emoji_net.import_unet(device)
+    icons = args.geometry == "icons"
+    unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
     alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
-    pictures, captions = emoji_data.load(args.work, args.size)
-    pictures = (torch.cat([pictures, pictures.flip(-1)]) if args.mirror else pictures).to(device)
+    source = icon_data.Icons(args.work, args.size) if icons else emoji_data.Emoji(args.work, args.size, args.mirror)
+    captions = source.captions
     words = emoji_data.vocabulary(captions)
-    ids = torch.tensor([emoji_data.tokenize(caption, words) for caption in captions], device=device)
-    null = torch.tensor([emoji_data.tokenize("", words)], device=device)
+
+    def tokens(texts: list[str]) -> torch.Tensor:
+        return torch.tensor([emoji_data.tokenize(text, words) for text in texts], device=device)
+
+    null = tokens([""])
 
     settings = emoji_net.unet_settings(args)
     unet = unet_class(**settings, dtype=torch.float32, operations=operations)
@@ -159,12 +170,12 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         with torch.no_grad():
             torch._foreach_copy_(parameters, average)
         facts = {"steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
-        emoji_net.save(net, args.out, settings, captions, words, facts)
+        emoji_net.save(net, args.out, settings, source, words, facts | {"zsnr": "false" if icons else "true"})
         wanted = args.drawn if last else args.drawn // 4
         if wanted:
-            chosen = ids[:: max(1, len(ids) // wanted)][:wanted]
             with half():
-                drawn = emoji_net.sample(net, alpha, chosen, null, args.size, steps=20 if last else 12)
+                shown = tokens(source.shown(wanted))
+                drawn = emoji_net.sample(net, alpha, shown, null, args.size, steps=20 if last else 12)
             emoji_data.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
@@ -177,15 +188,21 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             break
         for optimiser in optimisers:
             optimiser.param_groups[0]["lr"] = learning_rate(progress, step, args.lr)
-        picked = torch.randint(len(pictures), (batch,), device=device)
+        clean, picked = source.batch(batch)
+        clean = clean.to(device)
         # One noise level from each of `batch` equal strata: less variance in the gradient for the same work.
         level = (torch.arange(batch, device=device) + torch.rand(batch, device=device)) / batch
         level = (level * len(alpha)).long().clamp_max(len(alpha) - 1)
         a = alpha[level].view(-1, 1, 1, 1)
+        if icons:
+            # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a
+            # model that has seen only that reads mean colours from noise. So it sees pure noise there as well.
+            pure = torch.rand(batch, device=device) < PURE_NOISE
+            level = torch.where(pure, len(alpha) - 1, level)
+            a = torch.where(pure.view(-1, 1, 1, 1), 0.0, a)
         s = (1.0 - a**2).sqrt()
-        clean = pictures[picked]
         noise = torch.randn_like(clean)
-        text = torch.where(torch.rand(batch, 1, device=device) < 0.1, null, ids[picked % len(ids)])
+        text = torch.where(torch.rand(batch, 1, device=device) < 0.1, null, tokens(picked))
         noisy = (a * clean + s * noise).contiguous(memory_format=torch.channels_last)
         with half():
             predicted = net(noisy, level, text)
@@ -230,7 +247,8 @@ def main() -> None:
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     world = args.processes if args.device == "cpu" else 1
-    (emoji_data.placeholders if args.placeholders else emoji_data.fetch)(args.work)  # once, for all processes
+    source = icon_data if args.geometry == "icons" else emoji_data
+    (emoji_data.placeholders if args.placeholders else source.fetch)(args.work)  # once, for all processes
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         if world == 1:
