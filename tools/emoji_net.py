@@ -41,7 +41,7 @@ def unet_settings(args: argparse.Namespace) -> dict[str, Any]:
         "num_res_blocks": [1] * levels,
         "use_spatial_transformer": True,
         "transformer_depth": [1] * levels,
-        "transformer_depth_output": [1] * (2 * levels),
+        "transformer_depth_output": [1 if args.top == "both" else 0] * 2 + [1] * (2 * levels - 2),
         "transformer_depth_middle": 1,
         "num_heads": args.heads or -1,
         "num_head_channels": -1 if args.heads else 32,

@@ -33,15 +33,15 @@ from torch import nn
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
     "small": {
-        "size": 32, "channels": 32, "mult": "1,2,2", "context": 128, "heads": 4, "batch": 16, "lr": 2e-3,
+        "size": 32, "channels": 32, "mult": "1,2,2", "context": 128, "heads": 4, "top": "both", "batch": 16, "lr": 2e-3,
         "seconds": 3600.0, "out": cache_dir() / "emoji" / "emoji.safetensors",
     },
     "sd15": {
-        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "batch": 128, "lr": 1e-3,
+        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "top": "both", "batch": 128, "lr": 1e-3,
         "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
     },
     "icons": {
-        "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "batch": 16, "lr": 1.5e-3,
+        "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16, "lr": 1.5e-3,
         "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
     },
 }  # fmt: skip
@@ -70,6 +70,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mult", help="channel_mult, one value per level, the first is 1")
     parser.add_argument("--context", type=int, help="width of the text embedding")
     parser.add_argument("--heads", type=int, help="attention heads; 0: one for every 32 channels")
+    parser.add_argument("--top", choices=("both", "input"), help="which halves have attention at full resolution")
     parser.add_argument("--batch", type=int)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--mirror", action="store_true", help="learn the mirror images too, which is harder")
