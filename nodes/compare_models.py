@@ -80,6 +80,14 @@ class PacelineCompareModels(PacelineNode):
                     tooltip="Where in ComfyUI's output folder images and numbers (JSON) are saved, if they are.",
                 ),
                 save_files_input(),
+                io.Boolean.Input(
+                    "fewer_steps",
+                    default=True,
+                    optional=True,
+                    advanced=True,
+                    tooltip="Where the optimised model is faster and draws another image: also draw the baseline with "
+                    "as many steps as fit into the same time, to see whether fewer steps would do as well.",
+                ),
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -98,6 +106,7 @@ class PacelineCompareModels(PacelineNode):
         runs: int = 3,
         warmup_runs: int = 1,
         fp32_reference: bool = False,
+        fewer_steps: bool = True,
         model_optimized: ModelPatcher | None = None,
         vae: VAE | None = None,
         vae_optimized: VAE | None = None,
@@ -118,11 +127,15 @@ class PacelineCompareModels(PacelineNode):
                 vae if vae_optimized is None else vae_optimized,
             ),
             SamplingJob(positive, negative, latent_image, **sampler),
-            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference),
+            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
             say=lambda text: cls.announce(Summary("working", text)),
         )
         lines = comparison.summary_lines(found)
-        sheet = comparison_sheet(found.pictures.baseline, found.pictures.optimized, found.verdict.text, lines)
+        pictures, steps = found.pictures, found.evidence.fewer_steps
+        control = (
+            None if steps is None or pictures.fewer_steps is None else (f"{steps.steps} steps", pictures.fewer_steps)
+        )
+        sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, lines, control)
         numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
         shown = shown_comparison(numbers, files, found.verdict.quality, lines)
@@ -144,6 +157,8 @@ def shown_comparison(
         quality: what became of the picture, one of ``QUALITIES``.
         lines: what stands below the verdict.
     """
+    control = numbers["fewer_steps"]
+    fewer = {"fewer_steps": control["difference"]} if control else {}
     settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
     return {
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
@@ -151,9 +166,10 @@ def shown_comparison(
         "state": page_state(numbers["state"], quality),
         "quality": quality,
         "seconds": {side: [seconds(Run(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
-        "distances": {"optimized": numbers["difference"], **numbers["noise_floor"]},
+        "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
+        "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),
-        "pictures": {side: files[side] for side in ("baseline", "optimized")},
+        "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
         "sheet": files["comparison"],
         "about": {
             **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},

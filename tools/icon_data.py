@@ -140,7 +140,8 @@ class Icons:
     def shown(self, count: int) -> list[str]:
         """Return captions that are worth a look; every second one was held out."""
         half = max(1, count // 2)
-        pairs = zip(self.captions[:: len(self.captions) // half], self.held_out[:: len(self.held_out) // half], strict=False)
+        seen, unseen = (found[:: max(1, len(found) // half)] for found in (self.captions, self.held_out))
+        pairs = zip(seen, unseen, strict=False)
         return [caption for pair in pairs for caption in pair][:count]
 
     def draw(self, captions: list[str], nuisance: Nuisance) -> Tensor:
@@ -166,8 +167,8 @@ class Icons:
         turn = torch.stack([torch.stack([cos, sin]), torch.stack([-sin, cos])]).permute(2, 0, 1)  # [batch, 2, 2]
         place = torch.stack([nuisance.x, nuisance.y], -1) / (self.side / 2)
         shift = -(turn @ place[..., None])
-        grid = F.affine_grid(torch.cat([turn, shift], -1) * scale[:, None, None], [len(shapes), 1, self.side, self.side],
-                             align_corners=False)
+        moved = torch.cat([turn, shift], -1) * scale[:, None, None]
+        grid = F.affine_grid(moved, [len(shapes), 1, self.side, self.side], align_corners=False)
         found = F.grid_sample(self._tables[shapes], grid, padding_mode="border", align_corners=False)
         return found[:, 0] * nuisance.size[:, None, None]
 

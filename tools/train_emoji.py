@@ -37,12 +37,12 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "seconds": 3600.0, "out": cache_dir() / "emoji" / "emoji.safetensors",
     },
     "sd15": {
-        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "top": "both", "batch": 128, "lr": 1e-3,
-        "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
+        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "top": "both", "batch": 128,
+        "lr": 1e-3, "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
     },
     "icons": {
-        "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16, "lr": 1.5e-3,
-        "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
+        "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16,
+        "lr": 1.5e-3, "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
     },
 }  # fmt: skip
 """What every setting is that the command line leaves out."""

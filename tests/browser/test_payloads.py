@@ -83,6 +83,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "CompilePayload": set(server.sent[1][1]),
         "NodeOutput": outputs_of_nodes(),
         "Comparison": set(comparison),
+        "FewerSteps": set(comparison["fewer_steps"]),
         "Distance": set(comparison["distances"]["fp32"]),
         "Step": set(step),
         "Cache": set(routes.cache_payload()),
@@ -92,12 +93,16 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a saved comparison that the page is shown."""
+    from paceline.workbench.measurement import Distance, FewerSteps
+
     speedup = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), 1.0)
     around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
     settings = dict.fromkeys(("steps", "sampler_name", "scheduler", "cfg"), 1)
+    control = asdict(FewerSteps(10, 20, 1.0, Distance(**distance))) | {"ratio": 2.0, "as_good": False}
     return {
         "verdict": "", "state": "", "speedup_of": "step", "runs": {}, "activity": {}, "settings": settings,
-        "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, **speedup,
+        "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
+        **speedup,
     }  # fmt: skip
 
 

@@ -25,6 +25,17 @@ def test_everything_fits_into_the_picture(size):
     assert sheet.width <= 3 * 512 + 4 * 16
 
 
+def test_the_control_is_shown_beside_with_its_own_difference():
+    a, b = pictures(256, 256)
+    third = (a.int() + 7).clamp(0, 255).byte()
+    sheet = comparison_sheet(a, b, VERDICT, control=("10 steps", third))
+    shown = torch.frombuffer(bytearray(sheet.tobytes()), dtype=torch.uint8).view(sheet.height, sheet.width, 3)
+    top, left = 16 + 25, 16 + 3 * 272
+    assert torch.equal(shown[top : top + 256, left : left + 256], third[0])
+    difference = ((a[0].int() - third[0].int()).abs() * 32).clamp(max=255)
+    assert torch.equal(shown[top : top + 256, left + 272 : left + 528].int(), difference)
+
+
 def test_long_text_is_broken_at_words():
     text = "the quick brown fox jumps over the lazy dog " * 8
     lines = _wrapped(text, 16, 300)

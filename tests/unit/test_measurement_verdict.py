@@ -8,7 +8,15 @@ import time
 
 import pytest
 import torch
-from paceline.workbench.measurement import Distance, Evidence, PeakMemory, interleaved, judge, measure_speedup
+from paceline.workbench.measurement import (
+    Distance,
+    Evidence,
+    FewerSteps,
+    PeakMemory,
+    interleaved,
+    judge,
+    measure_speedup,
+)
 from paceline.workbench.measurement.timing import _T
 from paceline.workbench.measurement.verdict import fraction
 
@@ -164,6 +172,41 @@ def test_the_verdict_in_words(found, state, text):
     assert text in verdict.text
     assert verdict.text.startswith(verdict.headline)
     assert ";" not in verdict.headline  # it stands on a badge
+
+
+@pytest.mark.parametrize(
+    ("control", "text"),
+    [
+        (distance(0.124), "; fewer steps in the same time (10 of 20) would differ 3.1 times as much."),
+        (distance(0.05), "; fewer steps in the same time (10 of 20) would differ 1.2 times as much."),
+        (distance(0.044), " would do as well, with 1.1 times the difference: you do not need this optimisation."),
+        (distance(6.0), "; fewer steps in the same time (10 of 20) would differ 150 times as much."),
+        (distance(0.02), " would do as well, with 0.5 times the difference: you do not need this optimisation."),
+        (SAME, " would do as well, with 0 times the difference: you do not need this optimisation."),
+    ],
+)
+def test_fewer_steps_in_the_same_time_are_the_control(control, text):
+    found = evidence(fewer_steps=FewerSteps(10, 20, 1.0, control))
+    assert judge(found).state == "faster"
+    assert judge(found).text.endswith(text)
+    assert judge(found).headline == judge(evidence()).headline
+
+
+def test_the_control_is_measured_as_the_share_is():
+    """By LPIPS where both have it."""
+    found = evidence(
+        difference=distance(0.04, lpips=0.05), fewer_steps=FewerSteps(10, 20, 1.0, distance(0.04, lpips=0.1))
+    )
+    assert found.control_ratio == pytest.approx(2.0)
+    assert evidence(fewer_steps=FewerSteps(10, 20, 1.0, distance(0.08, 0.1))).control_ratio == pytest.approx(2.0)
+    assert evidence(difference=SAME, fewer_steps=FewerSteps(10, 20, 1.0, distance(0.1))).control_ratio is None
+
+
+def test_another_picture_altogether_has_its_control_too():
+    found = evidence(difference=distance(0.25), fewer_steps=FewerSteps(10, 20, 1.0, distance(0.3)))
+    assert judge(found).state == "suspicious"
+    assert judge(found).text.endswith("1.42x faster (1.40 to 1.45); fewer steps in the same time (10 of 20) would "
+                                      "differ 1.2 times as much.")  # fmt: skip
 
 
 def test_the_limits_belong_to_the_milder_side():

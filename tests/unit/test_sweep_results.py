@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 
 from paceline.workbench.sweep import Result, best, pareto_front, pareto_picture, to_csv, to_markdown
 
@@ -47,6 +48,18 @@ def test_tables_have_every_cell():
     assert len(table) == 2 + len(RESULTS)
     assert "| fast | 512 | 1.60x | 1.000 | 0.400 | 1.00 GiB | best trade |" in table
     assert table[-1].endswith("| out of memory |")
+
+
+def test_a_cell_that_fewer_steps_beat_says_so():
+    control = {"fewer_steps": 9, "fewer_steps_difference": 0.05}
+    found = [replace(result(name, 1.5, share), numbers=control) for name, share in (("a", 0.04), ("b", 0.06))]
+    table = to_markdown([*found, result("c", 1.4, 0.07)])
+    assert "| a | 512 | 1.50x | 1.000 | 0.040 | 1.00 GiB | best trade |" in table
+    assert "| b | 512 | 1.50x | 1.000 | 0.060 | 1.00 GiB | fewer steps do as well |" in table
+    assert "| c | 512 | 1.40x | 1.000 | 0.070 | 1.00 GiB |  |" in table
+    assert "best trade, but fewer steps do as well |" in to_markdown(found[1:])
+    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    assert [(row["fewer_steps"], row["fewer_steps_difference"]) for row in rows] == [("9", "0.05")] * 2
 
 
 def test_the_plot_is_drawn_from_nothing_one_or_many():

@@ -71,7 +71,7 @@ function pairOf({ comparison: { pictures }, index }) {
  * @returns {HTMLElement[]}
  */
 function findingParts(comparison) {
-  const { verdict, state, quality } = comparison;
+  const { verdict, state, quality, fewer_steps } = comparison;
   const { headline, proved } = finding(comparison);
   const title = Object.assign(document.createElement("strong"), { textContent: headline });
   title.dataset.proved = String(proved);
@@ -79,7 +79,19 @@ function findingParts(comparison) {
   chip.className = "paceline-quality";
   const text = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
   for (const part of [title, chip, text]) part.dataset.state = state;
-  return [title, chip, text];
+  return [title, chip, text, ...(fewer_steps ? [controlPart(fewer_steps)] : [])];
+}
+
+/**
+ * @param {import("./payloads").FewerSteps} control
+ * @returns {HTMLElement}
+ */
+function controlPart({ steps, full_steps, seconds, ratio, as_good }) {
+  const times = ratio === null ? "" : `, ${ratio.toPrecision(2)} x`;
+  const textContent = `${steps} / ${full_steps}: ${seconds.toPrecision(3)} s${times}`;
+  const element = Object.assign(document.createElement("p"), { className: "paceline-control", textContent });
+  element.dataset.state = as_good ? "partly" : "active";
+  return element;
 }
 
 /**

@@ -58,16 +58,32 @@ export interface Comparison {
   speedup_of: string;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
+  /** The baseline with fewer steps, in the optimised side's time; null if it was not drawn. */
+  fewer_steps: FewerSteps | null;
   /** To the baseline, by name: of the optimised side first, then what it is held against. */
   distances: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
-  /** By side; those of a batch in their order. */
+  /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
   pictures: Record<string, SavedImage[]>;
   /** A picture of all of it, which holds the workflow. */
   sheet: SavedImage;
   /** What it was measured on and with, by name. */
   about: Record<string, string>;
+}
+
+/** The control of a comparison. */
+export interface FewerSteps {
+  /** As many as fit into the time of the optimised side. */
+  steps: number;
+  /** Of the compared runs. */
+  full_steps: number;
+  /** Of its whole sampling. */
+  seconds: number;
+  /** How many times the difference of the optimised side, by LPIPS where it was measured; null if that has none. */
+  ratio: number | null;
+  /** Whether it does as well as the optimised side. */
+  as_good: boolean;
 }
 
 /** How far pictures are apart; null where a number does not exist. */

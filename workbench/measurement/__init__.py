@@ -5,12 +5,14 @@ from .memory import PeakMemory
 from .picture import comparison_sheet
 from .quality import Distance, compare_pictures, to_8_bit
 from .timing import MOST_ROUNDS, Speedup, interleaved, measure_speedup
-from .verdict import Evidence, Verdict, judge
+from .verdict import AS_GOOD, Evidence, FewerSteps, Verdict, judge
 
 __all__ = [
+    "AS_GOOD",
     "MOST_ROUNDS",
     "Distance",
     "Evidence",
+    "FewerSteps",
     "Lpips",
     "PeakMemory",
     "Speedup",

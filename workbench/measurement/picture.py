@@ -17,7 +17,13 @@ _TITLE_SIZE, _HEADLINE_SIZE, _TEXT_SIZE = 18, 22, 16
 _GAINS = (64, 32, 16, 8, 4, 2)
 
 
-def comparison_sheet(baseline: Tensor, optimized: Tensor, headline: str, lines: Sequence[str] = ()) -> Image.Image:
+def comparison_sheet(
+    baseline: Tensor,
+    optimized: Tensor,
+    headline: str,
+    lines: Sequence[str] = (),
+    control: tuple[str, Tensor] | None = None,
+) -> Image.Image:
     """Draw the pictures side by side, with text below.
 
     Args:
@@ -25,16 +31,21 @@ def comparison_sheet(baseline: Tensor, optimized: Tensor, headline: str, lines: 
         optimized: likewise.
         headline: the verdict.
         lines: further text, smaller.
+        control: title and pictures of a third side, likewise.
     """
     chosen = _spread(baseline.shape[0])
     gain = difference_gain(baseline[chosen], optimized[chosen])
     height, width = baseline.shape[1:3]
     size = _shown_size(width, height)
-    columns = (
+    columns = [
         ("baseline", baseline[chosen]),
         ("optimised", optimized[chosen]),
         (f"difference x {gain}" if gain else "no difference", _difference(baseline[chosen], optimized[chosen], gain)),
-    )
+    ]
+    if control is not None:
+        title, pictures = control
+        difference = _difference(baseline[chosen], pictures[chosen], gain)
+        columns += [(title, pictures[chosen]), (f"its difference x {gain}", difference)]
     total = _GAP + len(columns) * (size[0] + _GAP)
     text = [(line, _HEADLINE_SIZE, _INK) for line in _wrapped(headline, _HEADLINE_SIZE, total - 2 * _GAP)]
     for paragraph in lines:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from .quality import Distance
 from .timing import SAME, Speedup
 
+AS_GOOD = 1.1
+"""Up to so many times the difference, fewer steps count as doing as well."""
+
 TOO_FAR = 0.5
 """Share of a seed change from which on a difference is not called the price of speed any more."""
 
@@ -19,6 +22,27 @@ HARDLY_VISIBLE = 0.1
 
 QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no picture")
 """The plain scale of what became of a picture. Farther away than another seed's is no picture."""
+
+
+@dataclass(frozen=True)
+class FewerSteps:
+    """The control: the baseline with as many steps as fit into the time that the optimised side took.
+
+    Attributes:
+        steps: so many.
+        full_steps: of the compared runs.
+        seconds: that its sampling took.
+        difference: between its pictures and the baseline's with all steps, from the same seed.
+    """
+
+    steps: int
+    full_steps: int
+    seconds: float
+    difference: Distance
+
+    def ratio(self, other: Distance) -> float | None:
+        """Return how many times as far it is from the baseline as something else; None if that is not far at all."""
+        return _share(self.difference, other)[0]
 
 
 @dataclass(frozen=True)
@@ -35,6 +59,7 @@ class Evidence:
         broken: what is wrong with a result that is no picture at all.
         difference_run: number of the run that ``difference`` is of; None if all optimised runs drew the same.
         repeat_run: number of the run that ``repeat`` is of.
+        fewer_steps: the control; None if it was not drawn.
     """
 
     speedup: Speedup
@@ -46,6 +71,12 @@ class Evidence:
     broken: str = ""
     difference_run: int | None = None
     repeat_run: int = 2
+    fewer_steps: FewerSteps | None = None
+
+    @property
+    def control_ratio(self) -> float | None:
+        """How many times the difference the control has; None without a control or without a difference."""
+        return None if self.fewer_steps is None else self.fewer_steps.ratio(self.difference)
 
 
 @dataclass(frozen=True)
@@ -92,9 +123,9 @@ def judge(evidence: Evidence) -> Verdict:
             wrong = f"The difference{of_run} is larger than a seed change ({share:.2f}): something is wrong"
             return verdict("suspicious", wrong, f". {_start(speed)}.")
         other = f"Another picture: the difference{of_run} is larger than half a seed change ({share:.2f})"
-        return verdict("suspicious", other, f". {_start(speed)}.")
+        return verdict("suspicious", other, f". {_start(speed)}{_control_text(evidence)}.")
     if evidence.speedup.faster:
-        return verdict("faster", speed, f"; {picture}.")
+        return verdict("faster", speed, f"; {picture}{_control_text(evidence)}.")
     if evidence.speedup.slower:
         return verdict("slower", speed, f"; {picture}.")
     if evidence.speedup.same:
@@ -168,6 +199,17 @@ def _picture_text(evidence: Evidence, share: float | None) -> str:
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"
     return text
+
+
+def _control_text(evidence: Evidence) -> str:
+    control, ratio = evidence.fewer_steps, evidence.control_ratio
+    if control is None or ratio is None:
+        return ""
+    times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    fewer = f"; fewer steps in the same time ({control.steps} of {control.full_steps})"
+    if ratio > AS_GOOD:
+        return f"{fewer} would differ {times} times as much"
+    return f"{fewer} would do as well, with {times} times the difference: you do not need this optimisation"
 
 
 def _start(text: str) -> str:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ..measurement import AS_GOOD
 from ..measurement.timing import SMALLEST_EFFECT
 from .space import Cell
 
@@ -95,6 +96,7 @@ def to_markdown(results: Sequence[Result]) -> str:
         measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
         memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
         mark = "best trade" if id(one) in front else "" if one.state == "measured" else one.state
+        mark = f"{mark}, but fewer steps do as well".removeprefix(", but ") if _fewer_steps_do(one) else mark
         lines.append(" | ".join([*settings, *measured, memory, mark]))
     return "\n".join(f"| {line} |" for line in lines) + "\n"
 
@@ -104,6 +106,12 @@ def _beats(other: Result, one: Result) -> bool:
         return False
     faster, closer = (other.speedup or 0) - (one.speedup or 0), (one.difference or 0) - (other.difference or 0)
     return faster >= 0 and closer >= 0 and (faster > 0 or closer > 0)
+
+
+def _fewer_steps_do(one: Result) -> bool:
+    """Say whether the plain model with fewer steps, in the same time, came as near to its picture with all of them."""
+    control = one.numbers.get("fewer_steps_difference")
+    return control is not None and control <= AS_GOOD * (one.difference or 0)
 
 
 def _faster(one: Result) -> bool:

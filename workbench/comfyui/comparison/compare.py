@@ -12,8 +12,9 @@ from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..long_running import ProgressBar, empty_cache, stop_if_cancelled
 from ..sampling import Clock, SamplingJob
-from .findings import Comparison, evaluate
-from .pictures import make_pictures
+from .fewer_steps import draw_fewer_steps
+from .findings import Comparison, evaluate, speedup_of
+from .pictures import make_pictures, with_control
 from .rounds import ComparisonSettings, Rounds, Side
 
 Progress = Callable[[int], Callable[[], None]]
@@ -64,7 +65,9 @@ def compare(
     if compares_decoding and baseline.vae is None:
         raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
     in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
-    advance = progress(_steps(job, settings, compares_sampling, compares_decoding, in_fp32 is not None))
+    controls = settings.fewer_steps and compares_sampling and job.steps > 1
+    further = (in_fp32 is not None) + controls
+    advance = progress(_steps(job, settings, compares_sampling, compares_decoding, further))
     rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
     sides = (baseline, optimized)
     try:
@@ -73,10 +76,21 @@ def compare(
         reference = None
         if in_fp32 is not None:
             say("baseline in fp32")
-            reference = rounds.draw(in_fp32)
+            _, reference = rounds.draw(in_fp32)
         say("comparing the pictures")
         pictures = make_pictures(baseline_runs, optimized_runs, other_seed, reference)
-        return evaluate(job, settings, baseline_runs, optimized_runs, pictures, [why_not] if why_not else [])
+        notes, control, drawn = [why_not] if why_not else [], None, 0
+        draws_another = any(not output.equals(baseline_runs.outputs[1]) for output in optimized_runs.outputs.values())
+        faster = speedup_of(baseline_runs.runs, optimized_runs.runs)[1].faster
+        if controls and draws_another and faster and not pictures.broken:
+            say("baseline with fewer steps")
+            control, why_none = draw_fewer_steps(rounds, job.steps, baseline_runs, optimized_runs)
+            notes += [why_none] if why_none else []
+            drawn = control.steps if control else 0
+            pictures = with_control(pictures, baseline, control) if control else pictures
+        for _ in range(job.steps - drawn if controls else 0):
+            advance()  # the bar's total holds the most that the control could have taken
+        return evaluate(job, settings, baseline_runs, optimized_runs, pictures, notes, control)
     finally:
         empty_cache()
 
@@ -92,8 +106,8 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
     return clone, ""
 
 
-def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, in_fp32: bool) -> int:
-    """Return how many steps of the sampler, and how many decodings, a comparison takes."""
+def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
+    """Return how many steps of the sampler, and how many decodings, a comparison takes at most."""
     passes = 2 * (settings.runs + settings.warmup_runs) + (0 if settings.warmup_runs else 1)
     sampled = passes if sampling else 1 + max(1, settings.warmup_runs)
-    return job.steps * (sampled + in_fp32) + (passes if decoding else 0)
+    return job.steps * (sampled + further) + (passes if decoding else 0)

@@ -9,9 +9,20 @@ from torch import Tensor
 from ....core.activity import Summary
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
-from ...measurement import Distance, Evidence, Speedup, Verdict, compare_pictures, judge, load_lpips, measure_speedup
+from ...measurement import (
+    Distance,
+    Evidence,
+    FewerSteps,
+    Speedup,
+    Verdict,
+    compare_pictures,
+    judge,
+    load_lpips,
+    measure_speedup,
+)
 from ..report_text import report_text
 from ..sampling import SamplingJob
+from .fewer_steps import Control
 from .pictures import Pictures
 from .rounds import ComparisonSettings, Run, Side, SideRuns
 
@@ -57,6 +68,7 @@ def evaluate(
     optimized: SideRuns,
     pictures: Pictures,
     notes: list[str],
+    control: Control | None = None,
 ) -> Comparison:
     """Turn what the runs gave into distances and a verdict. Of several runs the worst one counts.
 
@@ -67,6 +79,7 @@ def evaluate(
         optimized: its runs.
         pictures: what both drew.
         notes: what is known already about what could not be measured.
+        control: the baseline with fewer steps, if it was drawn.
 
     Raises:
         InvalidSetting: if the pictures differ in size.
@@ -77,7 +90,7 @@ def evaluate(
         """Return how far images are from the baseline's."""
         return compare_pictures(images, pictures.baseline, lpips)
 
-    unit, speedup = _speedup(baseline.runs, optimized.runs)
+    unit, speedup = speedup_of(baseline.runs, optimized.runs)
     before = {number: distance(images) for number, images in pictures.baseline_runs.items()}
     after = {number: distance(images) for number, images in pictures.optimized_runs.items()}
     restless, worst = (max(found, key=lambda run: found[run].size) for found in (before, after))
@@ -92,6 +105,11 @@ def evaluate(
         repeat_run=restless,
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
+        fewer_steps=(
+            None
+            if control is None or pictures.fewer_steps is None
+            else FewerSteps(control.steps, job.steps, control.seconds, distance(pictures.fewer_steps))
+        ),
     )
     techniques = [*stack_of(optimized.side.model).techniques, *stack_on(optimized.side.vae).techniques]
     notes = [*notes, f"LPIPS: {missing}"] if missing else notes
@@ -115,7 +133,7 @@ def evaluate(
     )
 
 
-def _speedup(baseline: list[Run], optimized: list[Run]) -> tuple[str, Speedup]:
+def speedup_of(baseline: list[Run], optimized: list[Run]) -> tuple[str, Speedup]:
     """Return what the headline's speed-up is of, and the speed-up."""
     both = [*baseline, *optimized]
     if all(run.decode_seconds is None for run in both):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from ...measurement import to_8_bit
 from ..latents import decode, preview
+from .fewer_steps import Control
 from .rounds import Output, Side, SideRuns
 
 
@@ -23,6 +24,7 @@ class Pictures:
         optimized_runs: likewise.
         fp32: the baseline in fp32, if it was drawn.
         broken: what is wrong, if a run of one side gave no picture at all, else empty.
+        fewer_steps: the baseline with as many steps as fit into the optimised side's time, if it was drawn.
     """
 
     baseline: Tensor
@@ -32,6 +34,7 @@ class Pictures:
     optimized_runs: dict[int, Tensor]
     fp32: Tensor | None
     broken: str
+    fewer_steps: Tensor | None = None
 
 
 def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, fp32: Output | None) -> Pictures:
@@ -63,6 +66,11 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
         fp32=None if fp32 is None else _bytes(_images(baseline.side, fp32)),
         broken=troubles[0] if troubles else "",
     )
+
+
+def with_control(pictures: Pictures, baseline: Side, control: Control) -> Pictures:
+    """Return the pictures with those of the control among them."""
+    return replace(pictures, fewer_steps=_bytes(_images(baseline, control.output)))
 
 
 def _images(side: Side, output: Output) -> Tensor:

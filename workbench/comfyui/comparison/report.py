@@ -15,7 +15,7 @@ from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...measurement import Distance
+from ...measurement import AS_GOOD, Distance
 from .findings import Comparison, seconds
 from .rounds import Run
 
@@ -40,6 +40,9 @@ def summary_lines(found: Comparison) -> list[str]:
     run = f" (run {found.evidence.difference_run}, the farthest)" if found.evidence.difference_run else ""
     lines.append(f"difference{run}: {found.evidence.difference}")
     lines.append("noise floor: " + "; ".join(f"{name}: {distance}" for name, distance in _floor(found).items()))
+    if (control := found.evidence.fewer_steps) is not None:
+        name = f"fewer steps in the same time ({control.steps} of {control.full_steps}, {control.seconds:.4g} s)"
+        lines.append(f"{name}: {control.difference}")
     if found.settings.runs < 2:
         lines.append("baseline repeated: not measured, as it ran once")
     lines += [f"{title}: {summary.text}" for title, summary in found.activity.items()]
@@ -64,6 +67,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "difference": asdict(found.evidence.difference),
         "difference_run": found.evidence.difference_run,
         "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
+        "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,
         "seed_share_measure": found.verdict.measure,
         "same_bits": found.evidence.same_bits,
@@ -117,6 +121,14 @@ def _floor(found: Comparison) -> dict[str, Distance]:
     evidence = found.evidence
     floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
     return {name: distance for name, distance in floor.items() if distance is not None}
+
+
+def _control(found: Comparison) -> dict[str, Any] | None:
+    """Return the baseline with fewer steps, for JSON; ``ratio`` is in the measure of ``seed_share_measure``."""
+    control, ratio = found.evidence.fewer_steps, found.evidence.control_ratio
+    if control is None:
+        return None
+    return {**asdict(control), "ratio": ratio, "as_good": ratio is not None and ratio <= AS_GOOD}
 
 
 def _peaks(found: Comparison, key: str) -> dict[str, int | None]:

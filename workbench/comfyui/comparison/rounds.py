@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -24,11 +24,14 @@ class ComparisonSettings:
         runs: timed runs of each side. From two on there is a confidence interval.
         warmup_runs: runs of each side before, which are not timed: loading, compiling, first allocations.
         fp32_reference: also draw the baseline in fp32 once, to see what rounding alone does.
+        fewer_steps: where the optimised side is faster and draws another picture, also draw the baseline with as many
+            steps as fit into the same time.
     """
 
     runs: int = 3
     warmup_runs: int = 1
     fp32_reference: bool = False
+    fewer_steps: bool = True
 
     def __post_init__(self) -> None:
         require_integer("runs", self.runs, 1, MOST_ROUNDS)
@@ -148,9 +151,11 @@ class Rounds:
         baseline, optimized = (found[side.title] for side in sides)
         return baseline, optimized
 
-    def draw(self, model: ModelPatcher) -> Output:
-        """Sample once with another model, without timing it."""
-        return Output(sample(model, self._job, self._job.seed, self._clock, self._on_step).latent)
+    def draw(self, model: ModelPatcher, steps: int | None = None) -> tuple[float, Output]:
+        """Sample once with another model, or another number of steps; return the seconds too."""
+        job = self._job if steps is None else replace(self._job, steps=steps)
+        sampled = sample(model, job, job.seed, self._clock, self._on_step)
+        return sampled.seconds, Output(sampled.latent)
 
     def _run(self, side: Side, seed: int) -> tuple[Run, Output]:
         device = torch.device(side.model.load_device)

@@ -7,7 +7,7 @@ from PIL import Image
 from ..output_files import Entry, OutputFiles
 from .pictures import Pictures
 
-_SAVED = ("baseline", "optimized", "other_seed")
+_SAVED = ("baseline", "optimized", "other_seed", "fewer_steps")
 _MOST_SAVED = 16
 """Of a longer batch or video, only the first pictures are written."""
 
@@ -40,6 +40,8 @@ def save(
     lists: dict[str, list[Entry]] = {}
     for name in _SAVED:
         images = getattr(pictures, name)
+        if images is None:
+            continue
         lists[name] = [
             output.save_picture(
                 f"{name}_{number}.png" if len(images) > 1 else f"{name}.png", Image.fromarray(image.numpy())

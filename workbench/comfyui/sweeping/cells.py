@@ -129,7 +129,8 @@ def result_of(cell: Cell, found: Comparison) -> Result:
     before, after = (
         numbers["peak_device_bytes"][side] or numbers["peak_process_bytes"][side] for side in ("baseline", "optimized")
     )
-    difference = found.evidence.difference
+    difference, control = found.evidence.difference, found.evidence.fewer_steps
+    ratio, share = found.evidence.control_ratio, verdict.seed_share
     further = {
         # An interval that says nothing leaves out no slowness either.
         "speedup_low": 0.0 if numbers["speedup_low"] is None and found.settings.runs > 1 else numbers["speedup_low"],
@@ -139,6 +140,8 @@ def result_of(cell: Cell, found: Comparison) -> Result:
         "ssim": difference.ssim,
         "lpips": difference.lpips,
         "baseline_peak_memory_bytes": before,
+        "fewer_steps": None if control is None else control.steps,
+        "fewer_steps_difference": None if ratio is None or share is None else ratio * share,
     }
     return Result(
         cell,
