@@ -1,0 +1,113 @@
+"""What the network said in the evaluations before, and what a forecast makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .forecasts import FORECASTS, NOISE, Forecast
+
+KEPT = 6
+"""How many evaluations are kept at most: what the widest forecast looks at."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the schedule an evaluation stands.
+
+    Attributes:
+        position: number of the step; in between for evaluations between two steps.
+        sigma: noise level.
+        ahead: noise level of the next step; 0 at the end.
+    """
+
+    position: float
+    sigma: float
+    ahead: float
+
+    @property
+    def weight(self) -> float:
+        """How far an error of the denoised prediction here moves the latent in one step: 1 - next sigma / sigma.
+
+        It is exact for Euler and for DDIM, of denoised predictions and of flows. In solvers that look at several
+        evaluations the weights of one evaluation in all steps have this sum, to first order.
+        """
+        return 1.0 - self.ahead / self.sigma if self.sigma > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One evaluation: ``latent`` (the network's input, with noise) and ``denoised``, both float32 and of one shape."""
+
+    place: Place
+    latent: Tensor
+    denoised: Tensor
+
+
+class History:
+    """The last evaluations of one pass, or of the guided prediction; oldest first.
+
+    Args:
+        kept: how many.
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self._kept = kept
+        self.evaluations: list[Evaluation] = []
+
+    def __len__(self) -> int:
+        return len(self.evaluations)
+
+    @property
+    def newest(self) -> Evaluation:
+        """The last one."""
+        return self.evaluations[-1]
+
+    def add(self, place: Place, latent: Tensor, denoised: Tensor) -> None:
+        """Remember an evaluation. One at the same place takes the place of the one before, going back forgets all."""
+        if self.evaluations:
+            moved = place.position - self.newest.place.position
+            if moved < -1e-4 or denoised.shape != self.newest.denoised.shape:
+                self.evaluations.clear()
+            elif moved < 1e-4:
+                self.evaluations.pop()
+        self.evaluations.append(Evaluation(place, latent, denoised))
+        del self.evaluations[: -self._kept]
+
+    def can(self, forecast: Forecast) -> bool:
+        """Return whether there is enough to forecast from."""
+        return len(self) >= forecast.points
+
+    def forecast(self, name: str, place: Place, latent: Tensor) -> Tensor:
+        """Return the forecast of the denoised prediction, float32, of the shape of ``latent``.
+
+        Args:
+            name: of the forecast.
+            place: where.
+            latent: the network's input there.
+        """
+        forecast = FORECASTS[name]
+        used = self.evaluations[-forecast.most :]
+        weights = forecast.weights([entry.place.position for entry in used], place.position)
+        if forecast.quantity == NOISE:
+            total = latent.float().clone()
+            for weight, entry in zip(weights, used, strict=True):
+                share = weight * place.sigma / entry.place.sigma
+                total.sub_(entry.latent, alpha=share).add_(entry.denoised, alpha=share)
+            return total
+        total = used[-1].denoised * weights[-1]
+        for weight, entry in zip(weights[:-1], used[:-1], strict=True):
+            total.add_(entry.denoised, alpha=weight)
+        return total
+
+    def between(self, place: Place, after: Evaluation) -> Tensor:
+        """Return what the network would have said between the newest evaluation and ``after``, which was computed."""
+        before = self.newest
+        extent = after.place.position - before.place.position
+        share = (place.position - before.place.position) / extent if extent > 0 else 1.0
+        return before.denoised.lerp(after.denoised, share)
+
+    def bytes(self) -> int:
+        """Return the memory of what is kept; latents are shared by the passes and counted once, by who owns them."""
+        return sum(entry.denoised.nbytes for entry in self.evaluations)

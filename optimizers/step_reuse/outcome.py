@@ -1,0 +1,42 @@
+"""What reusing steps did in one sampling run, as numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Outcome:
+    """Counts and measures of one run; no tensors.
+
+    Attributes:
+        computed: evaluations that the network did in full.
+        forecast: evaluations that were forecast.
+        guidance: evaluations without the negative pass.
+        share: estimated distance to the picture without the node, as a share of what another seed changes.
+        largest: largest error of a forecast that was seen, as a share of what another seed changes.
+        methods: how often each forecast was used.
+        bytes: memory of what was kept, at most.
+        refused: skips that the plan asked for and the budget did not allow.
+        notes: why nothing was reused, or where the node stepped aside.
+    """
+
+    computed: int = 0
+    forecast: int = 0
+    guidance: int = 0
+    share: float = 0.0
+    largest: float = 0.0
+    methods: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    refused: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def evaluations(self) -> int:
+        """How many there were."""
+        return self.computed + self.forecast + self.guidance
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        if text not in self.notes:
+            self.notes.append(text)

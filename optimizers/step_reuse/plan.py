@@ -1,0 +1,106 @@
+"""A plan: which steps of a schedule are computed, forecast, or computed without the negative pass.
+
+It is found by trying plans on recorded runs, and belongs to what it was found for. The budget's rule still watches
+over a run with a plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...core.errors import InvalidSetting, require_integer, require_number, require_text
+from .forecasts import FORECASTS
+
+COMPUTE, GUIDANCE = "compute", "guidance"
+ACTIONS = (COMPUTE, GUIDANCE, *FORECASTS)
+"""What can be done in a step: compute it; compute it without the negative pass; or forecast it, by which forecast."""
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do in each step of one kind of run.
+
+    Attributes:
+        family: class of the model, e.g. ``SDXL``.
+        sampler: ComfyUI's or diffusers' name of the solver.
+        scheduler: name of the noise schedule, or an empty text where it does not matter.
+        guidance: scale of the guidance.
+        actions: one of ``ACTIONS`` for each step, in order.
+        budget: what it was found for.
+
+    Raises:
+        InvalidSetting: if a value is not allowed.
+    """
+
+    family: str
+    sampler: str
+    scheduler: str
+    guidance: float
+    actions: tuple[str, ...]
+    budget: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        for name in ("family", "sampler", "scheduler"):
+            require_text(f"{name} of the plan", getattr(self, name))
+        require_number("guidance of the plan", self.guidance, -1000.0, 1000.0)
+        require_number("budget of the plan", self.budget, 0.0, 1.0)
+        if not isinstance(self.actions, tuple) or not 1 <= len(self.actions) <= 10_000:
+            raise InvalidSetting("The plan has no list of actions.", "It needs one action for each step.")
+        for number, action in enumerate(self.actions):
+            if action not in ACTIONS:
+                raise InvalidSetting(
+                    f"Step {number} of the plan is {action!r}.", f"It must be one of: {', '.join(ACTIONS)}."
+                )
+
+    @property
+    def steps(self) -> int:
+        """How many steps the schedule has."""
+        return len(self.actions)
+
+    @property
+    def title(self) -> str:
+        """What it is for, e.g. ``SDXL, dpmpp_2m, 20 steps, guidance 7``."""
+        return f"{self.family}, {self.sampler}, {self.steps} steps, guidance {self.guidance:g}"
+
+    def mismatch(self, family: str, sampler: str, steps: int, guidance: float | None) -> str | None:
+        """Return why the plan is not for such a run, or None if it is."""
+        found = {"family": family, "sampler": sampler, "steps": steps}
+        for name, value in found.items():
+            if getattr(self, name) != value:
+                return f"the plan is for {self.title}, and the {name} here is {value}"
+        if guidance is not None and abs(guidance - self.guidance) > 1e-6:
+            return f"the plan is for {self.title}, and the guidance here is {guidance:g}"
+        return None
+
+    def to_json(self) -> str:
+        """Return the plan as JSON."""
+        return json.dumps({"format": FORMAT, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """Read a plan.
+
+        Raises:
+            InvalidSetting: if the text is not that of a plan.
+        """
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise InvalidSetting(f"The plan is not JSON: {error}.", "Paste what Benchmark Sweep has saved.") from error
+        if not isinstance(found, Mapping):
+            raise InvalidSetting("The plan is not a JSON object.", "Paste what Benchmark Sweep has saved.")
+        values: dict[str, Any] = dict(found)
+        require_integer("format of the plan", values.pop("format", None), FORMAT, FORMAT)
+        known = set(cls.__dataclass_fields__)
+        for name in sorted(set(values) ^ known - {"budget"}):
+            problem = "is missing from" if name in known else "is unknown in"
+            raise InvalidSetting(f"{name} {problem} the plan.", f"A plan has: format, {', '.join(sorted(known))}.")
+        if isinstance(values["actions"], list):
+            values["actions"] = tuple(values["actions"])
+        return cls(**values)

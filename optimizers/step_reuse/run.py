@@ -1,0 +1,313 @@
+"""One sampling run: what is computed, what is forecast, and what that costs. torch only; a host calls it.
+
+For each evaluation of the guided prediction::
+
+    decision = run.begin(place, latent, active)      # COMPUTE, GUIDANCE or FORECAST
+    ...                                              # for each call for several passes: forecast() or keep()
+    run.end(guided)                                  # what the passes together came to
+
+Numbers that were measured on a device are read when the next evaluation begins: where the samplers wait anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from .budget import Budget, Distances, ErrorRate, rms
+from .forecasts import AUTOMATIC, FORECASTS
+from .history import Evaluation, History, Place
+from .outcome import Outcome
+from .plan import COMPUTE, GUIDANCE
+from .settings import StepReuseSettings
+
+FEWEST_STEPS = 8
+"""Schedules with fewer steps are left alone: each step changes too much."""
+
+WARM_UP = 3
+"""How many evaluations at the start are always computed: two for a forecast, one to test it."""
+
+LONGEST = 4
+"""How many evaluations in a row may be forecast."""
+
+
+class Decision(Enum):
+    """What is done in one evaluation."""
+
+    COMPUTE = "compute"
+    GUIDANCE = "guidance"
+    FORECAST = "forecast"
+
+
+@dataclass
+class _Skipped:
+    """An evaluation that was not computed in full, until the next one says what it would have been."""
+
+    place: Place
+    guess: Tensor
+
+
+class ReuseRun:
+    """The state of one run.
+
+    Args:
+        settings: what was asked for.
+        noise_levels: of the schedule, the last one included, from high to low.
+        actions: of a plan that is for this run, else None.
+        outcome: is kept up to date.
+    """
+
+    def __init__(
+        self,
+        settings: StepReuseSettings,
+        noise_levels: Sequence[float],
+        actions: Sequence[str] | None = None,
+        outcome: Outcome | None = None,
+    ) -> None:
+        self.settings = settings
+        self.levels = list(noise_levels)
+        self.actions = actions
+        self.outcome = outcome or Outcome()
+        self.budget = Budget(settings.budget)
+        self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
+        self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
+        self._guidance_rate = ErrorRate(0)
+        self._guided = History()
+        self._slots: list[list[History | None]] = []
+        self._first: Tensor | None = None
+        self._difference: tuple[float, Tensor] | None = None
+        self._moved: Tensor | None = None
+        self._skipped: list[_Skipped] = []
+        self._unread: list[tuple[str, float, Tensor]] = []
+        self._active: Hashable = None
+        self._computed = 0
+        self._in_a_row = 0
+        self._slot = 0
+        self._latent: Tensor | None = None
+        self.decision = Decision.COMPUTE
+        self.method = ""
+        self.guidance_scale: float | None = None
+        self.place = self.place_of(self.levels[0])
+
+    @property
+    def too_short(self) -> bool:
+        """Whether the schedule has too few steps to leave one out."""
+        return len(self.levels) - 1 < FEWEST_STEPS
+
+    def place_of(self, sigma: float) -> Place:
+        """Return where a noise level stands in the schedule."""
+        levels = self.levels
+        for number in range(len(levels) - 1):
+            here, after = levels[number], levels[number + 1]
+            if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
+                inside = min(max((here - sigma) / (here - after), 0.0), 1.0) if here > after else 0.0
+                if inside < 1e-4:
+                    return Place(float(number), sigma, after)
+                return Place(number + inside, sigma, after)
+        return Place(0.0, sigma, 0.0)
+
+    def begin(self, place: Place, latent: Tensor, active: Hashable = None, guidance: float | None = None) -> Decision:
+        """Decide about an evaluation.
+
+        Args:
+            place: where it stands.
+            latent: its input, ``[batch, ...]``.
+            active: what takes part in it (conditionings, ControlNets); where that changes, nothing is reused.
+            guidance: scale of the guidance, where the negative pass can be left out; else None.
+        """
+        self._read()
+        self.place, self._latent, self._slot = place, latent.float().clone(), 0
+        if active != self._active:
+            self._forget()
+            self._active = active
+        self.guidance_scale = guidance
+        self.decision = self._decide(place)
+        return self.decision
+
+    def _decide(self, place: Place) -> Decision:
+        steps = len(self.levels) - 1
+        if self.too_short or self._computed < WARM_UP or place.position >= steps - 1 or self._in_a_row >= LONGEST:
+            return Decision.COMPUTE
+        asked = None if self.actions is None else self.actions[min(round(place.position), steps - 1)]
+        if asked == COMPUTE:
+            return Decision.COMPUTE
+        distance = place.position - self._guided.newest.place.position
+        progress = 1.0 if asked is not None else place.position / steps
+        if self.settings.use_forecast and asked != GUIDANCE:
+            known = [name for name in self._usable(asked) if self._guided.can(FORECASTS[name])]
+            if known:
+                best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
+                if self._pays(self._rates[best].expected(distance), progress):
+                    self.method = best
+                    return Decision.FORECAST
+        if self._difference is not None and self.guidance_scale is not None and self._guidance_rate.known:
+            expected = self._guidance_rate.expected(place.position - self._difference[0])
+            wanted = self.settings.use_guidance and asked in (None, GUIDANCE)
+            if wanted and self._pays(expected, progress, for_good=True):
+                return Decision.GUIDANCE
+        self.outcome.refused += asked is not None
+        return Decision.COMPUTE
+
+    def _usable(self, asked: str | None) -> list[str]:
+        """Return the forecasts that can be judged; of a plan's, the one it names."""
+        names = self._rates if asked is None or asked not in self._rates else (asked,)
+        return [name for name in names if self._rates[name].known]
+
+    def _pays(self, expected: Distances, progress: float, for_good: bool = False) -> bool:
+        cost = [self.place.weight * error for error in expected]
+        if not self.budget.allows(cost, progress):
+            return False
+        self.budget.spend(cost, for_good)
+        return True
+
+    def _forget(self) -> None:
+        """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
+        self._slots.clear()
+        self._guided = History()
+        self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
+        self._guidance_rate = ErrorRate(0)
+        self._difference = None
+        self._skipped.clear()
+        self._computed = self._in_a_row = 0
+
+    # The passes of one evaluation. A slot is the place of a call for passes among those of an evaluation.
+
+    def next_slot(self) -> int:
+        """Return the number of the next call for passes."""
+        self._slot += 1
+        return self._slot - 1
+
+    def can_forecast(self, slot: int, present: Sequence[bool]) -> bool:
+        """Return whether the passes of a call can be forecast: the same ones were computed before."""
+        if self.decision is not Decision.FORECAST or slot >= len(self._slots):
+            return False
+        histories = self._slots[slot]
+        return [history is not None for history in histories] == list(present) and all(
+            history is None or history.can(FORECASTS[self.method]) for history in histories
+        )
+
+    def forecast(self, slot: int, latent: Tensor) -> list[Tensor]:
+        """Return the forecast of each pass, in the dtype of ``latent``; zeros for those that are not there."""
+        return [
+            torch.zeros_like(latent)
+            if history is None
+            else history.forecast(self.method, self.place, latent).to(latent.dtype)
+            for history in self._slots[slot]
+        ]
+
+    def keep(self, slot: int, latent: Tensor, outputs: Sequence[Tensor | None]) -> None:
+        """Remember what the passes of a call gave; None for those that are not there."""
+        if self.too_short:
+            return
+        while len(self._slots) <= slot:
+            self._slots.append([])
+        histories = self._slots[slot]
+        if [history is not None for history in histories] != [output is not None for output in outputs]:
+            histories[:] = [None if output is None else History() for output in outputs]
+        kept = self._latent if slot == 0 and self._latent is not None else latent.float().clone()
+        for history, output in zip(histories, outputs, strict=True):
+            if history is not None and output is not None:
+                history.add(self.place, kept, output.float().clone())
+        if slot == 0 and len(outputs) == 2 and self.guidance_scale is not None:
+            self._keep_difference(outputs)
+
+    def _keep_difference(self, outputs: Sequence[Tensor | None]) -> None:
+        positive, negative = outputs
+        if positive is None or negative is None or self.decision is not Decision.COMPUTE:
+            return
+        difference = positive.float() - negative.float()
+        if self._difference is not None and self.guidance_scale is not None:
+            distance = self.place.position - self._difference[0]
+            error = rms(difference - self._difference[1]) * abs(self.guidance_scale - 1.0)
+            self._unread.append((GUIDANCE, distance, error))
+        self._difference = (self.place.position, difference)
+
+    def negative_from(self, positive: Tensor) -> Tensor:
+        """Return the negative pass as the positive one less the last difference."""
+        assert self._difference is not None, "begin() has asked for it"
+        return positive - self._difference[1].to(positive.dtype)
+
+    def end(self, guided: Tensor) -> None:
+        """Take note of the guided prediction, ``[batch, ...]``: test the forecasts on it if it was computed."""
+        outcome = self.outcome
+        if self.decision is Decision.FORECAST:
+            outcome.forecast += 1
+            outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
+            self._in_a_row += 1
+            self._skipped.append(_Skipped(self.place, guided.float().clone()))
+            return
+        if self.too_short:
+            outcome.computed += 1
+            return
+        assert self._latent is not None, "begin() comes first"
+        found = Evaluation(self.place, self._latent, guided.float().clone())
+        if self.decision is Decision.GUIDANCE:
+            outcome.guidance += 1
+        else:
+            outcome.computed += 1
+            self._test(found)
+        self._settle(found)
+        self._guided.add(found.place, found.latent, found.denoised)
+        self._in_a_row = 0
+        self._computed += 1
+        outcome.bytes = max(outcome.bytes, self._bytes())
+
+    def _test(self, found: Evaluation) -> None:
+        """Hold what each forecast would have said against what was computed."""
+        if self._first is None:
+            self._first = found.denoised
+        self._unread.append(("seeds", found.place.sigma, rms(found.denoised - self._first)))
+        for name in self._candidates:
+            if self._guided.can(FORECASTS[name]):
+                distance = found.place.position - self._guided.newest.place.position
+                guess = self._guided.forecast(name, found.place, found.latent)
+                self._unread.append((name, distance, rms(guess - found.denoised)))
+
+    def _settle(self, found: Evaluation) -> None:
+        """Work out from both sides what was skipped, and how far that has moved the latent."""
+        if not self._skipped:
+            return
+        for skipped in self._skipped:
+            error = skipped.guess - self._guided.between(skipped.place, found)
+            error.mul_(skipped.place.weight)
+            self._moved = error if self._moved is None else self._moved.add_(error)
+        self._skipped.clear()
+        assert self._moved is not None
+        self._unread.append(("moved", 0.0, rms(self._moved)))
+
+    def _read(self) -> None:
+        """Read what was measured since the last time: one transfer."""
+        if not self._unread:
+            return
+        rows: list[Distances] = torch.stack([measured for _, _, measured in self._unread]).tolist()
+        for (name, value, _), row in zip(self._unread, rows, strict=True):
+            if name == "seeds":
+                self.budget.measure_seeds(row, value)
+            elif name == "moved":
+                self.budget.settle(row)
+            elif name == GUIDANCE:
+                self._guidance_rate.test(value, row)
+            elif name in self._rates:
+                self._rates[name].test(value, row)
+                self.outcome.largest = max(self.outcome.largest, self.budget.share(row) if self.used(name) else 0.0)
+        self._unread.clear()
+        self.outcome.share = self.budget.used
+
+    def used(self, name: str) -> bool:
+        """Return whether a forecast was used in this run."""
+        return name in self.outcome.methods
+
+    def close(self) -> None:
+        """The run is over: read the last numbers, and let go of all tensors."""
+        self._read()
+        self._forget()
+        self._first = self._moved = self._latent = None
+
+    def _bytes(self) -> int:
+        passes = [history for slot in self._slots for history in slot if history is not None]
+        shared = sum(entry.latent.nbytes for entry in self._guided.evaluations)
+        return shared + sum(history.bytes() for history in [*passes, self._guided])
