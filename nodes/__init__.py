@@ -15,6 +15,7 @@ from ..optimizers.hosts.comfyui.compat import require_host
 NODES = (
     ("optimize_preset", "PacelineOptimizePreset"),
     ("apply_tome", "PacelineApplyToMe"),
+    ("reuse_steps", "PacelineReuseSteps"),
     ("set_attention_processor", "PacelineSetAttentionProcessor"),
     ("compile_unet", "PacelineCompileUNet"),
     ("compile_vae", "PacelineCompileVAE"),

@@ -42,25 +42,26 @@ class ModelTarget:
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
         clone, stack = patcher.clone(), Stack(techniques)
-        wrappers = {
-            WrappersMP.OUTER_SAMPLE: outer_sample,
-            WrappersMP.SAMPLER_SAMPLE: sampler_sample,
-            WrappersMP.CALC_COND_BATCH: calc_cond_batch,
-            WrappersMP.APPLY_MODEL: stack.apply_model,
-        }
+        wrappers: list[tuple[str, Function]] = [
+            (WrappersMP.OUTER_SAMPLE, outer_sample),
+            (WrappersMP.SAMPLER_SAMPLE, sampler_sample),
+            (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
+            (WrappersMP.APPLY_MODEL, stack.apply_model),
+            *(pair for technique in techniques for pair in technique.wrappers()),
+        ]
         callbacks: dict[str, Function] = {
             CallbacksMP.ON_PRE_RUN: stack.begin,
             CallbacksMP.ON_CLEANUP: stack.finish,
             CallbacksMP.ON_DETACH: stack.detached,
         }
         clone.remove_attachments(KEY)
-        for event in wrappers:
+        for event in {*dict(wrappers), WrappersMP.PREDICT_NOISE}:
             clone.remove_wrappers_with_key(event, KEY)
         for event in callbacks:
             clone.remove_callbacks_with_key(event, KEY)
         if techniques:
             clone.set_attachments(KEY, stack)
-            for event, wrapper in wrappers.items():
+            for event, wrapper in wrappers:
                 clone.add_wrapper_with_key(event, KEY, wrapper)
             for event, callback in callbacks.items():
                 clone.add_callback_with_key(event, KEY, callback)

@@ -196,6 +196,10 @@ class Technique(core.Technique, Generic[Call]):
         """Return the MODEL that ``techniques``, which are about to be attached, work on; ``patcher`` for most."""
         return patcher
 
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        """Return what has to stand around more than model calls: ComfyUI's events and wrappers for them."""
+        return ()
+
     def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 

@@ -1,0 +1,77 @@
+"""Reuse Steps on real models: what it leaves out, that it leaves no trace, and that it says the truth."""
+
+from __future__ import annotations
+
+import emoji_model
+import pytest
+import torch
+from comfy_host import in_process
+
+pytestmark = pytest.mark.slow
+
+
+class Counted:
+    """Counts how often the network runs, and on how many pictures."""
+
+    def __init__(self, model) -> None:
+        self.calls = 0
+        self.rows = 0
+        self._network = model.model.diffusion_model
+
+    def __enter__(self):
+        def count(_, args, __):
+            self.calls += 1
+            self.rows += args[0].shape[0]
+
+        self._handle = self._network.register_forward_hook(count, with_kwargs=False)
+        return self
+
+    def __exit__(self, *_):
+        self._handle.remove()
+
+
+@pytest.fixture(scope="module")
+def emoji(studio):
+    model, encode = emoji_model.load()
+    return model, encode(encode.names[3]), encode("")
+
+
+def draw(emoji, model, steps=20, sampler="euler", scheduler="normal", seed=3, cfg=2.0, **options):
+    latent = options.pop("latent", torch.zeros(options.pop("batch", 1), 4, 32, 32))
+    return in_process.sample(model, emoji[1], emoji[2], latent, seed, steps, cfg, sampler, scheduler, **options)
+
+
+def reuse(studio, model, **settings):
+    chosen = {"budget": 0.15, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **settings}
+    return studio.run("PacelineReuseSteps", model=model, **chosen)
+
+
+def summary(model):
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+
+    return stack_of(model).find("step_reuse").last_summary()
+
+
+def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
+    model = reuse(studio, emoji[0])
+    full = draw(emoji, emoji[0])
+    with Counted(model) as counted:
+        found = draw(emoji, model)
+    said = summary(model)
+    assert counted.calls == said.counts["computed"] + said.counts["guidance_reused"]
+    assert said.counts["forecast"] >= 6, said
+    assert (found - full).square().mean().sqrt() < 0.05
+    assert torch.equal(draw(emoji, emoji[0]), full)
+
+
+@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m", "euler_ancestral", "dpmpp_sde", "heun", "dpmpp_2s_ancestral"])
+def test_a_budget_of_nothing_changes_no_bit(studio, emoji, sampler):
+    model = reuse(studio, emoji[0], budget=0.0)
+    assert torch.equal(draw(emoji, model, sampler=sampler, steps=9), draw(emoji, emoji[0], sampler=sampler, steps=9))
+    assert summary(model).state == "inactive"
+
+
+def test_few_steps_pass_through_and_say_so(studio, emoji):
+    model = reuse(studio, emoji[0], budget=1.0)
+    assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))
+    assert "4 steps are too few" in summary(model).details[0]
