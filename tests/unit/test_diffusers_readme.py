@@ -51,7 +51,7 @@ def test_what_the_documentation_says_is_there_is_there() -> None:
 
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)) == {
-        "Attention", "Compile", "FuseQKV", "Precision", "QuantizeInt8", "ScheduleOnCPU", "TokenMerging",
+        "Attention", "Compile", "FuseQKV", "Precision", "QuantizeInt8", "ReuseSteps", "ScheduleOnCPU", "TokenMerging",
     }  # fmt: skip
     for name in paceline.__all__:
         assert getattr(paceline, name) is not None

@@ -3,7 +3,7 @@
 from .api import Line, Report, optimize, report, restore
 from .attention import Attention
 from .compilation import Compile
-from .settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
+from .settings import FuseQKV, Precision, QuantizeInt8, ReuseSteps, ScheduleOnCPU, TokenMerging
 
 __all__ = [
     "Attention",
@@ -13,6 +13,7 @@ __all__ = [
     "Precision",
     "QuantizeInt8",
     "Report",
+    "ReuseSteps",
     "ScheduleOnCPU",
     "TokenMerging",
     "optimize",

@@ -21,7 +21,8 @@ from .precision import ComponentPrecision
 from .qkv_fusion import ProjectionFusion
 from .quantization.technique import Int8Layers
 from .scheduler import HostSchedule
-from .settings import FuseQKV, Precision, ScheduleOnCPU
+from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
+from .step_reuse import StepReuse
 from .token_reduction import token_reduction_for
 from .token_reduction.denoiser import DenoiserReduction
 
@@ -35,6 +36,7 @@ _MAKERS: tuple[_Maker, ...] = (
     (TokenMergingSettings, DenoiserReduction, token_reduction_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
+    (ReuseSteps, StepReuse, lambda settings, _: StepReuse(settings)),
     (ScheduleOnCPU, HostSchedule, lambda settings, _: HostSchedule(settings)),
 )
 
@@ -104,13 +106,13 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     """Put optimisations on a diffusers pipeline, or on one of its models.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
-    fused projections, int8, token reduction, attention, compilation), and a second setting of a kind replaces the
-    first.
+    fused projections, int8, token reduction, attention, compilation, reuse of steps), and a second setting of a kind
+    replaces the first.
 
     Args:
         pipe: a diffusers pipeline, or a UNet, transformer, ControlNet or VAE.
         settings: ``TokenMerging``, ``Attention``, ``Compile``, ``QuantizeInt8``, ``FuseQKV``, ``Precision``,
-            ``ScheduleOnCPU``.
+            ``ReuseSteps``, ``ScheduleOnCPU``.
         components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
             parts it is for: token merging to the UNet or transformer, precision to everything, the rest to UNet or
             transformer, ControlNet and VAE.
@@ -161,7 +163,7 @@ def report(pipe: object) -> Report:
 def _maker(value: object) -> _Maker:
     found = next((maker for maker in _MAKERS if isinstance(value, maker[0])), None)
     if found is None:
-        known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ScheduleOnCPU"
+        known = "TokenMerging, Attention, Compile, QuantizeInt8, FuseQKV, Precision, ReuseSteps, ScheduleOnCPU"
         raise InvalidSetting(f"optimize was given {value!r}.", f"It takes the settings {known}.")
     return found
 

@@ -20,7 +20,7 @@ from ....core import technique as core
 from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
-from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, TOKEN_MERGING
+from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
 from .components import Component
 from .patches import Patches, current
 
@@ -31,7 +31,7 @@ MARK = "_paceline_host"
 """Attribute of the entry that we put on a part, by which a copy of an optimised part is recognised."""
 
 
-ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION)
+ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
 """The canonical order, but for attention, which comes after token merging here: both are reached through torch function
 modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
 
@@ -68,6 +68,13 @@ class Technique(core.Technique):
     def around(self) -> AbstractContextManager[None]:
         """Return what has to be on while the component runs, outside of compiled code."""
         return nullcontext()
+
+    def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
+        """Return what the component gives for these arguments; asked of the last technique, which is around all others.
+
+        ``compute`` runs the component with all techniques in it.
+        """
+        return compute(*args, **kwargs)
 
     def begin(self) -> None:
         """Start counting one call anew: compiled code must find the same, empty counts in every call."""
@@ -168,26 +175,29 @@ class Host:
     def _entry(self, plain: Function) -> Function:
         @functools.wraps(plain)
         def run(*args: object, **kwargs: object) -> object:
-            if not self._attached or self.running:
+            if not self._attached or self.running or not self.techniques:
                 return plain(*args, **kwargs)
             self.running = True
             try:
-                for technique in self.techniques:
-                    technique.begin()
-                for technique in self.techniques:
-                    technique.before(self, args, kwargs)
-                with ExitStack() as stack:
-                    for technique in self.techniques:
-                        stack.enter_context(technique.around())
-                    result = self.inner(*args, **kwargs)
+                return self.techniques[-1].call(self, self._compute, args, kwargs)
             finally:
                 self.running = False
-            for technique in self.techniques:
-                technique.end()
-            return result
 
         setattr(run, MARK, self)
         return run
+
+    def _compute(self, *args: object, **kwargs: object) -> object:
+        for technique in self.techniques:
+            technique.begin()
+        for technique in self.techniques:
+            technique.before(self, args, kwargs)
+        with ExitStack() as stack:
+            for technique in self.techniques:
+                stack.enter_context(technique.around())
+            result = self.inner(*args, **kwargs)
+        for technique in self.techniques:
+            technique.end()
+        return result
 
 
 class ComponentTarget:

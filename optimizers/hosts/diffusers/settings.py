@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ....core.errors import require_choice
 from ...precision.settings import DTYPES, PrecisionSettings
 from ...quantization.settings import QuantizationSettings
+from ...step_reuse.settings import StepReuseSettings
 from ...token_merging import TokenMergingSettings
 
 
@@ -38,6 +39,11 @@ class Precision(PrecisionSettings):
         """Check the values."""
         super().__post_init__()
         require_choice("vae_dtype", self.vae_dtype, ("same", *DTYPES))
+
+
+@dataclass(frozen=True)
+class ReuseSteps(StepReuseSettings):
+    """Leave out steps that can be forecast from earlier ones: the settings of the node Reuse Steps."""
 
 
 IMPLEMENTATIONS = ("auto", "torchao")
