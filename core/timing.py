@@ -9,7 +9,8 @@ import json
 import logging
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,13 @@ from .devices import is_out_of_memory, processor_facts, synchronize
 from .errors import error_line
 from .files import write_atomically
 
-_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 50
-_SHORTEST, _LONGEST = 0.05, 0.5
-"""Seconds for one measurement: the least of many short runs is not that of a busy moment; long ones need no more."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
+_SHORTEST, _LONGEST = 0.05, 4.0
+"""Seconds for one measurement, at least and at most; how long it takes depends on how much the times differ."""
+
+_AGREE = 3
+_NARROW = 1.05
+"""Times have settled when so many of the shortest lie within this factor of the least."""
 
 _CALLS = 8
 """Calls in a row on a GPU, as in a network: what the processor does between two then counts where the GPU waits."""
@@ -31,28 +36,62 @@ class KernelFailed(RuntimeError):
     """A kernel cannot compute what it was to be timed with; the text says why."""
 
 
-def interleaved_seconds(device: torch.device, functions: Sequence[Callable[[], Any]]) -> list[float]:
-    """Return the least seconds of one call of each; they take turns, so that a busy moment hits all.
+def interleaved_seconds(
+    device: torch.device, functions: Sequence[Callable[[], Any]], clock: Callable[[], float] | None = None
+) -> list[float]:
+    """Return the least seconds of one call of each; they take turns, until the shortest times of each agree.
 
-    Waits for the device, so it belongs to the first step with a shape and not to those that follow.
+    On a processor these are seconds of one core, and only those in which it worked for us. What other programs do there
+    meanwhile then counts for next to nothing; on all cores it would slow down one function more than another.
+    On other devices it waits for the device, so it belongs to the first step with a shape and not to those that follow.
+
+    Args:
+        device: where the functions compute.
+        functions: what is timed.
+        clock: returns seconds; None for the one that fits the device.
     """
-    for function in functions:
-        function()
-    least = [float("inf")] * len(functions)
-    calls = 1 if device.type == "cpu" else _CALLS
-    begun = time.perf_counter()
-    for rounds in range(_MOST_ROUNDS):
-        spent = time.perf_counter() - begun
-        if (rounds > 1 and spent > _LONGEST) or (rounds >= _FEWEST_ROUNDS and spent > _SHORTEST):
-            break
-        for index, function in enumerate(functions):
-            synchronize(device)
-            start = time.perf_counter()
-            for _ in range(calls):
-                function()
-            synchronize(device)
-            least[index] = min(least[index], (time.perf_counter() - start) / calls)
-    return least
+    on_processor = device.type == "cpu"
+    clock = clock or (_core_clock() if on_processor else time.perf_counter)
+    with _one_core() if on_processor else nullcontext():
+        for function in functions:
+            function()
+        taken: list[list[float]] = [[] for _ in functions]
+        calls = 1 if on_processor else _CALLS
+        begun = clock()
+        for rounds in range(_MOST_ROUNDS):
+            spent = clock() - begun
+            if rounds > 2 and spent > _LONGEST:
+                break
+            if rounds >= _FEWEST_ROUNDS and spent > _SHORTEST and all(map(_have_settled, taken)):
+                break
+            for function, seconds in zip(functions, taken, strict=True):
+                synchronize(device)
+                start = clock()
+                for _ in range(calls):
+                    function()
+                synchronize(device)
+                seconds.append((clock() - start) / calls)
+    return [min(seconds) for seconds in taken]
+
+
+def _have_settled(seconds: list[float]) -> bool:
+    shortest = sorted(seconds)[:_AGREE]
+    return shortest[-1] <= shortest[0] * _NARROW
+
+
+def _core_clock() -> Callable[[], float]:
+    """Return the clock of the work of this thread, or of the wall where that is too coarse (Windows)."""
+    return time.thread_time if time.get_clock_info("thread_time").resolution <= 1e-6 else time.perf_counter
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class KeptTimes:
@@ -114,7 +153,7 @@ def _machine(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     capability = torch.backends.cpu.get_cpu_capability()
-    return f"{platform.machine()} {capability} {_processor()} {torch.get_num_threads()} threads"
+    return f"{platform.machine()} {capability} {_processor()} one core"
 
 
 def _processor() -> str:

@@ -130,6 +130,7 @@ class QuantizationPolicy(Technique):
         lines = [f"kept {count} layers in full precision: {reason}" for reason, count in reasons.most_common()]
         if self.decisions.seconds() is not None:
             lines.append("the layers were timed without torch.compile, whether it follows or not")
+            lines.append("these times are kept: the same layers are chosen again, however busy the machine is then")
         worst = self.decisions.worst()
         if worst is not None:
             lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")

@@ -18,8 +18,9 @@ from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
 from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
 
-MOST_TOKENS = 4096
-"""Layers with more tokens are timed with these: time grows in proportion from there on."""
+MOST_TOKENS = {"cpu": 256}
+OTHERWISE_MOST_TOKENS = 4096
+"""Layers with more tokens are timed with these, by device: time grows in proportion from there on."""
 
 CLEARLY = 1.15
 """How many times quicker a kernel must be to be preferred to an earlier one of the list."""
@@ -84,7 +85,8 @@ class Timings:
             KernelFailed: if the kernel cannot compute it. That is remembered, for this shape.
             RuntimeError: if memory runs out. That is not: a moment later there can be enough.
         """
-        timed = replace(shape, tokens=min(shape.tokens, MOST_TOKENS))
+        most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)
+        timed = replace(shape, tokens=min(shape.tokens, most))
         section = f"{self._machine} | {kernel.name}"
         floating, int8 = self._kept.get(section, timed.key, lambda: self._measure(kernel, timed))
         factor = shape.tokens / timed.tokens

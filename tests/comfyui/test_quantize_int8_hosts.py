@@ -166,6 +166,7 @@ def _int8_on(unet):
 
 def test_what_is_timed_is_the_layer_that_will_run(studio):
     """A layer does more than its product: on a GPU that was most of its time on the processor."""
+    from paceline.core.timing import KeptTimes
     from paceline.optimizers.hosts.comfyui.quantization.technique import _timings
     from paceline.optimizers.quantization.timing import Shape
 
@@ -183,8 +184,8 @@ def test_what_is_timed_is_the_layer_that_will_run(studio):
         ran.clear()
         return plain, int8
 
-    timings.layers, timings.file, timings._known = counting, None, {}
+    timings.layers, timings._kept = counting, KeptTimes()
     timed = timings.time(ChunkedIntMM(), Shape(32, 32, 48))
     assert timed.floating > 0 and timed.int8 > 0
     assert ran.count("comfy") == ran.count("paceline") >= 6
-    assert next(iter(timings._known)).endswith("whole layers | torch._int_mm in chunks")
+    assert next(iter(timings._kept._known)).endswith("whole layers | torch._int_mm in chunks")
