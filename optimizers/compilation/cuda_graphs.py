@@ -30,9 +30,11 @@ class Recording(Protocol):
 
     Attributes:
         output: what the recorded run returned; every replay writes there again.
+        held_bytes: memory of the device that it keeps for itself, as far as that was measured.
     """
 
     output: Tree
+    held_bytes: int
 
     def replay(self) -> None:
         """Launch the kernels again."""
@@ -56,10 +58,13 @@ class CudaRecording:
         side = torch.cuda.Stream()
         side.wait_stream(current)
         self._graph = torch.cuda.CUDAGraph()
+        self._free_before: int | None = None
+        self.held_bytes = 0
         pool = torch.cuda.graph_pool_handle()
         with torch.cuda.stream(side):  # the caller's stream is current again afterwards, whatever happens
             run()
             torch.cuda.synchronize()
+            self._free_before = torch.cuda.mem_get_info()[0]
             # Only what this thread does may not be recorded; others may go on using the GPU.
             self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
@@ -77,6 +82,10 @@ class CudaRecording:
     def replay(self) -> None:
         """Launch the kernels again."""
         self._graph.replay()
+        if self._free_before is not None:  # cudaMallocAsync takes a recording's memory when it runs, and counts none
+            torch.cuda.synchronize()
+            self.held_bytes = max(0, self._free_before - torch.cuda.mem_get_info()[0])
+            self._free_before = None
 
 
 def _end_failed_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
@@ -192,6 +201,11 @@ class RecordedFunction:
             return None
         self.replayed += 1
         return (result,)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the device that the recordings keep for themselves."""
+        return sum(item.recording.held_bytes for item in self._variants.values() if item.recording is not None)
 
     def forget(self) -> None:
         """Drop all recordings and give their memory back; what is called again is recorded again."""

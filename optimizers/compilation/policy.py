@@ -125,6 +125,11 @@ class CompilePolicy(Technique):
         remedy = next((remedy for name, remedy in self.break_remedies.items() if worst.startswith(name)), _REMEDY)
         return f"{count} graph break{'s' if count != 1 else ''} at {worst}{more}: {remedy}"
 
+    @property
+    def held_bytes(self) -> int:
+        """Memory of the device that its CUDA graphs keep for themselves."""
+        return sum(found.recorded.recorded.held_bytes for found in self.used if found.recorded is not None)
+
     def _totals(self) -> dict[str, float]:
         states = [function.state for compiled in self.used for function in compiled.functions]
         names = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")

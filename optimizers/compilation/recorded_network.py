@@ -63,5 +63,6 @@ class RecordedNetwork:
     def lines(self) -> list[str]:
         """Return what a report says about it."""
         counts = self.recorded
-        lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far"]
+        held = f", {counts.held_bytes / 2**20:.0f} MiB held" if counts.held_bytes else ""
+        lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far{held}"]
         return lines + [f"{count} steps not recorded: {reason}" for reason, count in self.not_recorded.items()]

@@ -104,6 +104,37 @@ def with_noise_in_one_block(model: Any) -> Any:
     return clone
 
 
+def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, monkeypatch):
+    """Steps that are waited for hide what compiling and CUDA graphs save."""
+    from paceline.workbench.comfyui import sampling
+    from paceline.workbench.measurement import steps
+
+    class Mark:
+        def elapsed_time(self, later):
+            return 3000.0
+
+    waited = []
+    monkeypatch.setattr(steps, "_events_of", lambda device: Mark)
+    for module in (sampling, steps):
+        monkeypatch.setattr(module, "synchronize", waited.append)
+    job = sampling.SamplingJob(emoji.positive, emoji.negative, emoji.latent, 1, 4, 2.0, "euler", "karras")
+    found = sampling.sample(emoji.model, job, 1, count().__next__, lambda: None)
+    assert (found.seconds_per_step, len(waited)) == (1.0, 2)
+
+
+def test_weights_under_dynamic_vram_and_recordings_count_as_memory(emoji, monkeypatch):
+    import comfy.model_management
+    from paceline.workbench.comfyui.device_memory import beside_the_allocator
+
+    model = emoji.model
+    comfy.model_management.load_models_gpu([model])
+    assert beside_the_allocator(model) == 0
+    monkeypatch.setattr(type(model), "is_dynamic", lambda self: True)
+    held = model.model.model_loaded_weight_memory
+    monkeypatch.setattr(type(model), "loaded_size", lambda self: held + 5000)  # what its own allocator holds
+    assert beside_the_allocator(model) == 5000
+
+
 def test_a_no_op_is_called_out(emoji):
     work = Work()
     found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model), clock=work)

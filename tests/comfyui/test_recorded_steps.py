@@ -13,12 +13,15 @@ from paceline.optimizers.compilation import CompileSettings
 from paceline.optimizers.compilation.compiler import Compiler
 from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import NetworkSettings
+from paceline.workbench.comfyui.device_memory import beside_the_allocator
 
 
 class Replayable:
     """Runs the recorded function again on the tensors it was recorded with, and fails when it is told to."""
 
     out_of_memory = False
+
+    held_bytes = 1000
 
     def __init__(self, run):
         self._run = run
@@ -71,6 +74,7 @@ def test_steps_are_replayed_and_draw_the_same(small, recorded, compiler):
     found = compiler.last.recorded
     assert (found.recorded, found.replayed) == (1, 3)
     assert not compiler.last.not_recorded
+    assert beside_the_allocator(model) == Replayable.held_bytes
 
 
 def test_our_own_techniques_are_recorded_and_counted_as_without_it(small, recorded, compiler):

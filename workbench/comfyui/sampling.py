@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
+from ..measurement.steps import Clock, StepTimes
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
-
-Clock = Callable[[], float]
 
 
 def sampler_names() -> list[str]:
@@ -114,11 +113,10 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
         model, latent["samples"], latent.get("downscale_ratio_spacial"), latent.get("downscale_ratio_temporal")
     )
     noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
-    steps: list[float] = []
+    steps = StepTimes(device, clock)
 
     def callback(step: int, denoised: object, current: object, total: int) -> None:
-        synchronize(device)
-        steps.append(clock())
+        steps.step()
         on_step()
 
     synchronize(device)
@@ -142,5 +140,4 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
     synchronize(device)
     seconds = clock() - started
     samples = samples.unbind()[0] if samples.is_nested else samples
-    per_step = (steps[-1] - steps[0]) / (len(steps) - 1) if len(steps) > 1 else None
-    return Sampled(samples.detach().cpu(), seconds, per_step)
+    return Sampled(samples.detach().cpu(), seconds, steps.mean())

@@ -10,8 +10,9 @@ import torch
 from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...measurement.steps import Clock
 from ..long_running import ProgressBar, empty_cache, stop_if_cancelled
-from ..sampling import Clock, SamplingJob
+from ..sampling import SamplingJob
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import make_pictures, with_control

@@ -12,8 +12,10 @@ from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
+from ...measurement.steps import Clock
+from ..device_memory import beside_the_allocator
 from ..latents import decode
-from ..sampling import Clock, SamplingJob, sample
+from ..sampling import SamplingJob, sample
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class Rounds:
         latent = None if self._compares_sampling else self._shared_latent(side, seed)
         sampling = step = decoding = None
         images = None
-        with PeakMemory(device) as memory:
+        with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if latent is None:
                 sampled = sample(side.model, self._job, seed, self._clock, self._on_step)
                 latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step

@@ -1,0 +1,27 @@
+"""Memory on the device that torch's allocator does not count, although sampling takes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...core.technique import COMPILATION
+from ...optimizers.compilation.policy import CompilePolicy
+from ...optimizers.hosts.comfyui.compilation.refusals import uses_dynamic_vram
+from ...optimizers.hosts.comfyui.model import stack_of
+
+if TYPE_CHECKING:
+    from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+
+
+def beside_the_allocator(model: ModelPatcher) -> int:
+    """Return bytes of weights that ComfyUI's dynamic VRAM holds on the device of a MODEL, and of its CUDA graphs."""
+    import comfy.model_management
+
+    patchers = [loaded.model for loaded in comfy.model_management.current_loaded_models]
+    found = sum(
+        patcher.loaded_size() - patcher.model.model_loaded_weight_memory
+        for patcher in patchers
+        if patcher is not None and patcher.load_device == model.load_device and uses_dynamic_vram(patcher)
+    )
+    compilation = stack_of(model).find(COMPILATION)
+    return int(found) + (compilation.held_bytes if isinstance(compilation, CompilePolicy) else 0)

@@ -1,0 +1,71 @@
+"""When the steps of a run ended, without waiting for the device after each.
+
+A GPU is given the next step while it still computes the last one. Waiting for it in between would make every step
+pay for what the processor does, and techniques that save time of the processor would look better or worse than they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ...core.devices import synchronize
+
+Clock = Callable[[], float]
+"""Returns seconds."""
+
+
+class Mark(Protocol):
+    """A place in the work of a device, such as a recorded ``torch.cuda.Event``."""
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Return milliseconds from this place to a later one; both must have been reached."""
+
+
+class StepTimes:
+    """The ends of the steps of one run.
+
+    Args:
+        device: that computes.
+        clock: for devices whose work cannot be marked.
+        mark: marks the work of the device; None for its own events, where it has them.
+    """
+
+    def __init__(self, device: torch.device, clock: Clock, mark: Callable[[], Mark] | None = None) -> None:
+        self._device, self._clock = device, clock
+        self._mark = mark or _events_of(device)
+        self._seconds: list[float] = []
+        self._marks: list[Mark] = []
+
+    def step(self) -> None:
+        """Note that the work of a step was given to the device; waits for it only where nothing can be marked."""
+        if self._mark is not None:
+            self._marks.append(self._mark())
+            return
+        synchronize(self._device)
+        self._seconds.append(self._clock())
+
+    def mean(self) -> float | None:
+        """Return the mean seconds of all steps but the first; None for one step. The device must have done them."""
+        later = len(self._marks or self._seconds) - 1
+        if later < 1:
+            return None
+        if self._marks:
+            return self._marks[0].elapsed_time(self._marks[-1]) / 1000 / later
+        return (self._seconds[-1] - self._seconds[0]) / later
+
+
+def _events_of(device: torch.device) -> Callable[[], Mark] | None:
+    if device.type not in ("cuda", "xpu"):
+        return None
+    backend: Any = getattr(torch, device.type)
+
+    def mark() -> Mark:
+        event: Any = backend.Event(enable_timing=True)
+        event.record(backend.current_stream(device))
+        recorded: Mark = event
+        return recorded
+
+    return mark
