@@ -39,6 +39,8 @@ class CompilePolicy(Technique):
     """
 
     kind = COMPILATION
+    keeps_recordings = False
+    """Whether CUDA graphs are kept while another clone has the network, which takes turns with this one."""
     break_remedies: Mapping[str, str] = {}
 
     def __init__(self, how: NetworkSettings, what: str, notes: tuple[str, ...] = ()) -> None:
@@ -129,6 +131,12 @@ class CompilePolicy(Technique):
     def held_bytes(self) -> int:
         """Memory of the device that its CUDA graphs keep for themselves."""
         return sum(found.recorded.recorded.held_bytes for found in self.used if found.recorded is not None)
+
+    def forget_recordings(self) -> None:
+        """Give back the memory of CUDA graphs."""
+        for found in self.used:
+            if found.recorded is not None:
+                found.recorded.recorded.forget()
 
     def _totals(self) -> dict[str, float]:
         states = [function.state for compiled in self.used for function in compiled.functions]

@@ -13,7 +13,7 @@ from paceline.optimizers.compilation import CompileSettings
 from paceline.optimizers.compilation.compiler import Compiler
 from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import NetworkSettings
-from paceline.workbench.comfyui.device_memory import beside_the_allocator
+from paceline.workbench.comfyui.device_memory import beside_the_allocator, recordings_kept
 
 
 class Replayable:
@@ -77,6 +77,37 @@ def test_steps_are_replayed_and_draw_the_same(small, recorded, compiler):
     assert beside_the_allocator(model) == Replayable.held_bytes
 
 
+def test_the_next_image_is_drawn_from_the_recordings_of_the_last_one(small, recorded, compiler):
+    """ComfyUI detaches a model before each run, also from the very clone that runs next."""
+    model = recorded(small.model)
+    expected = small.sample(small.model, steps=4)
+    for _ in range(3):
+        assert torch.equal(small.sample(model, steps=4), expected)
+    assert (compiler.last.recorded.recorded, compiler.last.recorded.replayed) == (1, 3 + 4 + 4)
+
+
+def test_a_clone_without_recordings_gives_their_memory_back(small, recorded, compiler):
+    model = recorded(small.model)
+    small.sample(model, steps=3)
+    small.sample(small.model, steps=2)
+    assert not compiler.last.recorded._variants and beside_the_allocator(model) == 0
+
+
+def test_a_comparison_keeps_the_recordings_of_a_side_until_it_is_over(small, recorded, compiler):
+    model = recorded(small.model)
+    with recordings_kept(small.model, model):
+        for _ in range(3):
+            small.sample(small.model, steps=2)
+            small.sample(model, steps=4)
+        assert compiler.last.recorded.recorded == 1
+        import comfy.model_management
+
+        comfy.model_management.unload_all_models()
+        assert not compiler.last.recorded._variants  # there is no memory to keep them for
+        small.sample(model, steps=4)
+    assert not compiler.last.recorded._variants
+
+
 def test_our_own_techniques_are_recorded_and_counted_as_without_it(small, recorded, compiler):
     plain = small.run("PacelineFuseQKV", model=small.attention(small.model, "vanilla"))
     expected = small.sample(plain, steps=4)
@@ -121,11 +152,47 @@ def test_another_nodes_patch_runs_in_every_step(small, recorded, compiler):
     assert len(seen) >= 3 * 2
 
 
-def test_token_merging_runs_in_every_step(small, recorded, compiler):
-    merged = small.tome(small.model)
+@pytest.mark.parametrize("method", ["kv_downsample", "auto", "local_merge"])
+def test_fewer_tokens_are_recorded_where_every_step_does_the_same(small, recorded, compiler, method):
+    merged = small.tome(small.model, method=method)
+    expected = small.sample(merged, steps=4)
+    model = recorded(merged)
+    assert torch.equal(small.sample(model, steps=4), expected)
+    assert compiler.last.recorded.replayed == 3 and not compiler.last.not_recorded
+    assert counts(model)["token_merging"] == counts(merged)["token_merging"]
+
+
+@pytest.mark.parametrize("settings", [{"method": "merge"}, {"method": "local_merge", "refresh_every": 2}])
+def test_tokens_that_are_matched_anew_run_in_every_step(small, recorded, compiler, settings):
+    merged = small.tome(small.model, **settings)
     expected = small.sample(merged, steps=3)
     assert torch.equal(small.sample(recorded(merged), steps=3), expected)
-    assert any("Apply ToMe" in reason for reason in compiler.last.not_recorded) or compiler.last.recorded.replayed
+    assert any("Apply ToMe" in reason for reason in compiler.last.not_recorded)
+    assert compiler.last.recorded.replayed == 0
+
+
+@pytest.mark.parametrize("schedule", [{"start_percent": 0.4}, {"end_percent": 0.4}, {"ramp": "fade_out"}])
+def test_a_window_and_a_ramp_are_recordings_of_their_own(small, recorded, compiler, schedule):
+    """A recording without hooks must not be replayed where tokens are to be fewer, nor one of another ratio."""
+    merged = small.tome(small.model, method="kv_downsample", **schedule)
+    expected = small.sample(merged, steps=8)
+    model = recorded(merged)
+    for _ in range(2):
+        assert torch.equal(small.sample(model, steps=8), expected)
+        assert counts(model)["token_merging"] == counts(merged)["token_merging"]
+    assert compiler.last.recorded.recorded == 2 and compiler.last.recorded.replayed >= 12
+
+
+def test_nothing_that_ends_with_a_run_is_part_of_a_recording(small, recorded, compiler):
+    """Which tokens stay is worked out in the recording: what a run had prepared is freed behind it."""
+    model = recorded(small.tome(small.model, method="kv_downsample"))
+    small.sample(model, steps=3)
+    assert not model.get_attachment("paceline").find("token_merging")._prepared
+    technique = model.get_attachment("paceline").find("token_merging")
+    prepared = []
+    technique.prepare = lambda *args: prepared.append(args)
+    small.sample(model, steps=3)
+    assert not prepared
 
 
 def test_a_lora_is_recorded_anew_and_unloading_gives_the_memory_back(small, recorded, compiler, comfy):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...core.technique import COMPILATION
@@ -23,5 +25,23 @@ def beside_the_allocator(model: ModelPatcher) -> int:
         for patcher in patchers
         if patcher is not None and patcher.load_device == model.load_device and uses_dynamic_vram(patcher)
     )
-    compilation = stack_of(model).find(COMPILATION)
-    return int(found) + (compilation.held_bytes if isinstance(compilation, CompilePolicy) else 0)
+    return int(found) + sum(compilation.held_bytes for compilation in _compilations(model))
+
+
+@contextmanager
+def recordings_kept(*models: ModelPatcher) -> Iterator[None]:
+    """Let MODELs that take turns on one network keep their CUDA graphs, which they would record anew in each turn."""
+    techniques = [technique for model in models for technique in _compilations(model)]
+    for technique in techniques:
+        technique.keeps_recordings = True
+    try:
+        yield
+    finally:
+        for technique in techniques:
+            technique.keeps_recordings = False
+            technique.forget_recordings()
+
+
+def _compilations(model: ModelPatcher) -> list[CompilePolicy]:
+    found = stack_of(model).find(COMPILATION)
+    return [found] if isinstance(found, CompilePolicy) else []

@@ -1,7 +1,7 @@
 """When the steps of a run ended, without waiting for the device after each.
 
 A GPU is given the next step while it still computes the last one. Waiting for it in between would make every step
-pay for what the processor does, and techniques that save time of the processor would look better or worse than they are.
+pay for what the processor does, and what techniques save there would not be seen.
 """
 
 from __future__ import annotations

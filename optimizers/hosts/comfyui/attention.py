@@ -80,6 +80,7 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         if same and (self.quickest is None or self._host_is_quickest(call, self.quickest)):
             activity.skip(HOST_DOES_IT, SAME if self.quickest is None else SAME_AND_QUICKEST)
             return
+        call.variants[self.kind] = "installed"
         add_layer(call.transformer_options, self._layer, activity)
         if self.quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from ....core.errors import WrongObject
 from .schedule import sampler_sample
-from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack
+from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
-    from ....core.calls import Function
+    from ....core.calls import Args, Function, Kwargs
     from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
 
 _GUIDER = "paceline_guider"
@@ -119,8 +119,13 @@ def require_model(patcher: object) -> None:
 
 
 def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
-    """Remember a guider that has a second model for the length of its run (ComfyUI's OUTER_SAMPLE wrapper)."""
+    """Remember whose run it is, and a guider that has a second model (ComfyUI's OUTER_SAMPLE wrapper)."""
     guider: Guider = executor.class_obj
+    with loading(stack_of(guider.model_patcher)):
+        return _outer_sample(executor, guider, args, kwargs)
+
+
+def _outer_sample(executor: Executor, guider: Guider, args: Args, kwargs: Kwargs) -> object:
     if getattr(guider, "uncond_model_patcher", None) is None:
         return executor(*args, **kwargs)
     options = guider.model_options

@@ -205,6 +205,7 @@ class Guider(Protocol):
     """What runs the sampling; ``uncond_model_patcher`` only on guiders with a second model."""
 
     model_options: Options
+    model_patcher: ModelPatcher
     uncond_model_patcher: ModelPatcher
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ....core.activity import Activity
     from ...qkv_fusion.projections import FusedProjections
     from .protocols import BaseModel, ModelPatcher
+    from .stack import Stack
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
@@ -88,7 +89,7 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
             for group in _groups_of(network):
                 group.forget()
 
-    def unloaded(self, model: BaseModel) -> None:
+    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
         """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
         for group in _found.get(_unwrapped(model.diffusion_model), ()):
             for layer in group.layers:

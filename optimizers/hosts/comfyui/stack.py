@@ -14,12 +14,11 @@ a private copy of that call's ``transformer_options`` to put their hooks in. Tha
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
@@ -27,6 +26,7 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.activity import Activity, Summary
 from .reporting import announce
+from .runs import RunLog
 
 if TYPE_CHECKING:
     from ....core.calls import Args, Function, Kwargs
@@ -62,6 +62,7 @@ class ModelCall:
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
         techniques: all that take part in the call.
+        variants: what a technique does in this call, by its kind, where that is not the same in every call.
         foreign_patches: whether other nodes' Python runs inside of the network.
     """
 
@@ -83,6 +84,7 @@ class ModelCall:
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
+        self.variants: dict[str, Hashable] = {}
         self.cleanup = ExitStack()
 
     def forget(self) -> None:
@@ -107,67 +109,6 @@ class ModelCall:
             patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
 
 
-@dataclass
-class Run:
-    """One sampling run.
-
-    Attributes:
-        activity: sums over all model calls of the run.
-        seconds: wall-clock time from ComfyUI's ``pre_run`` to its ``cleanup``; None while the run goes on.
-    """
-
-    activity: Activity = field(default_factory=Activity)
-    started: float = field(default_factory=time.perf_counter)
-    seconds: float | None = None
-
-
-class RunLog:
-    """The current and the last run of one technique; shared by every clone that carries the technique.
-
-    Several models can take part in one sampling run (a second guidance model, one clone for each GPU). The run
-    begins with the first of them and ends with the last, so each says who it is.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # clones for several GPUs run in threads of their own
-        self._taking_part: set[int] = set()
-        self._current: Run | None = None
-        self._last: Run | None = None
-
-    @property
-    def latest(self) -> Run | None:
-        """The run that goes on, else the last finished one, else None."""
-        return self._current or self._last
-
-    def begin(self, participant: int) -> bool:
-        """Note that ``participant`` starts sampling; start a new run unless one goes on. Return whether it is new."""
-        with self._lock:
-            # Whoever begins twice was interrupted before it could finish: that run is over.
-            new = self._current is None or participant in self._taking_part
-            if new:
-                self._current = Run()
-                self._taking_part.clear()
-            self._taking_part.add(participant)
-            return new
-
-    def add(self, activity: Activity) -> None:
-        """Add the counts of one model call."""
-        with self._lock:
-            if self._current is None:  # somebody calls the model outside of a sampling run
-                self._current = Run()
-            self._current.activity.add(activity)
-
-    def finish(self, participant: int) -> bool:
-        """Note that ``participant`` is done; return whether it was the last one, so that the run is over."""
-        with self._lock:
-            self._taking_part.discard(participant)
-            if self._current is None or self._taking_part:
-                return False
-            self._last, self._current = self._current, None
-            self._last.seconds = time.perf_counter() - self._last.started
-            return True
-
-
 class Technique(core.Technique, Generic[Call]):
     """One optimization attached to a MODEL, a VAE or a CONTROL_NET.
 
@@ -177,11 +118,12 @@ class Technique(core.Technique, Generic[Call]):
         report: tells the node about the last run; techniques of one node may share one.
         not_run: what is said before the first run.
         recordable: whether a recording of the network's kernels repeats what the technique does: its hooks, which do
-            not run in a replay, launch the same kernels on the same addresses in each call.
+            not run in a replay, launch the same kernels on the same addresses in each call of the same sizes and
+            ``ModelCall.variants``.
     """
 
     not_run: ClassVar[str] = "not sampled yet"
-    recordable: ClassVar[bool] = False
+    recordable: bool = False
 
     def __init__(self, node_id: str | None = None) -> None:
         self.node_id = node_id
@@ -203,8 +145,15 @@ class Technique(core.Technique, Generic[Call]):
     def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
 
-    def unloaded(self, model: BaseModel) -> None:  # noqa: B027 - most techniques change nothing
-        """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over."""
+    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
+        """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.
+
+        ComfyUI does the latter before each sampling run, also if the clone is the same as in the last run.
+
+        Args:
+            model: the live network.
+            successor: the stack of the clone that takes over, empty if it has nothing of ours; None if it is unloaded.
+        """
 
     def last_summary(self) -> Summary:
         """Return what the last run did, that it goes on, or that there was none yet."""
@@ -273,9 +222,9 @@ class Stack:
         _report(begun)
 
     def detached(self, patcher: ModelPatcher, unpatch_all: bool) -> None:
-        """Tell the techniques that a MODEL is unloaded (ComfyUI's ON_DETACH callback)."""
+        """Tell the techniques that a MODEL is unloaded or gets another clone (ComfyUI's ON_DETACH callback)."""
         for technique in self.techniques:
-            technique.unloaded(patcher.model)
+            technique.unloaded(patcher.model, None if unpatch_all else _LOADING.get())
 
     def finish(self, participant: object) -> None:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
@@ -286,6 +235,19 @@ class Stack:
             lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
             logging.info("Paceline: %s", " | ".join(lines))
         _report(finished)
+
+
+_LOADING: ContextVar[Stack] = ContextVar("paceline_loading", default=Stack())  # noqa: B039 - it never changes
+
+
+@contextmanager
+def loading(stack: Stack) -> Iterator[None]:
+    """Note whose sampling run begins, so that the clone that had the network before knows who takes it over."""
+    token = _LOADING.set(stack)
+    try:
+        yield
+    finally:
+        _LOADING.reset(token)
 
 
 def _report(techniques: list[AnyTechnique]) -> None:

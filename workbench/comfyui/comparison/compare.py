@@ -11,6 +11,7 @@ from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
+from ..device_memory import recordings_kept
 from ..long_running import ProgressBar, empty_cache, stop_if_cancelled
 from ..sampling import SamplingJob
 from .fewer_steps import draw_fewer_steps
@@ -72,8 +73,9 @@ def compare(
     rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
     sides = (baseline, optimized)
     try:
-        other_seed = rounds.warm_up(sides, settings.warmup_runs)
-        baseline_runs, optimized_runs = rounds.measure(sides, settings.runs)
+        with recordings_kept(*(side.model for side in sides)):
+            other_seed = rounds.warm_up(sides, settings.warmup_runs)
+            baseline_runs, optimized_runs = rounds.measure(sides, settings.runs)
         reference = None
         if in_fp32 is not None:
             say("baseline in fp32")

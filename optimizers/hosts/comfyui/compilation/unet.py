@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .....core.calls import Args, Function, Kwargs
     from ....compilation.compiler import Compiler
     from ..protocols import BaseModel, ModelPatcher, Options
+    from ..stack import Stack
 
 _COMPILE_KEY = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
@@ -139,12 +140,13 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         """Look at the weights again: ComfyUI loads and patches them before a run."""
         self._runs += 1
 
-    def unloaded(self, model: BaseModel) -> None:
+    def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
         """Give back the memory of recordings, which would outlive the model on the device."""
         self._runs += 1
-        for compiled in self.used:
-            if compiled.recorded is not None:
-                compiled.recorded.recorded.forget()
+        heir = None if successor is None else successor.find(self.kind)
+        shared = isinstance(heir, CompileUNet) and heir.how == self.how
+        if successor is None or not (shared or self.keeps_recordings):
+            self.forget_recordings()
 
     def _version(self, model: BaseModel) -> Hashable:
         """Return what changes whenever weights may have moved.
@@ -225,7 +227,7 @@ def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
             return f"{technique.title} does something else in each step, which a recording cannot repeat"
     ours = {name for name in options if name.startswith(KEY) or name in PATCHES}
     kept = {name: value for name, value in options.items() if name not in ours and name not in _NOT_READ}
-    kept[KEY] = "recorded"
+    kept[KEY] = tuple(call.variants.items())
     with_ours = {name: options[name] for name in ours}
 
     def replaced(value: object, other: object) -> object:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .....core.technique import COMPILATION, find
 from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
@@ -93,6 +94,7 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         super().__init__(node_id)
         self.choose(settings)
         self.require_possible(describe_model(patcher))
+        self.recordable = self.repeats
         self.tokens, self.where = tokens, tokens.eligible
         network = patcher.model.diffusion_model
         self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
@@ -119,9 +121,11 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         factor, device = self.ratio_factor(position), call.sigmas.device
         state = call.transformer_options[STATE] = CallState(activity, calls, factor)
+        call.variants[self.kind] = factor
         for tokens, layout in calls.eligible.items():
             method = self.method.for_block(tokens, device.type, self.other_layers)
-            if method is not None:
+            # Compiled and recorded code keeps nothing from call to call.
+            if method is not None and find(call.techniques, COMPILATION) is None:
                 state.prepared[(tokens, device)] = self.prepare(method, layout, factor, device)
         add_layer(call.transformer_options, self._layer, activity)
 

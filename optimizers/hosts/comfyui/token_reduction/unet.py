@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.shadow import Shadows
+from .....core.technique import COMPILATION, find
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..model import describe_model
 from ..newer import kept_memory
@@ -66,6 +67,7 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
         all_blocks = [block for block in attention_blocks(patcher) if block.self_attention]
         self.choose_blocks(describe_model(patcher), all_blocks)
         self._by_key = {block.key: block for block in self.blocks}
+        self.recordable = self.repeats
         self._work = StepWork.of(patcher.model.diffusion_model)
         self._feed_forwards: WeakKeyDictionary[Module, _FeedForwards] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
@@ -86,7 +88,9 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
             passes = options.get("uuids", options.get("cond_or_uncond", ()))
             state.shared = self.shared_in((call.sigmas.device, tuple(call.shapes.items()), tuple(passes), factor))
         rows, columns = call.shapes["x"][-2:]
-        state.prepared = self.prepare((rows, columns), call.sigmas.device, factor)
+        call.variants[self.kind] = factor
+        if find(call.techniques, COMPILATION) is None:  # compiled and recorded code keeps nothing from call to call
+            state.prepared = self.prepare((rows, columns), call.sigmas.device, factor)
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         call.add_innermost_pair("attn1", *self._self_attention_pair)

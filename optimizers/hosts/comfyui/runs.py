@@ -1,0 +1,70 @@
+"""Sampling runs: when one begins and ends, and what a technique did in it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+from ....core.activity import Activity
+
+
+@dataclass
+class Run:
+    """One sampling run.
+
+    Attributes:
+        activity: sums over all model calls of the run.
+        seconds: wall-clock time from ComfyUI's ``pre_run`` to its ``cleanup``; None while the run goes on.
+    """
+
+    activity: Activity = field(default_factory=Activity)
+    started: float = field(default_factory=time.perf_counter)
+    seconds: float | None = None
+
+
+class RunLog:
+    """The current and the last run of one technique; shared by every clone that carries the technique.
+
+    Several models can take part in one sampling run (a second guidance model, one clone for each GPU). The run
+    begins with the first of them and ends with the last, so each says who it is.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # clones for several GPUs run in threads of their own
+        self._taking_part: set[int] = set()
+        self._current: Run | None = None
+        self._last: Run | None = None
+
+    @property
+    def latest(self) -> Run | None:
+        """The run that goes on, else the last finished one, else None."""
+        return self._current or self._last
+
+    def begin(self, participant: int) -> bool:
+        """Note that ``participant`` starts sampling; start a new run unless one goes on. Return whether it is new."""
+        with self._lock:
+            # Whoever begins twice was interrupted before it could finish: that run is over.
+            new = self._current is None or participant in self._taking_part
+            if new:
+                self._current = Run()
+                self._taking_part.clear()
+            self._taking_part.add(participant)
+            return new
+
+    def add(self, activity: Activity) -> None:
+        """Add the counts of one model call."""
+        with self._lock:
+            if self._current is None:  # somebody calls the model outside of a sampling run
+                self._current = Run()
+            self._current.activity.add(activity)
+
+    def finish(self, participant: int) -> bool:
+        """Note that ``participant`` is done; return whether it was the last one, so that the run is over."""
+        with self._lock:
+            self._taking_part.discard(participant)
+            if self._current is None or self._taking_part:
+                return False
+            self._last, self._current = self._current, None
+            self._last.seconds = time.perf_counter() - self._last.started
+            return True
