@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -15,7 +16,8 @@ from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
-from .measuring import image_output, sampling_inputs, workflow_of
+from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
+from .sweep_view import SweepView
 from .sweeps import bench_for, read_space
 
 if TYPE_CHECKING:
@@ -98,8 +100,9 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "filename_prefix",
                     default="paceline/sweep",
                     advanced=True,
-                    tooltip="Where in ComfyUI's output folder plot, tables and numbers are saved.",
+                    tooltip="Where in ComfyUI's output folder plot, tables and numbers are saved, if they are.",
                 ),
+                save_files_input(),
             ],
             outputs=[
                 io.Image.Output(display_name="plot"),
@@ -127,6 +130,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         warmup_runs: int = 1,
         storage: str = "",
         filename_prefix: str = "paceline/sweep",
+        save_files: bool = True,
         **sampler: Any,
     ) -> io.NodeOutput:
         """Measure what is left of the sweep, save everything, and show the plot."""
@@ -143,15 +147,32 @@ class PacelineBenchmarkSweep(PacelineNode):
             trials,
             largest_difference,
             filename_prefix,
+            save_files,
         )
         job = SamplingJob(positive, negative, latent_image, **sampler)
         bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
-        found = sweeping.run_sweep(
-            bench, space, plan, source, lambda text: cls.announce(Summary("working", text)), workflow_of(cls)
-        )
+        view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
+        bench = replace(bench, seen=view.compared)
+        try:
+            found = sweeping.run_sweep(
+                bench,
+                space,
+                plan,
+                source,
+                lambda text: cls.announce(Summary("working", text)),
+                workflow_of(cls),
+                view.watch,
+            )
+        except BaseException:  # cancelling is one that is no Exception
+            view.stop()
+            cls.announce(Summary("partly", f"{view.done} of {view.total} cells kept: run it again to go on"))
+            raise
         cls.announce(_summary(found))
-        payload = {"images": [found.files["plot"]], "text": [f"{found.text}\n\n{found.table}"]}
+        view.stop()
+        shown = view.payload(found.results, None if found.preset is None else found.preset.stem)
+        text = f"{found.text}\n\n{found.table}"
+        payload = {"images": [found.files["plot"]], "text": [text], "paceline_sweep": [shown]}
         return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)
 
 

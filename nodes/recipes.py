@@ -151,3 +151,10 @@ def node_class(node: str) -> Any:
         known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in modules))
         raise InvalidSetting(f"There is no node {node.removeprefix(_PREFIX)}.", f"The nodes are: {known}.")
     return load(modules[node], node)
+
+
+def ids_by_title() -> dict[str, str]:
+    """Return the ids of our nodes, without their prefix, by their titles in small letters."""
+    from . import NODES
+
+    return {node_class(name).define_schema().display_name.casefold(): name.removeprefix(_PREFIX) for _, name in NODES}

@@ -1,14 +1,23 @@
-"""What the frontend's settings page asks the server: how large the cache of compiled code is, and to clear it."""
+"""What the page asks the server: how large the cache of compiled code is, to clear it, and to save a preset."""
 
 from __future__ import annotations
 
 import asyncio
 
+from typing import Any
+
+from ..core.errors import InvalidSetting, PacelineError
 from ..optimizers.compilation import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
+from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
+from ..workbench.comfyui.sweeping.run import require_preset_name
+from ..workbench.recipe import Recipe, Step, save_recipe
+from .built_in_presets import BUILT_IN
+from .recipes import check_steps
 
 PATH = "/paceline/cache"
+PRESETS_PATH = "/paceline/presets"
 
 
 def register_routes() -> None:
@@ -28,6 +37,14 @@ def register_routes() -> None:
         await asyncio.to_thread(_clear)
         return web.json_response(await asyncio.to_thread(cache_payload))
 
+    async def keep(request: web.Request) -> web.Response:
+        try:
+            await asyncio.to_thread(save_preset, await request.json())
+        except (PacelineError, ValueError) as error:
+            return web.json_response({"error": str(error)}, status=400)
+        return web.json_response({})
+
+    server.routes.post(PRESETS_PATH)(keep)
     server.routes.get(PATH)(size)
     server.routes.delete(PATH)(clear)
 
@@ -38,6 +55,23 @@ def cache_payload() -> Payload:
     if store is None:
         return {"bytes": 0, "path": None}
     return {"bytes": sum(entry.size for entry in store.entries()), "path": str(store.root)}
+
+
+def save_preset(sent: Any) -> None:
+    """Save steps as a preset of Optimize (Preset).
+
+    Args:
+        sent: ``{"name": ..., "steps": [{"node", "inputs"}], "description": ...}``.
+
+    Raises:
+        InvalidSetting: if the name cannot be one of a preset, or the steps name what there is not.
+    """
+    if not isinstance(sent, dict) or not isinstance(sent.get("steps"), list):
+        raise InvalidSetting("This is no preset.", "Send name, steps and description.")
+    name = require_preset_name("name", str(sent.get("name", "")), BUILT_IN)
+    steps = tuple(Step(str(step["node"]), dict(step["inputs"])) for step in sent["steps"])
+    check_steps(steps, f"The preset {name!r}")
+    save_recipe(Recipe(name, steps, str(sent.get("description", ""))[:500]), user_folder("presets", f"{name}.json"))
 
 
 def busy_payload() -> Payload:

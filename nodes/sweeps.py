@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.model import require_model
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
 from .built_in_presets import BUILT_IN
-from .recipes import apply_recipe, check_steps, full_id
+from .recipes import apply_recipe, check_steps, full_id, ids_by_title
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
@@ -25,11 +26,30 @@ def read_space(text: str) -> Space:
     Raises:
         InvalidSetting: naming the line, or what is not a node, an input or a value of it.
     """
-    space = parse_space(text, "ApplyToMe.ratio: 0.25, 0.5")
+    space = _with_ids(parse_space(text, "ApplyToMe.ratio: 0.25, 0.5"))
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:
             check_steps(steps_of({name: value}), "The grid")
     return space
+
+
+def _with_ids(space: Space) -> Space:
+    """Return a space with the ids of nodes in the place of their titles: ``Apply ToMe`` becomes ``ApplyToMe``.
+
+    Raises:
+        InvalidSetting: if a setting is there under both names.
+    """
+    if not any(" " in name for name in space.values):
+        return space
+    ids = ids_by_title()
+    values: dict[str, tuple[Value, ...] | Range] = {}
+    for name, given in space.values.items():
+        node, dot, setting = name.partition(".")
+        found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
+        if found in values:
+            raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
+        values[found] = given
+    return Space(values)
 
 
 def steps_of(cell: Cell) -> tuple[Step, ...]:

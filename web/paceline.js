@@ -10,7 +10,7 @@ import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
-import { createComparisons, createReports, showsOwnPictures } from "./js/results.js";
+import { createComparisons, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
 import { restore } from "./js/restore.js";
 import { createSettings } from "./js/settings.js";
 import { ActivityStore } from "./js/store.js";
@@ -19,7 +19,7 @@ import { loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
 const badges = createBadges(store);
-const shown = [badges, createComparisons(store), createReports(store)];
+const shown = [badges, createComparisons(store), createReports(store), createSweeps(store)];
 
 for (const name of ["paceline.css", "results.css"]) {
   const href = new URL(name, import.meta.url).href;

@@ -105,6 +105,17 @@ def test_cells_name_nodes_with_their_prefix_or_without(comfy):
     assert steps_of(cell) == (Step("PacelineApplyToMe", {"ratio": 0.5, "sx": 2}), Step("PacelineCompileUNet", {}))
 
 
+def test_a_grid_can_be_written_with_the_titles_of_nodes(comfy):
+    from paceline.nodes.sweeps import read_space
+
+    assert read_space("Apply ToMe.ratio: 0.5\napply tome.sx: 2, 4\nCompile UNet: on, off\nsize: 512").values == {
+        "ApplyToMe.ratio": (0.5,), "ApplyToMe.sx": (2, 4), "CompileUNet": ("on", "off"), "size": (512,)}  # fmt: skip
+    with pytest.raises(InvalidSetting, match="Apply ToMe.ratio is there twice, also as ApplyToMe.ratio"):
+        read_space("ApplyToMe.ratio: 0.5\nApply ToMe.ratio: 0.6")
+    with pytest.raises(InvalidSetting, match="There is no node Apply Tomato"):
+        read_space("Apply Tomato.ratio: 0.5")
+
+
 def test_a_cell_samples_the_size_and_batch_it_asks_for(sweeping):
     from paceline.nodes.sweeps import bench_for
     from paceline.workbench.comfyui.comparison import ComparisonSettings

@@ -30,7 +30,24 @@ def names(results):
 
 def test_the_front_has_what_nothing_of_the_same_size_beats():
     assert names(pareto_front(RESULTS)) == [
-        ("quality", 512), ("fast", 1024), ("balanced", 512), ("fast", 512), ("twin", 512)]  # fmt: skip
+        ("quality", 512), ("balanced", 512), ("fast", 512), ("twin", 512)]  # fmt: skip
+
+
+def test_what_is_not_surely_faster_or_another_picture_is_no_trade():
+    """A cell that was fast by chance is no best trade where the text says that nothing is surely faster."""
+    lucky = Result({"n": 1}, "measured", 19.03, 1.0, 0.1, numbers={"speedup_low": 0.0})
+    slower = result("slower", 0.9, 0.0)
+    assert pareto_front([lucky, slower, result("fast", 1.2, 0.6, size=1024)]) == []
+    assert "best trade" not in to_markdown([lucky, slower])
+    sure = Result({"n": 2}, "measured", 1.4, 1.0, 0.2, numbers={"speedup_low": 1.2, "speedup_high": 1.6})
+    assert pareto_front([lucky, sure]) == [sure]
+
+
+def test_the_plot_shows_intervals_the_plain_model_and_the_limit():
+    sure = Result({"n": 2}, "measured", 1.4, 1.0, 0.2, numbers={"speedup_low": 1.2, "speedup_high": 1.6})
+    bare = Result({"n": 2}, "measured", 1.4, 1.0, 0.2)
+    assert pareto_picture([sure]).tobytes() != pareto_picture([bare]).tobytes()
+    assert pareto_picture([sure], limit=0.25).tobytes() != pareto_picture([sure]).tobytes()
 
 
 def test_a_preset_must_hold_at_every_size_that_was_measured():

@@ -1,23 +1,15 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
 import { copyPicture, createCard, finding, qualityWords, savePicture } from "./card.js";
-import { api } from "./comfy.js";
 import { createButton } from "./dialog.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
+import { address } from "./saved_image.js";
 import { Viewer } from "./viewer.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Comparison} Comparison */
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
-
-/**
- * @param {import("./payloads").SavedImage} image
- * @returns {string} its address
- */
-function address(image) {
-  return api.apiURL(`/view?${new URLSearchParams({ ...image })}`);
-}
 
 /**
  * @param {Comparison[]} comparisons one for each time the node ran: more than one for a list of prompts

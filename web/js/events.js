@@ -9,9 +9,10 @@ import { isOurType } from "./graph.js";
 /** @typedef {import("./payloads").CompilePayload} CompilePayload */
 /** @typedef {import("./payloads").NodeOutput} NodeOutput */
 
-/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui. */
+/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of nodes/sweep_view.py. */
 const ACTIVITY = "paceline.activity";
 const COMPILE = "paceline.compile";
+const SWEEP = "paceline.sweep";
 
 /** One run of a workflow: which workflow it is, which nodes took part, and whether it has ended. */
 class Run {
@@ -47,9 +48,10 @@ async function workflowOf(promptId) {
  * @returns {Omit<import("./store.js").Entry, "node"> | null} what of it is shown; null if nothing is
  */
 export function newsOf(output) {
-  const { paceline_comparison, paceline_report, paceline_steps } = output ?? {};
-  if (!paceline_comparison && !paceline_report && !paceline_steps) return null;
-  return { comparison: paceline_comparison, report: paceline_report?.[0], steps: paceline_steps };
+  const { paceline_comparison, paceline_report, paceline_steps, paceline_sweep } = output ?? {};
+  const report = paceline_report?.[0], sweep = paceline_sweep?.[0];
+  const news = { comparison: paceline_comparison, report, steps: paceline_steps, sweep };
+  return Object.values(news).some(Boolean) ? news : null;
 }
 
 /**
@@ -116,6 +118,9 @@ export function listen(store) {
   });
   on(COMPILE, (/** @type {CompilePayload} */ payload) => {
     update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
+  });
+  on(SWEEP, (/** @type {import("./payloads").SweepPayload} */ { node, prompt_id, sweep }) => {
+    update(prompt_id, node, { sweep });
   });
   on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {
     const news = newsOf(message.output);

@@ -54,7 +54,7 @@ export function expand(node, steps) {
  * @param {Step} step
  * @returns {LGraphNode[]} the node, or none where this version of the pack has no such node
  */
-function create(graph, step) {
+export function create(graph, step) {
   const made = createNode(step.node);
   if (!made) return [];
   graph.add(made);

@@ -35,6 +35,7 @@ export interface CompilePayload {
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
   paceline_report?: string[];
+  paceline_sweep?: Sweep[];
   paceline_steps?: Step[];
 }
 
@@ -92,6 +93,49 @@ export interface Distance {
   psnr: number | null;
   ssim: number | null;
   lpips: number | null;
+}
+
+/** Websocket event `paceline.sweep`, from `SweepView` in nodes/sweep_view.py. */
+export interface SweepPayload {
+  /** Execution id. */
+  node: string;
+  prompt_id: string;
+  sweep: Sweep;
+}
+
+/** What is known of a sweep, from `SweepView.payload`. */
+export interface Sweep {
+  study: string;
+  /** Cells in all. */
+  total: number;
+  /** The largest difference of a preset, as a share of a seed change. */
+  limit: number;
+  /** Of both sides together, on average; null before the first cell. */
+  seconds_per_step: number | null;
+  running: boolean;
+  /** Name of the preset that was saved; null if none was. */
+  preset: string | null;
+  /** Those that are measured. */
+  cells: SweepCell[];
+}
+
+/** One setting that was tried. */
+export interface SweepCell {
+  label: string;
+  /** `measured`, `out of memory`, `not possible` or `broken`. */
+  state: string;
+  speedup: number | null;
+  /** Ends of the speed-up's 95 % interval; null where there is none that says anything. */
+  low: number | null;
+  high: number | null;
+  /** As a share of a seed change. */
+  difference: number | null;
+  /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
+  best: boolean;
+  text: string;
+  /** Kept for as long as the server runs. */
+  picture: SavedImage | null;
+  steps: Step[];
 }
 
 /** As ComfyUI's route `/view` takes it. */

@@ -4,6 +4,7 @@ import { comparisonParts } from "./comparisons.js";
 import { reportParts } from "./report_text.js";
 import { comfyClassOf } from "./graph.js";
 import { Shown } from "./shown.js";
+import { sweepParts } from "./sweeps.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
@@ -11,7 +12,7 @@ import { Shown } from "./shown.js";
 const MIN_WIDTH = 420;
 
 /** Nodes whose output pictures are in what they show. */
-const OWN_PICTURES = ["PacelineCompareModels"];
+const OWN_PICTURES = ["PacelineCompareModels", "PacelineBenchmarkSweep"];
 
 /**
  * @param {LGraphNode} node
@@ -29,18 +30,21 @@ class Result {
 
   /**
    * @param {string} className of the element
-   * @param {(result: Value) => HTMLElement[]} parts what is shown
+   * @param {(result: Value, node: LGraphNode) => HTMLElement[]} parts what is shown
    */
   constructor(className, parts) {
     this.element.className = className;
     this.parts = parts;
   }
 
-  /** @param {Value} result */
-  show(result) {
+  /**
+   * @param {Value} result
+   * @param {LGraphNode} node
+   */
+  show(result, node) {
     if (this.#result === result) return; // a slider stays where the user has put it
     this.#result = result;
-    this.element.replaceChildren(...this.parts(result));
+    this.element.replaceChildren(...this.parts(result, node));
   }
 
   /** @param {LGraphNode} node */
@@ -56,7 +60,7 @@ class Result {
  * @param {string} name of the widget and the class
  * @param {number} minHeight in pixels
  * @param {(entry: import("./store.js").Entry) => Value | undefined} pick
- * @param {(result: Value) => HTMLElement[]} parts what is shown
+ * @param {(result: Value, node: LGraphNode) => HTMLElement[]} parts what is shown
  * @returns {Shown<Value>}
  */
 function createResults(store, name, minHeight, pick, parts) {
@@ -76,4 +80,9 @@ export function createComparisons(store) {
 /** @param {ActivityStore} store */
 export function createReports(store) {
   return createResults(store, "paceline-report", 90, (entry) => entry.report, reportParts);
+}
+
+/** @param {ActivityStore} store */
+export function createSweeps(store) {
+  return createResults(store, "paceline-sweep", 400, (entry) => entry.sweep, sweepParts);
 }

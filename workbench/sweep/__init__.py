@@ -2,7 +2,7 @@
 
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
-from .space import ABSENT, Cell, Range, Space, nodes_of, parse_space, picture_of
+from .space import ABSENT, Cell, Range, Space, cell_key, nodes_of, parse_space, picture_of
 from .storage import Storage, sqlite_storage
 from .study import MODES, Outcome, Sweep, SweepSettings
 
@@ -18,6 +18,7 @@ __all__ = [
     "Sweep",
     "SweepSettings",
     "best",
+    "cell_key",
     "nodes_of",
     "pareto_front",
     "pareto_picture",

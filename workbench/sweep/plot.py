@@ -19,6 +19,7 @@ _AREA = (96, 84, 800, 640)
 _LIST_WIDTH = 256
 
 _INK, _PALE, _GRID, _PAPER = (32, 33, 36), (120, 124, 132), (226, 228, 232), (255, 255, 255)
+_LIMIT = (150, 60, 60)
 _ON, _OFF = (24, 106, 190), (176, 182, 192)
 _COLORS = (_ON, (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96, 20), (60, 70, 90))
 """One for each size and batch, in turn; told apart by people who do not see all colours too (after Okabe and Ito)."""
@@ -27,14 +28,15 @@ _FINER = 3
 """Lines and circles are drawn this many times larger and made smaller again, which smooths their edges."""
 
 
-def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
-    """Return a scatter plot of all measured cells; what no other cell of its size and batch beats is numbered.
+def pareto_picture(results: Sequence[Result], title: str = "", limit: float | None = None) -> Image.Image:
+    """Return a scatter plot of all measured cells; the best trades are numbered.
 
-    The circles' area is the peak memory. Up and to the left is better.
+    The circles' area is the peak memory, the bars are the 95 % intervals. Up and to the left is better.
 
     Args:
         results: of one sweep; cells that were not measured are counted below the plot.
         title: one line above it.
+        limit: the largest difference that is allowed, drawn as a line.
     """
     image = Image.new("RGB", _SIZE, _PAPER)
     draw = ImageDraw.Draw(image)
@@ -43,30 +45,36 @@ def pareto_picture(results: Sequence[Result], title: str = "") -> Image.Image:
     measured = [one for one in results if one.speedup is not None and one.difference is not None]
     front = pareto_front(results)
     if measured:
-        _draw_points(image, draw, measured, front, small)
+        _draw_points(image, draw, measured, front, small, limit)
         _draw_list(draw, front, _changing(results), text, small)
     else:
         draw.text((_AREA[0], 300), "Nothing could be measured.", _INK, text)
     missing = [one.state for one in results if one.speedup is None]
     note = f"{len(measured)} measured"
     note += "".join(f", {missing.count(state)} {state}" for state in dict.fromkeys(missing))
+    note += "; bars: 95 % interval" if any(map(_interval, measured)) else ""
     note += "; circles: peak memory" if any(one.memory_bytes for one in measured) else ""
     draw.text((_AREA[0], 692), note, _PALE, small)
     return image
 
 
 def _draw_points(
-    image: Image.Image, draw: Draw, measured: Sequence[Result], front: Sequence[Result], font: Font
+    image: Image.Image, draw: Draw, measured: Sequence[Result], front: Sequence[Result], font: Font, limit: float | None
 ) -> None:
     left, top, right, bottom = _AREA
-    across = _scale([one.difference or 0 for one in measured] + [0.0], left, right)
-    upward = _scale([one.speedup or 0 for one in measured] + [1.0], bottom, top)
+    ends = [end for one in measured for end in _interval(one)]
+    across = _scale([one.difference or 0 for one in measured] + [0.0, limit or 0.0], left, right)
+    upward = _scale([one.speedup or 0 for one in measured] + [1.0, *ends], bottom, top)
     for value, place in across.ticks:
         draw.line((place, top, place, bottom), _GRID)
         draw.text((place, bottom + 16), f"{value:g}", _PALE, font, anchor="ma")
     for value, place in upward.ticks:
         draw.line((left, place, right, place), _INK if value == 1 else _GRID)
         draw.text((left - 16, place), f"{value:g}x", _PALE, font, anchor="rm")
+    draw.text((right, upward(1.0) + 4), "1x: the plain model", _INK, font, anchor="ra")
+    if limit is not None:
+        draw.line((across(limit), top, across(limit), bottom), _LIMIT, 2)
+        draw.text((across(limit) + 5, top), f"allowed: {limit:g}", _LIMIT, font)
     middle = (left + right) // 2
     draw.text((middle, bottom + 36), "difference, as a share of what another seed changes", _INK, font, anchor="ma")
     draw.text((left, top - 22), "speed-up over the same picture without the optimizations", _INK, font)
@@ -82,6 +90,10 @@ def _draw_points(
         line = [(x * _FINER, y * _FINER) for x, y in (places[id(one)] for one in group)]
         if len(line) > 1:
             shapes.line(line, colors[id(group[0])], 2 * _FINER, "curve")
+    for one in measured:
+        if _interval(one):
+            x, (low, high) = places[id(one)][0] * _FINER, (upward(end) * _FINER for end in _interval(one))
+            shapes.line((x, low, x, high), colors.get(id(one), _OFF), 2 * _FINER)
     for one in sorted(measured, key=lambda item: -(item.memory_bytes or 0)):
         (x, y), radius = places[id(one)], radii[id(one)]
         box = [value * _FINER for value in (x - radius, y - radius, x + radius, y + radius)]
@@ -96,6 +108,12 @@ def _draw_points(
         draw.text((place, y), name, colors[id(fastest)], font, anchor=anchor, stroke_width=2, stroke_fill=_PAPER)
     for number, one in enumerate(front, 1):
         draw.text(places[id(one)], str(number), _PAPER, font, anchor="mm")
+
+
+def _interval(one: Result) -> tuple[float, ...]:
+    """Return the ends of a speed-up's interval, or nothing where there is none."""
+    low, high = one.numbers.get("speedup_low"), one.numbers.get("speedup_high")
+    return (low, high) if low and high else ()
 
 
 def _colors(groups: dict[str, list[Result]]) -> dict[int, tuple[int, int, int]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ..measurement import AS_GOOD
 from ..measurement.timing import SMALLEST_EFFECT
+from ..measurement.verdict import TOO_FAR
 from .space import Cell
 
 FINISHED = ("measured", "out of memory", "not possible", "broken")
@@ -40,11 +41,12 @@ class Result:
 
 
 def pareto_front(results: Sequence[Result]) -> list[Result]:
-    """Return the measured results that no other one beats in both speed and difference, fastest last.
+    """Return the best trades, fastest last: what is surely faster, and no other one beats in both speed and difference.
 
     Only results of one size and batch can beat each other: a speed-up is relative to that picture's own baseline.
+    Another picture altogether is no trade.
     """
-    measured = [result for result in results if result.speedup is not None and result.difference is not None]
+    measured = [one for one in results if faster(one) and one.difference is not None and one.difference <= TOO_FAR]
     front = [one for one in measured if not any(_beats(other, one) for other in measured)]
     return sorted(front, key=lambda result: (result.speedup or 0, -(result.difference or 0)))
 
@@ -60,7 +62,7 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
         groups.setdefault(str(_settings(result.cell)), []).append(result)
     rated = []
     for group in groups.values():
-        if all(_faster(one) and one.difference is not None and one.difference <= largest_difference for one in group):
+        if all(faster(one) and one.difference is not None and one.difference <= largest_difference for one in group):
             slowest = min(group, key=lambda one: one.speedup or 0)
             rated.append((slowest.speedup or 0, slowest))
     return max(rated, key=lambda pair: pair[0])[1] if rated else None
@@ -108,24 +110,5 @@ def _beats(other: Result, one: Result) -> bool:
     return faster >= 0 and closer >= 0 and (faster > 0 or closer > 0)
 
 
-def _fewer_steps_do(one: Result) -> bool:
-    """Say whether the plain model with fewer steps, in the same time, came as near to its picture with all of them."""
-    control = one.numbers.get("fewer_steps_difference")
-    return control is not None and control <= AS_GOOD * (one.difference or 0)
-
-
-def _faster(one: Result) -> bool:
-    return (one.speedup or 0) > 1 + SMALLEST_EFFECT and one.numbers.get("speedup_low", 2) > 1
-
-
-def _settings(cell: Cell) -> Cell:
-    return {name: value for name, value in sorted(cell.items()) if name not in ("size", "batch")}
-
-
-def _columns(results: Sequence[Result]) -> tuple[list[str], list[str]]:
-    names = list(dict.fromkeys(name for one in results for name in one.cell))
-    return names, list(dict.fromkeys(name for one in results for name in one.numbers))
-
-
-def _format(value: float | None, how: str) -> str:
-    return "-" if value is None else how.format(value)
+def faster(one: Result) -> bool:
+    """Return whether a result is surely faster than its baseline: where there is an interval, all of it must be."""

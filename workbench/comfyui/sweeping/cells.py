@@ -42,6 +42,7 @@ class Bench:
         settings: how each cell is compared.
         steps_of: returns the nodes that a cell applies. Nodes are known to the nodes only, so they hand this in.
         apply: runs such nodes on the plain model and VAE.
+        seen: given each comparison that was made, for its pictures.
     """
 
     model: ModelPatcher
@@ -50,6 +51,7 @@ class Bench:
     settings: ComparisonSettings
     steps_of: Callable[[Cell], tuple[Step, ...]]
     apply: Callable[[tuple[Step, ...]], Applied]
+    seen: Callable[[Cell, Comparison], None] = lambda cell, found: None
 
     def check(self, cell: Cell) -> None:
         """Check that a cell's picture can be made, before anything is run.
@@ -111,6 +113,7 @@ class Bench:
                 follow,
                 progress=progress,
             )
+            self.seen(cell, found)
             return result_of(cell, found)
         except Exception as error:
             if not is_out_of_memory(error):

@@ -38,6 +38,20 @@ _PER_CELL = 1000
 """Ticks of the progress bar for each cell."""
 
 
+def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
+    """Return ``name`` if a preset can have it.
+
+    Raises:
+        InvalidSetting: naming what cannot be in it, or the names that are taken.
+    """
+    if not _NAME.fullmatch(name) or name.strip() != name or name in taken:
+        raise InvalidSetting(
+            f"{what} is {name!r}, which cannot be the name of a preset.",
+            f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(taken)}.",
+        )
+    return name
+
+
 @dataclass(frozen=True)
 class SweepPlan:
     """What to do besides measuring.
@@ -50,6 +64,7 @@ class SweepPlan:
         trials: cells of a search.
         largest_difference: of a preset, as a share of a seed change.
         prefix: start of the names of the files.
+        keep: whether the files are kept; see :class:`OutputFiles`.
     """
 
     study: str
@@ -59,15 +74,11 @@ class SweepPlan:
     trials: int = 20
     largest_difference: float = 0.25
     prefix: str = "paceline/sweep"
+    keep: bool = True
 
     def __post_init__(self) -> None:
         """Check what would otherwise only be found after all the work."""
-        if not _NAME.fullmatch(self.study) or self.study.strip() != self.study or self.study in self.taken:
-            raise InvalidSetting(
-                f"study is {self.study!r}, which cannot be the name of a preset.",
-                "Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not "
-                f"{', '.join(self.taken)}.",
-            )
+        require_preset_name("study", self.study, self.taken)
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
 
     def settings(self) -> SweepSettings:
@@ -105,6 +116,7 @@ def run_sweep(
     source: str,
     say: Callable[[str], None] = lambda text: None,
     workflow: dict[str, object] | None = None,
+    watch: Callable[[list[Result], int], None] = lambda results, total: None,
 ) -> Finished:
     """Measure all cells that have no result yet, and write plot, tables and preset.
 
@@ -115,12 +127,13 @@ def run_sweep(
         source: where everything that is connected comes from; see :func:`..identity.upstream`.
         say: told what is going on.
         workflow: what to put into the plot's file.
+        watch: given all results so far and the number of cells, at the start and after each cell.
 
     Raises:
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
         BackendUnavailable: without Optuna.
     """
-    OutputFiles(plan.prefix)  # a bad one should not be found after all the work
+    OutputFiles(plan.prefix, plan.keep)  # a bad one should not be found after all the work
     for cell in _corners(space):
         bench.check(cell)
     sweep = Sweep(space, plan.settings(), job_identity(bench, source))
@@ -134,7 +147,9 @@ def run_sweep(
         return bench.measure(cell, lambda text: say(f"{title}: {describe_cell(cell)}: {text}"), bar.cell(done[0]))
 
     def finish(result: Result) -> None:
-        done[0] = len(sweep.results())
+        found = sweep.results()
+        done[0] = len(found)
+        watch(found, total)
         bar.show(done[0])
         outcome = f"{result.state}: {result.text}" if result.speedup is None else f"{result.speedup:.2f}x"
         say(f"{describe_cell(result.cell)}: {outcome}")
@@ -146,10 +161,11 @@ def run_sweep(
         say(f"{done[0]} of {total} cells measured; waiting for cells that other processes measure")
 
     bar.show(done[0])
+    watch(sweep.results(), total)
     results = sweep.run(measure, finish, idle)
     chosen = best(results, plan.largest_difference)
     preset = _save_preset(chosen, bench, plan) if chosen is not None else None
-    picture = pareto_picture(results, f"{plan.study}: {environment(bench.model)['device']}")
+    picture = pareto_picture(results, f"{plan.study}: {environment(bench.model)['device']}", plan.largest_difference)
     content = {
         "study": plan.study,
         "storage": plan.storage.title,
@@ -164,7 +180,7 @@ def run_sweep(
     table = to_markdown(results)
     text = _summary(results, total, chosen, plan)
     tables = {"csv": to_csv(results), "md": f"# {plan.study}\n\n{text}\n\n{table}"}
-    files = save_sweep(content, picture, tables, plan.prefix, workflow)
+    files = save_sweep(content, picture, tables, plan.prefix, workflow, plan.keep)
     return Finished(results, table, chosen, preset, files, picture, text)
 
 
@@ -235,5 +251,5 @@ def _summary(results: list[Result], total: int, chosen: Result | None, plan: Swe
         )
     else:
         lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
-        lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset); reload the page to see it in its menu.")
+        lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
     return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""What the page shows of a sweep: every cell as soon as it is measured, its picture, and what is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from ..optimizers.hosts.comfyui.reporting import Payload, send
+from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.comfyui.sweeping import Bench, describe_cell
+from ..workbench.sweep import Cell, Result, cell_key, pareto_front
+
+if TYPE_CHECKING:
+    from ..workbench.comfyui.comparison import Comparison
+
+SWEEP_EVENT = "paceline.sweep"
+_MOST_CELLS = 500
+"""Of a larger sweep, the page is shown the last ones."""
+_LONGEST_SIDE = 512
+"""Pixels of a picture that is shown when the pointer is over its cell."""
+
+
+class SweepView:
+    """Shows a sweep at its node.
+
+    Args:
+        node: id of the node.
+        study: name of the sweep.
+        limit: the largest difference of a preset.
+        bench: what measures the cells.
+    """
+
+    def __init__(self, node: str | None, study: str, limit: float, bench: Bench) -> None:
+        self._node, self._study, self._limit, self._bench = node, study, limit, bench
+        self._pictures: dict[str, Entry] = {}
+        self._results: Sequence[Result] = ()
+        self.total, self.running = 0, True
+
+    @property
+    def done(self) -> int:
+        """How many cells are measured."""
+        return len(self._results)
+
+    def compared(self, cell: Cell, found: Comparison) -> None:
+        """Keep the first picture of a cell, for as long as ComfyUI runs."""
+        picture = Image.fromarray(found.pictures.optimized[0].numpy())
+        picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+        output = OutputFiles("paceline/cell", keep=False)
+        self._pictures[cell_key(cell)] = output.save_picture(".png", picture)
+
+    def watch(self, results: Sequence[Result], total: int) -> None:
+        """Show what is measured so far."""
+        self._results, self.total = results, total
+        self._send()
+
+    def stop(self) -> None:
+        """Show that nothing more is measured now."""
+        self.running = False
+        self._send()
+
+    def _send(self) -> None:
+        send(SWEEP_EVENT, self._node, sweep_payload(self.payload(self._results)))
+
+    def payload(self, results: Sequence[Result], preset: str | None = None) -> Payload:
+        """Return what the page shows: ``Sweep`` in web/js/payloads.d.ts."""
+        best = {id(one) for one in pareto_front(results)}
+        return {
+            "study": self._study,
+            "total": self.total,
+            "limit": self._limit,
+            "seconds_per_step": seconds_per_step(results),
+            "running": self.running,
+            "preset": preset,
+            "cells": [self._cell(one, id(one) in best) for one in results[-_MOST_CELLS:]],
+        }
+
+    def _cell(self, one: Result, best: bool) -> Payload:
+        """Return a cell: ``SweepCell``."""
+        low, high = one.numbers.get("speedup_low"), one.numbers.get("speedup_high")
+        return {
+            "label": describe_cell(one.cell),
+            "state": one.state,
+            "speedup": one.speedup,
+            "low": low if high else None,
+            "high": high,
+            "difference": one.difference,
+            "best": best,
+            "text": one.text,
+            "picture": self._pictures.get(cell_key(one.cell)),
+            "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self._bench.steps_of(one.cell)],
+        }
+
+
+def sweep_payload(sweep: Payload) -> Payload:
+    """Return the event's own part: ``SweepPayload``."""
+    return {"sweep": sweep}
+
+
+def seconds_per_step(results: Sequence[Result]) -> float | None:
+    """Return what one step of both sides takes, on average over the cells; None before the first one."""
+    steps = [
+        one.seconds + one.numbers["baseline_seconds"]
+        for one in results
+        if one.seconds and "baseline_seconds" in one.numbers
+    ]
+    return sum(steps) / len(steps) if steps else None
