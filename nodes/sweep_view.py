@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from ..optimizers.hosts.comfyui.reporting import Payload, send
-from ..workbench.comfyui.output_files import Entry, OutputFiles
+from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
 from ..workbench.sweep import Cell, Result, cell_key, pareto_front
 
@@ -34,7 +35,6 @@ class SweepView:
 
     def __init__(self, node: str | None, study: str, limit: float, bench: Bench) -> None:
         self._node, self._study, self._limit, self._bench = node, study, limit, bench
-        self._pictures: dict[str, Entry] = {}
         self._results: Sequence[Result] = ()
         self.total, self.running = 0, True
 
@@ -47,8 +47,9 @@ class SweepView:
         """Keep the first picture of a cell, for as long as ComfyUI runs."""
         picture = Image.fromarray(found.pictures.optimized[0].numpy())
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
-        output = OutputFiles("paceline/cell", keep=False)
-        self._pictures[cell_key(cell)] = output.save_picture(".png", picture)
+        entry = self._entry(cell)
+        path_of(entry).parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path_of(entry))
 
     def watch(self, results: Sequence[Result], total: int) -> None:
         """Show what is measured so far."""
@@ -76,9 +77,14 @@ class SweepView:
             "cells": [self._cell(one, id(one) in best) for one in results[-_MOST_CELLS:]],
         }
 
+    def _entry(self, cell: Cell) -> Entry:
+        """Return where a cell's picture is, or would be: the next run of the same study finds it there."""
+        digest = hashlib.sha256(f"{self._study}\n{cell_key(cell)}".encode()).hexdigest()[:32]
+        return {"filename": f"{digest}.png", "subfolder": "paceline_cells", "type": "temp"}
+
     def _cell(self, one: Result, best: bool) -> Payload:
         """Return a cell: ``SweepCell``."""
-        low, high = one.numbers.get("speedup_low"), one.numbers.get("speedup_high")
+        low, high, entry = one.numbers.get("speedup_low"), one.numbers.get("speedup_high"), self._entry(one.cell)
         return {
             "label": describe_cell(one.cell),
             "state": one.state,
@@ -88,7 +94,7 @@ class SweepView:
             "difference": one.difference,
             "best": best,
             "text": one.text,
-            "picture": self._pictures.get(cell_key(one.cell)),
+            "picture": entry if path_of(entry).is_file() else None,
             "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self._bench.steps_of(one.cell)],
         }
 

@@ -65,6 +65,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.nodes import routes
     from paceline.nodes.compare_models import shown_comparison
     from paceline.nodes.optimize_preset import shown_steps
+    from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.compilation import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
@@ -73,7 +74,8 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
     NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
-    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT]
+    sweep = swept()
+    assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}}
     comparison = shown_comparison(compared(distance), files, "visible", [])
@@ -85,6 +87,9 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Comparison": set(comparison),
         "FewerSteps": set(comparison["fewer_steps"]),
         "Distance": set(comparison["distances"]["fp32"]),
+        "SweepPayload": set(server.sent[2][1]),
+        "Sweep": set(sweep),
+        "SweepCell": set(sweep["cells"][0]),
         "Step": set(step),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
@@ -104,6 +109,16 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
         "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
         **speedup,
     }  # fmt: skip
+
+
+def swept() -> dict[str, Any]:
+    """Return what the page is shown of a sweep with one cell, which is sent as an event too."""
+    from paceline.nodes.sweep_view import SweepView
+    from paceline.workbench.sweep import Result
+
+    view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
+    view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
+    return view.payload([Result({"size": 512}, "measured")])
 
 
 def outputs_of_nodes() -> set[str]:
@@ -132,11 +147,13 @@ def test_the_scripts_read_no_other_keys():
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
     from paceline.nodes import routes
+    from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
 
-    assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT}
+    assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
+    assert ours("sweeps.js") == {routes.PRESETS_PATH}
 
 
 def ours(script: str) -> set[str]:

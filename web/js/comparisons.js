@@ -22,20 +22,25 @@ export function comparisonParts(comparisons) {
   const viewer = new Viewer();
   const head = Object.assign(document.createElement("div"), { className: "paceline-finding" });
   const rest = Object.assign(document.createElement("div"), { className: "paceline-findings" });
+  const sides = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   let place = places[0];
+  let side = "optimized";
+  const choose = (/** @type {string} */ chosen) => viewer.show(pairOf(place, (side = chosen)));
   /** @type {Comparison | undefined} */
   let shown;
   const show = (/** @type {number} */ number) => {
     place = places[number];
-    viewer.show(pairOf(place));
+    if (!place.comparison.pictures[side]) side = "optimized";
+    viewer.show(pairOf(place, side));
     if (shown === place.comparison) return;
     shown = place.comparison;
     head.replaceChildren(...findingParts(shown));
+    sides.replaceChildren(...(shown.fewer_steps ? [createSides(shown.fewer_steps, choose)] : []));
     rest.replaceChildren(createRounds(shown), createDetails(shown));
   };
   const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   const whole = createButton("", () => {
-    openLightbox(pairOf(place), viewer.mode, finding(place.comparison).headline);
+    openLightbox(pairOf(place, side), viewer.mode, finding(place.comparison).headline);
   });
   whole.classList.add("pi", "pi-expand"); // the frontend's own icons
   whole.ariaLabel = whole.title = words("fullscreen");
@@ -46,16 +51,18 @@ export function comparisonParts(comparisons) {
     ...cardButtons(() => cardOf(place.comparison, viewer.images)),
   );
   show(0);
-  return [head, viewer.element, bar, rest];
+  return [head, sides, viewer.element, bar, rest];
 }
 
 /**
  * @param {Place} place
+ * @param {string} side that the baseline is held against
  * @returns {import("./viewer.js").Pair}
  */
-function pairOf({ comparison: { pictures }, index }) {
-  const [left, right] = ["baseline", "optimized"].map((side) => address(pictures[side][index]));
-  return { left, right, labels: [words("baseline"), words("optimized")] };
+function pairOf({ comparison: { pictures, fewer_steps }, index }, side) {
+  const [left, right] = ["baseline", side].map((name) => address(pictures[name][index]));
+  const name = side === "optimized" ? words("optimized") : `${fewer_steps?.steps} ${words("steps")}`;
+  return { left, right, labels: [words("baseline"), name] };
 }
 
 /**
@@ -63,7 +70,7 @@ function pairOf({ comparison: { pictures }, index }) {
  * @returns {HTMLElement[]}
  */
 function findingParts(comparison) {
-  const { verdict, state, quality, fewer_steps } = comparison;
+  const { verdict, state, quality } = comparison;
   const { headline, proved } = finding(comparison);
   const title = Object.assign(document.createElement("strong"), { textContent: headline });
   title.dataset.proved = String(proved);
@@ -71,19 +78,29 @@ function findingParts(comparison) {
   chip.className = "paceline-quality";
   const text = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
   for (const part of [title, chip, text]) part.dataset.state = state;
-  return [title, chip, text, ...(fewer_steps ? [controlPart(fewer_steps)] : [])];
+  return [title, chip, text];
 }
 
 /**
- * @param {import("./payloads").FewerSteps} control
- * @returns {HTMLElement}
+ * @param {import("./payloads").FewerSteps} control the plain model with as many steps as fit into the same time
+ * @param {(side: string) => void} choose
+ * @returns {HTMLElement} buttons for what the baseline is held against
  */
-function controlPart({ steps, full_steps, seconds, ratio, as_good }) {
-  const times = ratio === null ? "" : `, ${ratio.toPrecision(2)} x`;
-  const textContent = `${steps} / ${full_steps}: ${seconds.toPrecision(3)} s${times}`;
-  const element = Object.assign(document.createElement("p"), { className: "paceline-control", textContent });
-  element.dataset.state = as_good ? "partly" : "active";
-  return element;
+function createSides({ steps, full_steps, seconds, ratio, as_good }, choose) {
+  const group = Object.assign(document.createElement("div"), { className: "paceline-modes", role: "group" });
+  const buttons = ["optimized", "fewer_steps"].map((side) => {
+    const label = side === "optimized" ? words("optimized") : `${words("plain")}: ${steps} / ${full_steps} ${words("steps")}`;
+    const button = createButton(label, () => {
+      choose(side);
+      for (const each of buttons) each.ariaPressed = String(each === button);
+    });
+    button.ariaPressed = String(side === "optimized");
+    return button;
+  });
+  buttons[1].dataset.state = as_good ? "partly" : "inactive";
+  buttons[1].title = `${seconds.toPrecision(3)} s${ratio === null ? "" : `, ${words("differenceMap")} x ${ratio.toPrecision(2)}`}`;
+  group.append(...buttons);
+  return group;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { words } from "./words.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT] = [480, 250];
+const [WIDTH, HEIGHT] = [360, 220];
 const AREA = { left: 40, top: 12, right: WIDTH - 12, bottom: HEIGHT - 34 };
 
 /** @typedef {import("./payloads").SweepCell} SweepCell */
@@ -29,7 +29,9 @@ export function createPlot({ cells, limit }, look, choose) {
   line(plot, [AREA.left, upward.at(1), AREA.right, upward.at(1)], "one");
   text(plot, AREA.right, upward.at(1) - 4, words("plainModel"), "end");
   line(plot, [across.at(limit), AREA.top, across.at(limit), AREA.bottom], "limit");
-  text(plot, across.at(limit) + 4, AREA.top + 8, `${words("allowed")} ${short(limit)}`, "start");
+  const [side, anchor] = across.at(limit) < (AREA.left + AREA.right) / 2 ? [4, "start"] : [-4, "end"];
+  const allowed = `${words("allowed")} ${short(limit)}`;
+  text(plot, across.at(limit) + side, AREA.top + 8, allowed, /** @type {"start" | "end"} */ (anchor));
   text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 4, words("seedShare"), "middle");
   for (const cell of measured) {
     const [x, y] = [across.at(cell.difference ?? 0), upward.at(cell.speedup ?? 1)];

@@ -59,6 +59,7 @@ const ENGLISH = {
   eachRound: "every round, with the median",
   speedup: "Speed-up",
   rounds: "Rounds",
+  plain: "Plain model",
   plot: "Speed of each setting against its difference",
   plainModel: "1x: the plain model",
   allowed: "allowed:",

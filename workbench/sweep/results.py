@@ -110,5 +110,25 @@ def _beats(other: Result, one: Result) -> bool:
     return faster >= 0 and closer >= 0 and (faster > 0 or closer > 0)
 
 
+def _fewer_steps_do(one: Result) -> bool:
+    """Say whether the plain model with fewer steps, in the same time, came as near to its picture with all of them."""
+    control = one.numbers.get("fewer_steps_difference")
+    return control is not None and control <= AS_GOOD * (one.difference or 0)
+
+
 def faster(one: Result) -> bool:
     """Return whether a result is surely faster than its baseline: where there is an interval, all of it must be."""
+    return (one.speedup or 0) > 1 + SMALLEST_EFFECT and one.numbers.get("speedup_low", 2) > 1
+
+
+def _settings(cell: Cell) -> Cell:
+    return {name: value for name, value in sorted(cell.items()) if name not in ("size", "batch")}
+
+
+def _columns(results: Sequence[Result]) -> tuple[list[str], list[str]]:
+    names = list(dict.fromkeys(name for one in results for name in one.cell))
+    return names, list(dict.fromkeys(name for one in results for name in one.numbers))
+
+
+def _format(value: float | None, how: str) -> str:
+    return "-" if value is None else how.format(value)

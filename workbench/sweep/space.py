@@ -8,9 +8,9 @@ One line for each setting::
     size: 512, 768x1024
     batch: 1, 2
 
-A node is named by its id or its title. Alone it is switched ``on`` or ``off``; ``size`` (in pixels, one side or width x
-height) and ``batch`` belong to the picture. ``0.2 .. 0.8`` is a range, for a search. Which nodes and inputs there are is
-not known here: the nodes check the names.
+A node is named by its id or its title. Alone it is switched ``on`` or ``off``; ``size`` (in pixels, one side or width
+x height) and ``batch`` belong to the picture. ``0.2 .. 0.8`` is a range, for a search. Which nodes and inputs there are
+is not known here: the nodes check the names.
 """
 
 from __future__ import annotations

@@ -1,0 +1,163 @@
+"""Benchmark Sweep in its node: cells as they are measured, a stop, and what a cell is good for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from browser.page import CANVAS, VUE, Page
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+GRID = "Apply ToMe.method: merge, kv_downsample\nApplyToMe.preset: custom\nApplyToMe.ratio: 0.25, 0.5"
+STATE = """
+const text = document.querySelector(".paceline-sweep output")?.textContent ?? "";
+return { text, points: document.querySelectorAll(".paceline-point").length };
+"""
+
+
+def build(page: Page, **values: Any) -> int:
+    """Open a workflow with a sweep of the demo's small trained model; return the number of its node."""
+    page.use(VUE)
+    page.empty()
+    return page.script(
+        """
+        const make = (type, x, y, values) => {
+          const node = LiteGraph.createNode(type);
+          app.graph.add(node);
+          node.pos = [x, y];
+          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
+          return node;
+        };
+        const link = (from, output, to, input) =>
+          from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
+        const loader = make("EmojiModelLoader", 0, 0, {});
+        const latent = make("EmojiEmptyLatent", 0, 170, {});
+        const positive = make("EmojiTextEncode", 320, 190, { text: "penguin" });
+        const negative = make("EmojiTextEncode", 320, 340, { text: "" });
+        const other = make("PacelineModelPrecision", 320, 520, {});
+        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, runs: 2 };
+        const sweep = make("PacelineBenchmarkSweep", 660, 0, { ...settings, ...args[0] });
+        link(loader, 0, sweep, "model");
+        link(loader, 0, other, "model");
+        link(loader, 1, positive, "text_encoder");
+        link(loader, 1, negative, "text_encoder");
+        link(positive, 0, sweep, "positive");
+        link(negative, 0, sweep, "negative");
+        link(latent, 0, sweep, "latent_image");
+        return sweep.id;
+        """,
+        values,
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(page: Page, tmp_path_factory) -> int:
+    """A sweep of four cells that was stopped after the first, looked at, and finished."""
+    node = build(page, grid=GRID, study=f"browser {tmp_path_factory.mktemp('study').name}")
+    seen: list[dict[str, Any]] = []
+
+    def one_measured() -> bool:
+        seen.append(page.script(STATE))
+        return seen[-1]["points"] >= 1
+
+    page.script(
+        "window.stopped = null; app.api.addEventListener('execution_interrupted', () => (window.stopped = true))"
+    )
+    page.script("await app.queuePrompt(0)")
+    page.wait(one_measured, "first cell in the plot while the sweep goes on", 120)
+    page.script("await app.api.interrupt()")
+    page.wait(lambda: page.script("return window.stopped"), "end of the run", 60)
+    page.settle()
+    page.show_node(node, zoom=0.7)
+    page.screenshot("sweep_stopped")
+    page.stopped_sweep = {**page.script(STATE), "badge": page.badges()[str(node)]}
+    assert page.run(seconds=300) == "success"
+    return node
+
+
+def test_a_stop_says_what_is_kept_and_offers_to_go_on(page: Page, swept: int):
+    stopped = page.stopped_sweep
+    kept = stopped["points"]
+    assert 1 <= kept < 4
+    assert stopped["text"].startswith(f"{kept} / 4 cells kept · about ")
+    assert f"{kept} of 4 cells kept: run it again to go on" in stopped["badge"]
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_plot_has_every_cell_the_plain_model_and_the_limit(page: Page, swept: int, renderer: str, axe):
+    page.use(renderer)
+    page.show_node(swept, zoom=0.8)
+    page.wait(lambda: page.element(".paceline-plot"), "plot")
+    page.screenshot(f"sweep_{renderer}")
+    assert page.script(STATE) == {"text": "4 / 4 cells", "points": 4}
+    lines = page.script("return ['one', 'limit'].map((n) => document.querySelectorAll(`.paceline-plot-${n}`).length)")
+    assert lines == [1, 1]
+    assert axe(".paceline-sweep") == []
+    best = page.script("return document.querySelectorAll('.paceline-point[data-best=true]').length")
+    badge = page.badges()[str(swept)]
+    assert (best == 0) == ("no setting is certainly faster" in badge)
+
+
+def test_the_pointer_shows_a_cells_picture(page: Page, swept: int):
+    from selenium.webdriver import ActionChains
+
+    page.use(VUE)
+    page.show_node(swept, zoom=0.8)
+    labels = set()
+    for point in page.driver.find_elements("css selector", ".paceline-point circle"):
+        ActionChains(page.driver).move_to_element(point).perform()
+        labels.add(page.element(".paceline-cell strong").text)
+    assert len(labels) == 4
+    ready = "const i = document.querySelector('.paceline-cell img'); return i?.complete && i.naturalWidth > 0"
+    page.wait(lambda: page.script(ready), "picture of the cell")
+
+
+def test_a_cell_is_applied_to_the_graph_and_taken_back(page: Page, swept: int):
+    page.use(VUE)
+    page.show_node(swept, zoom=0.8)
+    before = page.workflow()
+    page.script("document.querySelector('.paceline-point').dispatchEvent(new MouseEvent('click', { bubbles: true }))")
+    button = "[...document.querySelectorAll('.paceline-cell button')].find((b) => b.textContent === args[0])"
+    page.script(f"{button}.click()", "Apply to the graph")
+    page.settle()
+    page.screenshot("sweep_applied")
+    added = [node for node in page.workflow()["nodes"] if node["type"] == "PacelineApplyToMe"]
+    assert len(added) == 1
+    overlaps = page.script(
+        """
+        const [made] = app.graph.nodes.filter(({ type }) => type === "PacelineApplyToMe");
+        const hits = (a, b) => a.pos[0] < b.pos[0] + b.size[0] && b.pos[0] < a.pos[0] + a.size[0]
+          && a.pos[1] < b.pos[1] + b.size[1] && b.pos[1] < a.pos[1] + a.size[1];
+        const link = (node, input) => {
+          const slot = node.inputs.findIndex(({ name }) => name === input);
+          return app.graph.getNodeById(node.getInputLink(slot).origin_id).type;
+        };
+        const of = (type) => app.graph.nodes.find((node) => node.type === type);
+        return { hit: app.graph.nodes.filter((node) => node !== made && hits(node, made)).length,
+          sweep: link(of("PacelineBenchmarkSweep"), "model"), other: link(of("PacelineModelPrecision"), "model") };
+        """
+    )
+    assert overlaps == {"hit": 0, "sweep": "EmojiModelLoader", "other": "PacelineApplyToMe"}
+    page.script("await app.extensionManager.workflow.activeWorkflow.changeTracker.undo()")
+    page.settle()
+    assert {node["type"] for node in page.workflow()["nodes"]} == {node["type"] for node in before["nodes"]}
+
+
+def test_a_cell_becomes_a_preset_that_the_menus_show(page: Page, swept: int):
+    page.use(VUE)
+    page.show_node(swept, zoom=0.8)
+    page.wait(lambda: page.element(".paceline-cell button"), "cell")
+    button = "[...document.querySelectorAll('.paceline-cell button')].find((b) => b.textContent === args[0])"
+    page.script(f"{button}.click()", "Save as preset")
+    options = """
+      const node = LiteGraph.createNode("PacelineOptimizePreset");
+      return (await (await app.api.fetchApi("/object_info/PacelineOptimizePreset")).json()).PacelineOptimizePreset
+        .input.required.preset[1].options;
+    """
+    page.wait(lambda: any(name.startswith("browser ") for name in page.script(options)), "preset in the menu")
+
+
+def test_it_is_still_there_after_a_reload(page: Page, swept: int):
+    page.reload()
+    page.wait(lambda: page.script(STATE)["points"] == 4, "plot")
