@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core.errors import require_choice
+from ..optimizers.compilation.settings import CUDA_GRAPH
+from ..optimizers.hosts.comfyui.compilation.room import has_room_for_recordings
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
-from ..workbench.recipe import Recipe, Step
+from ..workbench.recipe import Recipe, Step, Value
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -27,17 +29,20 @@ class Machine:
         device: torch's device type: ``cuda``, ``cpu``, ``mps``, ...
         can_compile: whether torch.compile's default backend can generate code here.
         fast_int8: whether an int8 matrix product is faster than the float one here.
+        records: whether the model is loaded whole, with room to record its steps as CUDA graphs.
     """
 
     device: str
     can_compile: bool = False
     fast_int8: bool = False
+    records: bool = False
 
 
 def machine_for(model: ModelPatcher) -> Machine:
     """Return what decides which techniques suit a MODEL on the device it runs on."""
     device = torch.device(model.load_device).type
-    return Machine(device, device == "cuda" and find_spec("triton") is not None, int8_gains(model))
+    can_compile = device == "cuda" and find_spec("triton") is not None
+    return Machine(device, can_compile, int8_gains(model), can_compile and has_room_for_recordings(model))
 
 
 def built_in_recipe(name: str, machine: Machine) -> Recipe:
@@ -64,7 +69,9 @@ def _lossless(machine: Machine) -> list[Step]:
     # Compiling pays on GPUs. On CPUs the time goes into matrix products that it cannot improve (1.00x to 1.09x
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
-        steps += [Step("PacelineCompileUNet", {}), Step("PacelineCompileVAE", {})]
+        # Launching kernels takes a fast GPU longer than running them: a recorded step is launched at once.
+        unet: dict[str, Value] = {"mode": CUDA_GRAPH} if machine.records else {}
+        steps += [Step("PacelineCompileUNet", unet), Step("PacelineCompileVAE", {})]
     return steps
 
 
