@@ -57,23 +57,6 @@ class Activity:
         self.tokens.update(other.tokens)
         self.skipped.update(other.skipped)
 
-    def copy(self) -> Activity:
-        """Return the counts as they are now."""
-        copied = Activity()
-        copied.add(self)
-        return copied
-
-    def since(self, before: Activity) -> Activity:
-        """Return what was counted since ``before`` was copied."""
-        return Activity(
-            self.model_calls - before.model_calls,
-            self.idle_calls - before.idle_calls,
-            {place: count - before.used.get(place, 0) for place, count in self.used.items()},
-            dict(self.tokens),
-            {reason: count - before.fallbacks.get(reason, 0) for reason, count in self.fallbacks.items()},
-            dict(self.skipped),
-        )
-
     @property
     def fallback_count(self) -> int:
         """How often the technique stepped aside, over all reasons."""

@@ -38,8 +38,12 @@ class Technique(ABC):
     title: ClassVar[str]
 
     @abstractmethod
+    def clauses(self) -> tuple[str, ...]:
+        """Return the settings and what they reach: first the headline, then what else there is to say."""
+
     def describe(self) -> str:
         """Return the settings and what they reach, in one line."""
+        return "; ".join(self.clauses())
 
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:

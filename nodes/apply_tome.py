@@ -157,5 +157,5 @@ class PacelineApplyToMe(OptimizingNode):
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
-        technique = token_reduction_for(model, chosen, cls.node_id())
+        technique = token_reduction_for(model, chosen)
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

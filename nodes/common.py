@@ -44,9 +44,10 @@ class PacelineNode(io.ComfyNode):
     @classmethod
     def attach(cls, target: Target[Technique[Any]], technique: Technique[Any]) -> Any:
         """Return the target's object with ``technique`` attached, and show at the node what it will reach."""
+        technique.node_id = cls.node_id()
         replaced = find(target.techniques, technique.kind)
         result = attach(target, technique)
-        headline, *details = technique.describe().split("; ")
+        headline, *details = technique.clauses()
         if replaced is not None:
             details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
         announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)

@@ -40,5 +40,5 @@ class PacelineCompileControlNet(CompileNode):
         """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)
-        technique = CompileControlNet(control_net, how, cls.compiler, notes, cls.node_id())
+        technique = CompileControlNet(control_net, how, cls.compiler, notes)
         return io.NodeOutput(cls.attach(ControlNetTarget(control_net), technique))

@@ -65,5 +65,5 @@ class PacelineCompileUNet(CompileNode):
         """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)
-        technique = CompileUNet(clone, how, cls.compiler, notes, cls.node_id())
+        technique = CompileUNet(clone, how, cls.compiler, notes)
         return io.NodeOutput(cls.attach(ModelTarget(clone), technique))

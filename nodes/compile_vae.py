@@ -51,5 +51,5 @@ class PacelineCompileVAE(CompileNode):
         """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)
-        technique = CompileVAE(vae, how, cls.compiler, compile_encoder, compile_decoder, notes, cls.node_id())
+        technique = CompileVAE(vae, how, cls.compiler, compile_encoder, compile_decoder, notes)
         return io.NodeOutput(cls.attach(VAETarget(vae), technique))

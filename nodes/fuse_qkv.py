@@ -43,4 +43,4 @@ class PacelineFuseQKV(OptimizingNode):
     @classmethod
     def apply(cls, model: ModelPatcher) -> io.NodeOutput:
         """Return a clone of ``model`` whose projections are fused while it samples."""
-        return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model, cls.node_id())))
+        return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model)))

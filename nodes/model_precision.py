@@ -70,5 +70,5 @@ class PacelineModelPrecision(OptimizingNode):
     @classmethod
     def apply(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
         """Return a clone of ``model`` that computes as chosen."""
-        technique = model_precision(model, PrecisionSettings(**settings), cls.node_id())
+        technique = model_precision(model, PrecisionSettings(**settings))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique))

@@ -98,6 +98,6 @@ class PacelineQuantizeInt8(OptimizingNode):
     ) -> io.NodeOutput:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         size = None if latent is None else latent["samples"]
-        technique = quantize(model, QuantizationSettings(**settings), cls.node_id(), conditioning, size)
+        technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
         lines = "\n".join((technique.describe(), *technique.details(), "", technique.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

@@ -90,4 +90,4 @@ class PacelineReuseSteps(OptimizingNode):
         """Return a clone of ``model`` that leaves out steps while it samples."""
         found = Plan.from_json(plan) if plan.strip() else None
         chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, plan=found, **settings)
-        return io.NodeOutput(cls.attach(ModelTarget(model), StepReuse(model, chosen, cls.node_id())))
+        return io.NodeOutput(cls.attach(ModelTarget(model), StepReuse(model, chosen)))

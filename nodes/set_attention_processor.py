@@ -48,4 +48,4 @@ class PacelineSetAttentionProcessor(OptimizingNode):
     def apply(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
         require_choice("backend", backend, ("auto", *names()))
-        return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend, cls.node_id())))
+        return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend)))

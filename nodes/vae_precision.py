@@ -37,5 +37,5 @@ class PacelineVAEPrecision(OptimizingNode):
     @classmethod
     def apply(cls, vae: VAE, **settings: Any) -> io.NodeOutput:
         """Return a copy of ``vae`` that computes as chosen."""
-        result, technique = with_precision(vae, PrecisionSettings(**settings), cls.node_id())
+        result, technique = with_precision(vae, PrecisionSettings(**settings))
         return io.NodeOutput(cls.attach(VAETarget(result), technique))

@@ -146,10 +146,10 @@ class AttentionChoice(Technique):
             reason = FULL_PRECISION
         return reason or self.failing.get(q.shape[-1]) or self._broken.get(_kind(q, mask))
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return the backend, why it was chosen, and what else is to be said."""
         chosen = f"auto: {self.backend.name} ({self._why})" if self._why else self.backend.name
-        return "; ".join([chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes])
+        return (chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``sdpa in 640 attention calls``."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -157,11 +158,11 @@ class RecordedFunction:
         if self.failure:
             return self.function(*args, **kwargs)
         activities = activities or {}
-        before = {name: activity.copy() for name, activity in activities.items()}
+        before = deepcopy(dict(activities))
 
         def uncounted() -> None:
             for name, activity in activities.items():
-                vars(activity).update(vars(before[name].copy()))
+                vars(activity).update(vars(deepcopy(before[name])))
 
         tensors: list[torch.Tensor] = []
         key = (token, _describe((args, kwargs), tensors))
@@ -173,7 +174,7 @@ class RecordedFunction:
             while len(self._variants) >= self._limit:
                 self._variants.popitem(last=False)
             result = self.function(*args, **kwargs)
-            self._variants[key] = _Variant({name: counted.since(before[name]) for name, counted in activities.items()})
+            self._variants[key] = _Variant({name: _added(now, before[name]) for name, now in activities.items()})
             return result
         self._variants.move_to_end(key)
         made = variant.recording is not None or self._make(variant, tensors, args, kwargs, uncounted)
@@ -233,6 +234,14 @@ class RecordedFunction:
             return False
         self.recorded += 1
         return True
+
+
+def _added(now: Activity, before: Activity) -> Activity:
+    """Return what was counted since ``before``."""
+    used = {place: count - before.used.get(place, 0) for place, count in now.used.items()}
+    fallbacks = {reason: count - before.fallbacks.get(reason, 0) for reason, count in now.fallbacks.items()}
+    calls, idle = now.model_calls - before.model_calls, now.idle_calls - before.idle_calls
+    return Activity(calls, idle, used, dict(now.tokens), fallbacks, dict(now.skipped))
 
 
 def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:

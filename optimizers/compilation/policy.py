@@ -54,10 +54,10 @@ class CompilePolicy(Technique):
         self.notes = notes
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return what is compiled and how, and what was done for that."""
         order = ", channels last" if self.how.channels_last else ""
-        return "; ".join((f"{self.what} with {self.how.compilation.describe()}{order}", *self.notes))
+        return (f"{self.what} with {self.how.compilation.describe()}{order}", *self.notes)
 
     def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
         """Note that ``compiled`` is what runs for this technique from now on, watched by ``observer``."""

@@ -41,11 +41,6 @@ class CompileState:
         """Count a call that ran as plain Python."""
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
 
-    @property
-    def eager_count(self) -> int:
-        """How many calls ran as plain Python, over all reasons."""
-        return sum(self.eager_calls.values())
-
     def copy(self) -> CompileState:
         """Return the counts as they are now."""
         return replace(self, eager_calls=dict(self.eager_calls), break_places=dict(self.break_places))

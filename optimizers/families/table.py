@@ -30,9 +30,7 @@ FAMILIES: tuple[Family, ...] = (
             ("SDXL refiner", "at 1/2 of the latent's size and coarser"),
             ("SVD, SV3D", "within each frame, at the latent's size and coarser; attention over time is left alone"),
         ),
-        attention=(
-            AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,), ("x", "context", "value")),
-        ),
+        attention=(AttentionLayer("comfy.ldm.modules.attention.CrossAttention", (_QKV,), ("x", "context", "value")),),
     ),
     Family(
         name="Flux",

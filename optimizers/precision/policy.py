@@ -83,9 +83,9 @@ class PrecisionPolicy(Technique):
     ) -> None:
         self.settings, self.previous, self.dtype, self.stored, self.storage = settings, previous, dtype, stored, storage
 
-    def describe(self) -> str:
-        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16; channels last``."""
-        return "; ".join((self._headline(), *self._extras()))
+    def clauses(self) -> tuple[str, ...]:
+        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16`` and ``channels last``."""
+        return (self._headline(), *self._extras())
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""

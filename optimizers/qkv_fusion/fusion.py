@@ -31,10 +31,10 @@ class QKVFusion(Technique):
     reach: Mapping[str, int]
     notes: Sequence[str] = ()
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return how many layers it reaches, and what it costs."""
         parts = [f"{what} of {count} attention layers" for what, count in self.reach.items() if count]
-        return "; ".join([", ".join(parts), "weights are shared, not copied", *self.notes])
+        return (", ".join(parts), "weights are shared, not copied", *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``one multiplication for q, k and v in 14 and for k and v in 14 attention calls``."""

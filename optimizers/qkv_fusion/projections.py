@@ -29,9 +29,6 @@ WRONG_GUESS = "keys or values were asked for other tokens than foreseen"
 NOT_FORESEEN = "other code replaces this attention, and asks for its projections one by one"
 OTHER_INPUTS = "other code gives keys and values tokens of their own"
 
-Put = Callable[[Module, str, Callable[..., Any]], None]
-"""``put(owner, name, function)`` lets ``owner.name`` be ``function``, until it is undone."""
-
 Join = Callable[[Sequence[Tensor]], Tensor]
 """Makes one tensor of all rows that shares the memory of its arguments, as ``join_rows`` does, also when called again
 for the last few of them."""
@@ -70,6 +67,10 @@ class FusedProjections:
 
     Attributes:
         functions: what takes the place of each layer. The same objects for life, so that compiled graphs stay valid.
+        foresee: what takes the place of the attention layer's ``forward``; None where that need not be known.
+        inner: what ``foresee`` runs.
+        alone: computes each layer: what its own class does, whatever takes the place of its ``forward``.
+        together: twins of each layer but the last, with the weights of all layers from there on.
         plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
             foreseen this call.
         joined: whether the joined weights are there; without them every projection computes alone.
@@ -93,17 +94,15 @@ class FusedProjections:
         self.joined = False
         self.activity = Activity()
         self._inputs = tuple(inputs)
-        self._forward = self._foresee  # one object for life
+        self.foresee = self._foresee if inputs else None  # one object for life
         self._shadows: dict[str, Any] = dict(zip(attributes, self.functions, strict=False))
-        if inputs:
-            self._shadows["forward"] = self._forward
-        self._inner: Callable[..., Any] = attention.forward
-        # What the layers' own class does, whatever takes the place of their forward.
-        self._alone: tuple[Callable[[Tensor], Tensor], ...] = tuple(
+        if self.foresee is not None:
+            self._shadows["forward"] = self.foresee
+        self.inner: Callable[..., Any] = attention.forward
+        self.alone: tuple[Callable[[Tensor], Tensor], ...] = tuple(
             partial(type(layer).forward, layer) for layer in layers
         )
-        # Twins of the first layer with the weights of all layers from one number on; the last stands for itself.
-        self._together = tuple(_twin(layer) for layer in layers[:-1])
+        self.together = tuple(_twin(layer) for layer in layers[:-1])
         self._watched = [(layer.__dict__, name) for layer in layers for name in watched]
         self._sizes: tuple[int, ...] = ()
         self._built: list[object] = []
@@ -125,7 +124,7 @@ class FusedProjections:
         weights = [_weight(layer) for layer in self.layers]
         biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         self._sizes = tuple(weight.shape[0] for weight in weights)
-        for index, twin in enumerate(self._together):
+        for index, twin in enumerate(self.together):
             joined_bias = join(biases[index:]) if biases else None
             _become(twin, self.layers[index], join(weights[index:]), joined_bias)
         self._built = self._state()
@@ -136,34 +135,14 @@ class FusedProjections:
         """Let go of the weights, so that a model that is unloaded frees its memory."""
         self._built = []
         self.joined = False
-        for twin in self._together:
+        for twin in self.together:
             twin._parameters["weight"] = twin._parameters["bias"] = None
 
     def put_in(self, shadows: Shadows) -> None:
         """Take the place of the layers: the attention asks us, without the time that a call of a module takes."""
-        if self._inputs:
-            self._inner = self.attention.forward
+        if self.foresee is not None:
+            self.inner = self.attention.forward
         shadows.put_all(self.attention, self._shadows)
-
-    def put_below(self, put: Put, current: Callable[[Module, str], Callable[..., Any]]) -> None:
-        """Take the place of the layers' ``forward``, where hooks and layers around them must go on to be called.
-
-        Args:
-            put: puts a function in the place of another one.
-            current: ``current(owner, name)`` returns what it would take the place of.
-        """
-        for layer, function in zip(self.layers, self.functions, strict=True):
-            put(layer, "forward", function)
-        if self._inputs:
-            self._inner = current(self.attention, "forward")
-            put(self.attention, "forward", self._forward)
-
-    def compute_with(self, product: Callable[[Tensor, int, int], Tensor]) -> None:
-        """Let ``product(tokens, first, last)`` compute layers ``first`` to ``last - 1`` from now on."""
-        count = len(self.layers)
-        self._alone = tuple(partial(_run, product, first, first + 1) for first in range(count))
-        for first, twin in enumerate(self._together):
-            twin.__dict__["forward"] = partial(_run, product, first, count)
 
     def reset(self) -> None:
         """Forget the tensors of a call, also of one that was broken off in the middle."""
@@ -194,7 +173,7 @@ class FusedProjections:
             self.activity.fall_back(OTHER_INPUTS)
         else:
             self.plan = 0 if context is tokens else len(self.layers) - 2
-        result = self._inner(*args, **kwargs)
+        result = self.inner(*args, **kwargs)
         self.plan = None
         return result
 
@@ -208,9 +187,9 @@ class FusedProjections:
                     self._source = None
                 return result
             self.activity.fall_back(WRONG_GUESS)
-            return self._alone[index](tokens)
-        if index == self.plan and self.joined and index < len(self._together):
-            together: Tensor = self._together[index].forward(tokens)
+            return self.alone[index](tokens)
+        if index == self.plan and self.joined and index < len(self.together):
+            together: Tensor = self.together[index].forward(tokens)
             self.activity.use(self.names[index])
             parts: Sequence[Tensor] = together.split_with_sizes(self._sizes[index:], dim=-1)
             self._source = tokens
@@ -219,11 +198,7 @@ class FusedProjections:
             return parts[0]
         if self.plan is None and index == 0:
             self.activity.fall_back(NOT_FORESEEN)
-        return self._alone[index](tokens)
-
-
-def _run(product: Callable[[Tensor, int, int], Tensor], first: int, last: int, tokens: Tensor) -> Tensor:
-    return product(tokens, first, last)
+        return self.alone[index](tokens)
 
 
 def _weight(layer: Module) -> Tensor:

@@ -106,23 +106,22 @@ class QuantizationPolicy(Technique):
         self.decisions = decisions
         self.kernel = SafeKernel(decisions.kernel) if decisions.kernel is not None else None
 
-    def describe(self) -> str:
-        """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB; kernel: ...``."""
+    def clauses(self) -> tuple[str, ...]:
+        """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB`` and ``kernel: ...``."""
         decisions = self.decisions
         by = "computed in full precision" if self.kernel is None else f"kernel: {self.kernel.kernel.name}"
         if not decisions.all:
-            return f"the file's own int8 layers; {by}"
+            return "the file's own int8 layers", by
         text = f"{self.settings.describe()}: {len(decisions.quantized)} of {len(decisions.all)} {self.unit} in int8"
         if self.shrinks:
             text += f", {megabytes(decisions.bytes_before)} -> {megabytes(decisions.bytes_after)}"
-        text += f"; {by}"
         seconds = decisions.seconds()
-        if seconds is None:
-            return text
-        if seconds.speedup >= 1:
-            return f"{text}, {seconds.speedup:.2f} x in those layers as measured here"
-        text += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
-        return f"{text} (mode weight_only saves the same memory)" if self.shrinks else text
+        if seconds is not None and seconds.speedup >= 1:
+            by += f", {seconds.speedup:.2f} x in those layers as measured here"
+        elif seconds is not None:
+            by += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
+            by += " (mode weight_only saves the same memory)" if self.shrinks else ""
+        return text, by
 
     def details(self) -> tuple[str, ...]:
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""

@@ -26,9 +26,9 @@ class StepReusePolicy(Technique):
         self.settings = settings
         self.outcome = Outcome()
 
-    def describe(self) -> str:
-        """Return the settings in one line."""
-        return self.settings.describe()
+    def clauses(self) -> tuple[str, ...]:
+        """Return the settings."""
+        return (self.settings.describe(),)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``11 of 20 evaluations computed, 9 forecast``."""

@@ -113,14 +113,12 @@ class JointReduction(TokenReduction):
                 "Switch it off.",
             )
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return what is left out, and where."""
         what = f"{self.settings.method}: leave out {self.settings.ratio:.0%} of the image keys and values"
         reached = f"eligible: {self.total_places} {self.places}{self.where and f' ({self.where})'}"
-        return (
-            f"{', '.join([what, *self.settings.describe_schedule()])}; {reached}; text and queries stay whole, "
-            "max_downsample does not apply"
-        )
+        whole = "text and queries stay whole, max_downsample does not apply"
+        return ", ".join([what, *self.settings.describe_schedule()]), reached, whole
 
     def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""

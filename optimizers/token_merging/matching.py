@@ -72,11 +72,6 @@ class Matching(NamedTuple):
         return positions(~self._is_kept, self.merged)
 
     @property
-    def merged_into(self) -> Tensor:
-        """``[batch, merged]``, the slots they went to."""
-        return self.slot_of_token.gather(1, self.merged_tokens)
-
-    @property
     def counts(self) -> Tensor:
         """``[batch, slots]``, how many tokens each slot holds, at least 1."""
         ends = self.starts.new_full((1,), self.members.numel())

@@ -109,12 +109,12 @@ class UNetReduction(TokenReduction, Generic[B]):
         self._prepared: dict[Hashable, Prepared] = {}
         self._numbers: dict[Hashable, Tensor] = {}
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return the settings, and how many blocks they reach."""
         levels = sorted({block.downsample for block in self.blocks})
         names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
         reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
-        return f"{self.settings.describe()}; {reached}"
+        return self.settings.describe(), reached
 
     @property
     def draws(self) -> bool:

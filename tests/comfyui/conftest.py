@@ -76,6 +76,12 @@ def baseline(studio: Studio) -> torch.Tensor:
 
 
 @pytest.fixture
+def fuse(studio: Studio) -> Callable[[Any], Any]:
+    """Apply Fuse QKV to a MODEL."""
+    return lambda model: studio.run("PacelineFuseQKV", model=model)
+
+
+@pytest.fixture
 def core_node() -> Callable[..., Any]:
     """Run a node of ComfyUI itself: ``core_node("module", "Class", **inputs)`` gives its first output."""
     from importlib import import_module

@@ -9,6 +9,7 @@ from functools import partial
 import model_changes as changes
 import pytest
 import torch
+from compiled_models import state
 
 TOLERANCE = 1e-4
 """Length of the difference from the uncompiled image, as a share of the image's own: rounding."""
@@ -59,11 +60,6 @@ def restarted(studio):
     node.compiler = type(node.compiler)()
 
 
-def state(model):
-    technique = model.get_attachment("paceline").find("compilation")
-    return next(iter(technique.used)).functions[0].state
-
-
 def difference(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
 
@@ -82,7 +78,7 @@ def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
     timer.join()
     assert not state(model).fallback
     assert difference(sample(model), sample(small.model)) < TOLERANCE
-    assert state(model).eager_count == 0
+    assert not state(model).eager_calls
 
 
 @pytest.mark.parametrize(
@@ -110,7 +106,7 @@ def test_what_changes_after_compiling_takes_effect_and_leaves_again(studio, smal
         # Another attention kernel is rounding too.
         assert name == "attention" or difference(expected, untouched) > 10 * TOLERANCE, name
         assert difference(sample(model), untouched) < TOLERANCE, name
-    assert state(model).eager_count == 0
+    assert not state(model).eager_calls
     assert state(model).graphs <= graphs
 
 

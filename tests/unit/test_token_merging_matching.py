@@ -43,7 +43,7 @@ def test_bookkeeping_is_consistent(sizes, batch, ratio, seed):
         alone = torch.cat([m.token_of_slot[b], m.merged_tokens[b]])
         assert torch.equal(alone.sort().values, every)
         assert torch.equal(m.slot_of_token[b][m.token_of_slot[b]], torch.arange(m.counts.shape[1]))
-        assert torch.equal(m.slot_of_token[b][m.merged_tokens[b]], m.merged_into[b])
+        assert torch.equal(m.slot_of_token[b][m.merged_tokens[b]], m.slot_of_token.gather(1, m.merged_tokens)[b])
         assert set(partition.destinations.tolist()) <= set(m.token_of_slot[b].tolist())
         assert torch.equal(m.counts[b], torch.bincount(m.slot_of_token[b], minlength=m.counts.shape[1]))
         members = m.members[b] - b * tokens
@@ -111,7 +111,7 @@ def test_ties_go_to_the_lowest_index(dtype, ratio):
     partition = random_partition(10, 12, 2, 2)
     m = match(x, partition, ratio)
     removed = int(120 * ratio)
-    target = m.token_of_slot.gather(1, m.merged_into)
+    target = m.token_of_slot.gather(1, m.slot_of_token.gather(1, m.merged_tokens))
     assert torch.equal(m.merged_tokens, partition.sources[:removed].expand(3, -1))
     assert torch.equal(target, partition.destinations[0].expand(3, removed))
 
@@ -125,7 +125,7 @@ def test_ties_among_many_destinations(dtype, height, width):
     partition = random_partition(height, width, 2, 2)
     m = match(x, partition, 0.6)
     assert torch.equal(m.merged_tokens, partition.sources[: int(height * width * 0.6)].expand(2, -1))
-    target = m.token_of_slot.gather(1, m.merged_into)
+    target = m.token_of_slot.gather(1, m.slot_of_token.gather(1, m.merged_tokens))
     for b in range(2):
         of_destinations = kinds[b][partition.destinations]
         first = torch.stack([partition.destinations[of_destinations == kind][0] for kind in range(5)])

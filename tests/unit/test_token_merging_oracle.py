@@ -126,6 +126,6 @@ def test_same_edges_as_the_definition(height, width, sx, sy, ratio, seed):
     matching = match(metric, partition, ratio)
     removed = merge_count(height * width, partition.sources.numel(), ratio)
     for element in range(2):
-        target = matching.token_of_slot[element][matching.merged_into[element]]
+        target = matching.token_of_slot[element][matching.slot_of_token.gather(1, matching.merged_tokens)[element]]
         ours = dict(zip(matching.merged_tokens[element].tolist(), target.tolist(), strict=True))
         assert ours == best_by_definition(metric[element], *partition, removed)

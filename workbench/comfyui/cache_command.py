@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ...core.errors import PacelineError
 from ...optimizers.compilation.artifacts import ArtifactStore, Entry
-from ...optimizers.compilation.transfer import Refused, export_entries, import_entries
 from ...optimizers.hosts.comfyui.paths import user_folder
+from .cache_transfer import Refused, export_entries, import_entries
 from .standalone import find_comfyui, split_arguments, start_comfyui
 
 

@@ -39,7 +39,6 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
     Args:
         patcher: the MODEL, read for its device, dtype and head sizes only.
         name: a backend's name, or ``auto``.
-        node_id: the node to report to.
 
     Raises:
         InvalidSetting: if there is no backend of that name.
@@ -49,8 +48,8 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
 
     recordable = True
 
-    def __init__(self, patcher: ModelPatcher, name: str, node_id: str | None = None) -> None:
-        super().__init__(node_id)
+    def __init__(self, patcher: ModelPatcher, name: str) -> None:
+        super().__init__()
         require_model(patcher)
         from comfy.model_management import InterruptProcessingException
 

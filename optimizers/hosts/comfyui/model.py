@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ....core.errors import WrongObject
-from .schedule import sampler_sample
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class ModelTarget:
         clone, stack = patcher.clone(), Stack(techniques)
         wrappers: list[tuple[str, Function]] = [
             (WrappersMP.OUTER_SAMPLE, outer_sample),
-            (WrappersMP.SAMPLER_SAMPLE, sampler_sample),
             (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
             (WrappersMP.APPLY_MODEL, stack.apply_model),
             *(pair for technique in techniques for pair in technique.wrappers()),
@@ -55,14 +53,14 @@ class ModelTarget:
             CallbacksMP.ON_DETACH: stack.detached,
         }
         clone.remove_attachments(KEY)
-        for event in {*dict(wrappers), WrappersMP.PREDICT_NOISE}:
-            clone.remove_wrappers_with_key(event, KEY)
+        for kind in tuple(clone.wrappers):
+            clone.remove_wrappers_with_key(kind, KEY)
         for event in callbacks:
             clone.remove_callbacks_with_key(event, KEY)
         if techniques:
             clone.set_attachments(KEY, stack)
-            for event, wrapper in wrappers:
-                clone.add_wrapper_with_key(event, KEY, wrapper)
+            for kind, wrapper in dict.fromkeys(wrappers):  # of two that follow the sampler, one is enough
+                clone.add_wrapper_with_key(kind, KEY, wrapper)
             for event, callback in callbacks.items():
                 clone.add_callback_with_key(event, KEY, callback)
         return clone

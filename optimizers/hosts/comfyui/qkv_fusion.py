@@ -48,7 +48,6 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
 
     Args:
         patcher: the MODEL, read for its structure only.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if no attention layer of this model has projections that can be computed together.
@@ -56,8 +55,8 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
 
     recordable = True
 
-    def __init__(self, patcher: ModelPatcher, node_id: str | None = None) -> None:
-        super().__init__(node_id)
+    def __init__(self, patcher: ModelPatcher) -> None:
+        super().__init__()
         require_model(patcher)
         network = patcher.model.diffusion_model
         self.reach = reach_of(_groups_of(network))

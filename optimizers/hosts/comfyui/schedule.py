@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .stack import KEY, STEPS
+from .stack import KEY, STEPS, ModelCall, Technique
 
 if TYPE_CHECKING:
+    from ....core.calls import Function
     from .protocols import Executor, Options
-    from .stack import ModelCall
 
 # Those of ComfyUI's samplers that call the network once for each step, at its noise level, and then the callback. All
 # others, which also call it between two steps, have to be asked for the noise level of each call.
@@ -50,6 +50,16 @@ class SamplingSteps:
         """
         known = self.sigmas
         return known[self.done] if 0 < self.done < len(known) else float(given.flatten()[0])
+
+
+class Scheduled(Technique[ModelCall]):
+    """A technique that asks where in the schedule a model call stands."""
+
+    def wrappers(self) -> tuple[tuple[str, Function], ...]:
+        """Return what follows the sampler."""
+        from comfy.patcher_extension import WrappersMP
+
+        return ((WrappersMP.SAMPLER_SAMPLE, sampler_sample),)
 
 
 def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:

@@ -39,6 +39,9 @@ KEY = "paceline"
 ACTIVE_STACK = "paceline_active_stack"
 """Transformer option that names another stack than the wrapper's own: see ``model.calc_cond_batch``."""
 
+FOREIGN_COMPILE = "torch.compile"
+"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
+
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
@@ -97,23 +100,12 @@ class ModelCall:
         self.techniques = ()
         self.transformer_options = {}
 
-    def add_innermost_pair(self, name: str, before: Function, after: Function | None) -> None:
-        """Add a patch before and maybe one after attention ``name`` (attn1, attn2), inside all pairs set by others.
-
-        ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in,
-        first out is only right when ours comes last on the way in and first on the way out.
-        """
-        patches = self.transformer_options["patches"]
-        patches[f"{name}_patch"] = [*patches.get(f"{name}_patch", ()), before]
-        if after is not None:
-            patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
-
 
 class Technique(core.Technique, Generic[Call]):
     """One optimization attached to a MODEL, a VAE or a CONTROL_NET.
 
     Attributes:
-        node_id: the node that attached it, told about each run.
+        node_id: the node that has attached it, told about each run; None without a page.
         runs: what it did; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
         not_run: what is said before the first run.
@@ -125,8 +117,8 @@ class Technique(core.Technique, Generic[Call]):
     not_run: ClassVar[str] = "not sampled yet"
     recordable: bool = False
 
-    def __init__(self, node_id: str | None = None) -> None:
-        self.node_id = node_id
+    def __init__(self) -> None:
+        self.node_id: str | None = None
         self.runs = RunLog()
         self.report: Callable[[], None] = self._announce
 

@@ -19,7 +19,8 @@ from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
 from .model import require_model
-from .stack import STEPS, ModelCall, Technique
+from .schedule import Scheduled
+from .stack import STEPS, ModelCall
 
 if TYPE_CHECKING:
     from ....core.activity import Activity
@@ -42,13 +43,12 @@ ADAPTIVE = ("dpm_adaptive",)
 """Samplers that choose their steps by the error that they see, which a forecast would hide."""
 
 
-class StepReuse(StepReusePolicy, Technique[ModelCall]):
+class StepReuse(StepReusePolicy, Scheduled):
     """Forecasts steps of one MODEL.
 
     Args:
         patcher: the MODEL.
         settings: what was asked for.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if another node on the MODEL skips steps already.
@@ -57,7 +57,7 @@ class StepReuse(StepReusePolicy, Technique[ModelCall]):
 
     recordable = True
 
-    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings, node_id: str | None = None) -> None:
+    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
         require_model(patcher)
         other = _other_cache(patcher.model_options)
         if other is not None:
@@ -65,7 +65,7 @@ class StepReuse(StepReusePolicy, Technique[ModelCall]):
                 f"{other} is on this MODEL already, and also leaves out steps.",
                 f"Remove {other} or Reuse Steps: each would measure what the other has made up.",
             )
-        Technique.__init__(self, node_id)
+        Scheduled.__init__(self)
         StepReusePolicy.__init__(self, settings)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
@@ -74,10 +74,11 @@ class StepReuse(StepReusePolicy, Technique[ModelCall]):
         activity.use("call")
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return the three wrappers of this module."""
+        """Return the three wrappers of this module, inside of what follows the sampler."""
         from comfy.patcher_extension import WrappersMP
 
         return (
+            *super().wrappers(),
             (WrappersMP.SAMPLER_SAMPLE, self._sampler_sample),
             (WrappersMP.PREDICT_NOISE, self._predict_noise),
             (WrappersMP.CALC_COND_BATCH, self._calc_cond_batch),

@@ -19,7 +19,7 @@ from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
 from .model import describe_model, require_model
-from .stack import ModelCall, Technique
+from .stack import FOREIGN_COMPILE, ModelCall, Technique
 from .weight_clone import Plan, build_second_model
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
-
-_COMPILE_KEY = "torch.compile"
 
 
 class WeightTechnique(Technique[ModelCall]):
@@ -235,7 +233,7 @@ def _compile_again(clone: ModelPatcher) -> None:
     """Redo ComfyUI's torch.compile wrapper, whose closure runs the network that it was made with."""
     from comfy.patcher_extension import WrappersMP
 
-    wrappers = clone.get_wrappers(WrappersMP.APPLY_MODEL, _COMPILE_KEY)
+    wrappers = clone.get_wrappers(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE)
     settings = clone.model_options.get("torch_compile_kwargs")
     if not wrappers or settings is None or wrappers[-1].__name__ != "apply_torch_compile_wrapper":
         return

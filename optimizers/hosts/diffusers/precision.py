@@ -41,10 +41,10 @@ class ComponentPrecision(PrecisionPolicy, Technique):
         PrecisionPolicy.__init__(self, settings, dtype, dtype, dtype, dtype)
         self._kept = 0
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return what was converted, and how many weights were not."""
-        text = super().describe()
-        return f"{text}; {self._kept} weights stay in fp32" if self._kept else text
+        kept = (f"{self._kept} weights stay in fp32",) if self._kept else ()
+        return (*super().clauses(), *kept)
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Convert weights, except those that the model keeps in float32."""

@@ -58,7 +58,7 @@ class ProjectionFusion(QKVFusion, Technique):
                     continue
                 alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
                 self.groups[f"{path} {'added' if number else alone}"] = group
-                group.put_below(patches.shadow, current)
+                _put_below(group, patches)
                 patches.on_undo(partial(_separate, group))
         self.reach = reach_of(self.groups.values())
         self.notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
@@ -80,6 +80,15 @@ class ProjectionFusion(QKVFusion, Technique):
             if reason is not None:
                 group.forget()
                 self.activity.fall_back(f"{name}: {reason}")
+
+
+def _put_below(group: FusedProjections, patches: Patches) -> None:
+    """Take the place of the layers' ``forward``: hooks and layers around them go on to be called."""
+    for layer, function in zip(group.layers, group.functions, strict=True):
+        patches.shadow(layer, "forward", function)
+    if group.foresee is not None:
+        group.inner = current(group.attention, "forward")
+        patches.shadow(group.attention, "forward", group.foresee)
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:

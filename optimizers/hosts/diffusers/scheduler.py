@@ -23,9 +23,9 @@ class HostSchedule(Technique):
     title = "Schedule on the CPU"
     roles = (SCHEDULER,)
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return what is done."""
-        return "timesteps stay on the CPU, so that no step waits for the GPU to read them"
+        return ("timesteps stay on the CPU, so that no step waits for the GPU to read them",)
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let ``set_timesteps`` make them on the CPU whatever device it is given."""

@@ -61,7 +61,6 @@ class CompileControlNet(CompileMethods):
         how: how to compile.
         compiler: compiles, and keeps what it has compiled.
         notes: what was done to the ControlNet before, in sentences.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if this ControlNet cannot be compiled.
@@ -70,12 +69,7 @@ class CompileControlNet(CompileMethods):
     title = "Compile ControlNet"
 
     def __init__(
-        self,
-        control_net: protocols.ControlNet,
-        how: NetworkSettings,
-        compiler: Compiler,
-        notes: tuple[str, ...] = (),
-        node_id: str | None = None,
+        self, control_net: protocols.ControlNet, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
         require_controlnet(control_net)
-        super().__init__(how, ("__call__",), compiler, notes, node_id)
+        super().__init__(how, ("__call__",), compiler, notes)

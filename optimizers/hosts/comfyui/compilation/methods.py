@@ -30,7 +30,6 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
         methods: which methods to compile, as ``NetworkCall`` names them.
         compiler: compiles, and keeps what it has compiled.
         notes: what was done to the object before, in sentences.
-        node_id: the node to report to.
 
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
@@ -39,14 +38,9 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
     break_remedies = BREAK_REMEDIES
 
     def __init__(
-        self,
-        how: NetworkSettings,
-        methods: tuple[str, ...],
-        compiler: Compiler,
-        notes: tuple[str, ...] = (),
-        node_id: str | None = None,
+        self, how: NetworkSettings, methods: tuple[str, ...], compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
-        NetworkTechnique.__init__(self, node_id)
+        NetworkTechnique.__init__(self)
         CompilePolicy.__init__(self, how, " and ".join(_name(method) for method in methods), notes)
         self._methods = methods
         self._compiler = compiler

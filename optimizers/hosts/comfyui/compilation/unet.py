@@ -24,7 +24,7 @@ from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
-from ..stack import KEY, PATCHES, ModelCall, Technique
+from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ModelCall, Technique
 from .host_attention import BREAK_REMEDIES, in_options
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
 
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from ....compilation.compiler import Compiler
     from ..protocols import BaseModel, ModelPatcher, Options
     from ..stack import Stack
-
-_COMPILE_KEY = "torch.compile"
-"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
@@ -66,9 +63,9 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
         notes.append(SECOND_COPY)
     else:
         clone = patcher.clone()
-    if clone.get_wrappers(WrappersMP.APPLY_MODEL, _COMPILE_KEY):
+    if clone.get_wrappers(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE):
         notes.append("took ComfyUI's TorchCompileModel (or another pack's) off this model")
-    clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, _COMPILE_KEY)
+    clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE)
     clone.model_options.pop("torch_compile_kwargs", None)
     return clone, tuple(notes)
 
@@ -84,7 +81,6 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         how: how to compile.
         compiler: compiles, and keeps what it has compiled.
         notes: what was done to the model before, in sentences.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if the scope is repeated blocks and there are none.
@@ -97,14 +93,9 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
     recordable = True
 
     def __init__(
-        self,
-        patcher: ModelPatcher,
-        how: NetworkSettings,
-        compiler: Compiler,
-        notes: tuple[str, ...] = (),
-        node_id: str | None = None,
+        self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
-        Technique.__init__(self, node_id)
+        Technique.__init__(self)
         whole = how.scope == "whole_model"
         what = "whole model" if whole else describe_blocks(patcher.model.diffusion_model)
         if not what:
@@ -185,7 +176,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         from comfy.patcher_extension import WrappersMP
 
         options, whole = call.transformer_options, self.how.scope == "whole_model"
-        if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(_COMPILE_KEY):
+        if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
             return _FOREIGN
         if not whole and any(options.get(name) for name in PATCHES):
             return _PATCHED_BLOCKS

@@ -77,7 +77,6 @@ class CompileVAE(CompileMethods):
         encoder: whether to compile encoding.
         decoder: whether to compile decoding.
         notes: what was done to the VAE before, in sentences.
-        node_id: the node to report to.
 
     Raises:
         InvalidSetting: if neither the encoder nor the decoder is to be compiled.
@@ -94,12 +93,11 @@ class CompileVAE(CompileMethods):
         encoder: bool = True,
         decoder: bool = True,
         notes: tuple[str, ...] = (),
-        node_id: str | None = None,
     ) -> None:
         if not encoder and not decoder:
             raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
         require_compilable(vae)
-        super().__init__(how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes, node_id)
+        super().__init__(how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes)
 
     def part(self, network: torch.nn.Module, method: str) -> str | None:
         """Return the part that is run again and again, for networks that work by frames."""

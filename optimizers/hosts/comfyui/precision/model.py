@@ -34,7 +34,6 @@ class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
         previous: what the network computed in.
         dtype: what it computes in now.
         stored: what its file's weights are in.
-        node_id: the node to report to.
     """
 
     recordable = True
@@ -42,14 +41,9 @@ class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
     title = "Model Precision"
 
     def __init__(
-        self,
-        settings: PrecisionSettings,
-        previous: torch.dtype,
-        dtype: torch.dtype,
-        stored: torch.dtype,
-        node_id: str | None = None,
+        self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype, stored: torch.dtype
     ) -> None:
-        Technique.__init__(self, node_id)
+        Technique.__init__(self)
         storage = storage_dtype(stored, dtype) if dtype != previous else stored
         PrecisionPolicy.__init__(self, settings, previous, dtype, stored, storage)
 
@@ -103,13 +97,12 @@ def _with_channels_last(executor: Function, x: Tensor, *args: object, **kwargs: 
     return executor(channels_last(x), *args, **kwargs)
 
 
-def model_precision(patcher: ModelPatcher, settings: PrecisionSettings, node_id: str | None = None) -> ModelPrecision:
+def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> ModelPrecision:
     """Return the technique for a MODEL.
 
     Args:
         patcher: a MODEL, with or without techniques.
         settings: of the node.
-        node_id: the node to report to.
 
     Raises:
         InvalidSetting: if this model does not work in the chosen dtype.
@@ -127,8 +120,8 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings, node_id:
             f"channels_last is for networks of convolutions, and a {what} has next to none.",
             "Switch channels_last off.",
         )
-    technique = ModelPrecision(settings, before, dtype, home.model.get_dtype(), node_id)
+    technique = ModelPrecision(settings, before, dtype, home.model.get_dtype())
     if technique.require_change(what, device, supported):
-        technique = WeightPrecision(settings, before, dtype, technique.stored, node_id)
+        technique = WeightPrecision(settings, before, dtype, technique.stored)
     technique.streamed = home.is_dynamic()
     return technique

@@ -29,15 +29,12 @@ class VAEPrecision(PrecisionPolicy, NetworkTechnique):
         settings: what was asked for.
         previous: what the VAE computed in.
         dtype: what it computes in now, and what its weights are in.
-        node_id: the node to report to.
     """
 
     title = "VAE Precision"
 
-    def __init__(
-        self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype, node_id: str | None = None
-    ) -> None:
-        NetworkTechnique.__init__(self, node_id)
+    def __init__(self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype) -> None:
+        NetworkTechnique.__init__(self)
         PrecisionPolicy.__init__(self, settings, previous, dtype, stored=previous, storage=dtype)
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
@@ -53,13 +50,12 @@ def _with_channels_last(inner: Function, x: Tensor, *args: object, **kwargs: obj
     return inner(channels_last(x), *args, **kwargs)
 
 
-def with_precision(vae: VAE, settings: PrecisionSettings, node_id: str | None = None) -> tuple[VAE, VAEPrecision]:
+def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPrecision]:
     """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
 
     Args:
         vae: a VAE; with techniques or without.
         settings: of the node.
-        node_id: the node to report to.
 
     Raises:
         InvalidSetting: if this VAE does not work in the chosen dtype.
@@ -71,7 +67,7 @@ def with_precision(vae: VAE, settings: PrecisionSettings, node_id: str | None = 
     device, before = torch.device(home.device), home.vae_dtype
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)
-    technique = VAEPrecision(settings, before, dtype, node_id)
+    technique = VAEPrecision(settings, before, dtype)
     technique.streamed = home.patcher.is_dynamic()
     if technique.require_change(what, device, supported):
         home = moved_to(home, _second_patcher(home.patcher, technique), vae_dtype=dtype)

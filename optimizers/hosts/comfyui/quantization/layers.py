@@ -100,9 +100,9 @@ class _Private(WeightTechnique):
     kind = "calibration"
     title = "Calibration"
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Never shown."""
-        return ""
+        return ()
 
     def summarize(self, activity: Activity) -> Summary:
         """Never shown."""

@@ -38,11 +38,10 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
     Args:
         settings: what was asked for.
         decisions: which layers, with their int8 weights; none if the file was in int8 already.
-        node_id: the node to report to.
     """
 
-    def __init__(self, settings: QuantizationSettings, decisions: Decisions, node_id: str | None = None) -> None:
-        WeightTechnique.__init__(self, node_id)
+    def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
+        WeightTechnique.__init__(self)
         QuantizationPolicy.__init__(self, settings, decisions)
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
 
@@ -86,7 +85,6 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
 def quantize(
     patcher: ModelPatcher,
     settings: QuantizationSettings,
-    node_id: str | None = None,
     conditioning: Conditioning | None = None,
     latent: Tensor | None = None,
 ) -> Int8Quantization:
@@ -95,7 +93,6 @@ def quantize(
     Args:
         patcher: a MODEL; with LoRAs or not, quantised by us before or not.
         settings: of the node.
-        node_id: the node to report to.
         conditioning: a CONDITIONING for one sampling step, to measure the layers' errors on what they are really given.
         latent: ``[batch, channels, height, width]``, the size that will be sampled.
 
@@ -112,7 +109,7 @@ def quantize(
             existing_weight(layer)  # raises where it cannot be computed with
         kernel, notes = choose_kernel((), timings)
         timings.save()
-        return Int8Quantization(settings, Decisions((), kernel, notes), node_id)
+        return Int8Quantization(settings, Decisions((), kernel, notes))
     seen = observe(home, conditioning, latent)
     unload(home)
     layers = linear_layers(home, seen.tokens)
@@ -120,7 +117,7 @@ def quantize(
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, module.weight.detach) for layer, module in layers]
     decisions = decide(read, settings, timings, seen.samples, device, note, each)
-    technique = Int8Quantization(settings, decisions, node_id)
+    technique = Int8Quantization(settings, decisions)
     technique.require_gain(describe_model(home))
     return technique
 

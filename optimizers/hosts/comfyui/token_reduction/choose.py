@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from ..protocols import ModelPatcher
     from ..stack import ModelCall, Technique
 
-OTHER_NETWORKS: list[Callable[[ModelPatcher, TokenMergingSettings, str | None], Technique[ModelCall] | None]] = []
+OTHER_NETWORKS: list[Callable[[ModelPatcher, TokenMergingSettings], Technique[ModelCall] | None]] = []
 """Ways to reduce tokens in networks that are no UNets, each None for those it does not know. Filled in ``__init__``."""
 
 
-def token_reduction_for(
-    patcher: ModelPatcher, settings: TokenMergingSettings, node_id: str | None = None
-) -> Technique[ModelCall]:
+def token_reduction_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> Technique[ModelCall]:
     """Return Apply ToMe for a MODEL.
 
     Raises:
@@ -29,9 +27,9 @@ def token_reduction_for(
     """
     require_model(patcher)
     if is_unet(patcher):
-        return UNetTokenReduction(patcher, settings, node_id)
+        return UNetTokenReduction(patcher, settings)
     for make in OTHER_NETWORKS:
-        technique = make(patcher, settings, node_id)
+        technique = make(patcher, settings)
         if technique is not None:
             return technique
     served = ", ".join(family.tokens.models or family.name for family in families() if family.tokens is not None)

@@ -23,8 +23,8 @@ from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layo
 from ..attention_chain import add_layer
 from ..model import describe_model
 from ..newer import kept_memory, unheard
-from ..schedule import SchedulePosition
-from ..stack import ModelCall, Technique
+from ..schedule import Scheduled, SchedulePosition
+from ..stack import ModelCall
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -75,23 +75,20 @@ class CallState:
     kept: Kept = field(default_factory=dict)
 
 
-class JointTokenReduction(JointReduction, Technique[ModelCall]):
+class JointTokenReduction(JointReduction, Scheduled):
     """Apply ToMe on one diffusion transformer.
 
     Args:
         patcher: the MODEL, read for its structure only.
         tokens: how its network lays out its tokens.
         settings: how much to leave out, and when.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if ``settings`` ask for what cannot be done in these models.
     """
 
-    def __init__(
-        self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings, node_id: str | None = None
-    ) -> None:
-        super().__init__(node_id)
+    def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
+        super().__init__()
         self.choose(settings)
         self.require_possible(describe_model(patcher))
         self.recordable = self.repeats
@@ -101,17 +98,15 @@ class JointTokenReduction(JointReduction, Technique[ModelCall]):
         self._notes = unheard(network)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
-    def describe(self) -> str:
+    def clauses(self) -> tuple[str, ...]:
         """Return the settings, what they reach, and what else is to be said."""
-        return "; ".join((super().describe(), *self._notes))
+        return (*super().clauses(), *self._notes)
 
     @classmethod
-    def for_model(
-        cls, patcher: ModelPatcher, settings: TokenMergingSettings, node_id: str | None
-    ) -> JointTokenReduction | None:
+    def for_model(cls, patcher: ModelPatcher, settings: TokenMergingSettings) -> JointTokenReduction | None:
         """Return the technique for a MODEL, or None if its tokens cannot be told apart; raises as above."""
         family = find_family(patcher.model.diffusion_model)
-        return None if family is None or family.tokens is None else cls(patcher, family.tokens, settings, node_id)
+        return None if family is None or family.tokens is None else cls(patcher, family.tokens, settings)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become a layer around the attention backend of this call."""

@@ -15,13 +15,14 @@ from .....core.technique import COMPILATION, find
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..model import describe_model
 from ..newer import kept_memory
-from ..schedule import SchedulePosition
-from ..stack import ModelCall, Technique
+from ..schedule import Scheduled, SchedulePosition
+from ..stack import ModelCall
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
 from .work import StepWork, saved_lines
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
+    from .....core.calls import Function
     from ....token_merging import Reduction, TokenMergingSettings
     from ..protocols import ModelPatcher, Options
 
@@ -49,20 +50,19 @@ class ModelCallState(CallState):
     visits: dict[BlockKey, int] = field(default_factory=dict)
 
 
-class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
+class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
     """Apply ToMe on one UNet MODEL.
 
     Args:
         patcher: the MODEL, read for its structure only.
         settings: what to merge and how much.
-        node_id: the node to report to.
 
     Raises:
         UnsupportedModel: if the model has no block that ``settings`` would reach.
     """
 
-    def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings, node_id: str | None = None) -> None:
-        super().__init__(node_id)
+    def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings) -> None:
+        super().__init__()
         self.choose(settings)
         all_blocks = [block for block in attention_blocks(patcher) if block.self_attention]
         self.choose_blocks(describe_model(patcher), all_blocks)
@@ -93,9 +93,9 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Technique[ModelCall]):
             state.prepared = self.prepare((rows, columns), call.sigmas.device, factor)
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
-        call.add_innermost_pair("attn1", *self._self_attention_pair)
+        _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
         if self.settings.merge_crossattn:
-            call.add_innermost_pair("attn2", *self._cross_attention_pair)
+            _add_innermost(options["patches"], "attn2", *self._cross_attention_pair)
         if self.settings.merge_mlp:
             network = call.model.diffusion_model
             layers = self._feed_forwards.setdefault(network, _FeedForwards())
@@ -200,6 +200,17 @@ class _FeedForwards:
             return reduction.restore(forward(reduction.reduce(tokens)))
 
         return merged_forward
+
+
+def _add_innermost(patches: Options, name: str, before: Function, after: Function | None) -> None:
+    """Add a patch before and maybe one after attention ``name``, inside all pairs set by others.
+
+    ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in, first
+    out is only right when ours comes last on the way in and first on the way out.
+    """
+    patches[f"{name}_patch"] = [*patches.get(f"{name}_patch", ()), before]
+    if after is not None:
+        patches[f"{name}_output_patch"] = [after, *patches.get(f"{name}_output_patch", ())]
 
 
 def _block_key(extra_options: Options) -> BlockKey:

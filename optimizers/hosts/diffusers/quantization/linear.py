@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -78,11 +79,14 @@ class Int8Product:
         self._kernel, self._rotation, self._torchao, self._count = kernel, rotation, torchao, count
         self.quantize()
         if self._group is not None:
-            self._group.compute_with(self)
+            total = len(self.layers)
+            self._group.alone = tuple(partial(self.compute, first, first + 1) for first in range(total))
+            for first, twin in enumerate(self._group.together):
+                twin.__dict__["forward"] = partial(self.compute, first, total)
             return
 
         def forward(tokens: Tensor, *args: object, **options: object) -> Tensor:
-            return self(tokens, 0, 1)
+            return self.compute(0, 1, tokens)
 
         patches.shadow(self.layers[0], "forward", functools.wraps(Linear.forward)(forward))
 
@@ -103,7 +107,7 @@ class Int8Product:
                 }
         self._seen = self._state()
 
-    def __call__(self, tokens: Tensor, first: int, last: int) -> Tensor:
+    def compute(self, first: int, last: int, tokens: Tensor) -> Tensor:
         """Compute layers ``first`` to ``last - 1``: ``[..., in]`` -> ``[..., their outputs]``."""
         layers, kernel, weight = self.layers[first:last], self._kernel, self._weights[first, last]
         bias: Tensor | None = layers[0].bias

@@ -28,9 +28,9 @@ class TomesdReduction(DenoiserReduction):
 
     places = "self-attention blocks"
 
-    def describe(self) -> str:
-        """Return the settings in one line."""
-        return f"tomesd {self.settings.describe()}; breaks the graph of torch.compile at every patched block"
+    def clauses(self) -> tuple[str, ...]:
+        """Return the settings, and what goes with them."""
+        return f"tomesd {self.settings.describe()}", "breaks the graph of torch.compile at every patched block"
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let tomesd patch the UNet."""

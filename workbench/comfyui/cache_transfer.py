@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import torch
 
 from ...core.devices import machine_description
-from .artifacts import ArtifactStore, Entry
+from ...optimizers.compilation.artifacts import ArtifactStore, Entry
 
 CONTENTS = "contents.json"
 """Name of the file inside that lists all others with their hashes."""

@@ -1,0 +1,38 @@
+"""Compile UNet on models of its own, for each test anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch._dynamo
+from comfy_host import checkpoints
+from compiled_models import with_model_of_its_own
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def studio(studio):
+    return with_model_of_its_own(studio, checkpoints.tiny_sd15(width=32, context=48))
+
+
+@pytest.fixture
+def small(studio):
+    return with_model_of_its_own(studio, checkpoints.smallest_unet())
+
+
+@pytest.fixture
+def small_baseline(small):
+    return small.sample(small.model)
+
+
+@pytest.fixture
+def compiled(studio):
+    def apply(model, **settings):
+        return studio.run("PacelineCompileUNet", model=model, **{"backend": "eager", **settings})
+
+    return apply

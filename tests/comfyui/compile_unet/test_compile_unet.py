@@ -1,0 +1,162 @@
+"""Compile UNet gives what the model gives without it, whatever is added, changed or removed after compiling.
+
+The backend is ``eager`` where nothing else is said: it traces, guards and recompiles as any other, and only leaves
+out the code generation, so results are equal bit for bit.
+"""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import model_changes as changes
+import pytest
+import torch
+import torch._dynamo
+from comfy_host import checkpoints, in_process
+from compiled_models import state, with_model_of_its_own
+
+
+def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
+    model = compiled(small.model)
+    assert "not sampled yet" in small.report(model)
+    assert torch.equal(small.sample(model), small_baseline)
+    report = small.report(model)
+    assert "Compile UNet" in report
+    assert "compiled whole model: 1 graph, 0 recompiles" in report
+    assert "compiled calls: 2, fallbacks: 0" in report
+    assert "graph breaks: 0" in report
+
+
+@pytest.mark.parametrize("name", changes.MODEL_CHANGES)
+def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, name):
+    change = changes.MODEL_CHANGES[name]
+    levels = 2 if name in changes.NEED_LEVELS else 1
+    studio = with_model_of_its_own(studio, checkpoints.smallest_unet(levels=levels))
+    expected = studio.sample(change(studio, core_node, studio.model), steps=4)
+    untouched = studio.sample(studio.model, steps=4)
+    model = compiled(studio.model)
+    assert torch.equal(studio.sample(model, steps=4), untouched)
+    after = studio.sample(change(studio, core_node, model), steps=4)
+    before = studio.sample(compiled(change(studio, core_node, studio.model)), steps=4)
+    assert torch.equal(after, expected)
+    assert torch.equal(before, expected)
+    assert not torch.equal(expected, untouched)
+    assert torch.equal(studio.sample(model, steps=4), untouched)
+    assert not state(model).eager_calls
+
+
+@pytest.mark.parametrize("name", changes.SAMPLING_CHANGES)
+def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
+    change = changes.SAMPLING_CHANGES[name]
+    expected = small.sample(small.model, **change(small))
+    model = compiled(small.model)
+    assert torch.equal(small.sample(model), small_baseline)
+    assert torch.equal(small.sample(model, **change(small)), expected)
+    assert torch.equal(small.sample(model), small_baseline)
+    assert not state(model).eager_calls
+
+
+def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
+    steps = {
+        "tome": changes.tome,
+        "lora": changes.lora,
+        "compile": lambda studio, core_node, model: compiled(model),
+        "freeu": changes.freeu,
+    }
+    images = []
+    for order in permutations(steps):
+        model = studio.model
+        for name in order:
+            model = steps[name](studio, core_node, model)
+        images.append(studio.sample(model))
+    assert all(torch.equal(image, images[0]) for image in images)
+
+
+def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
+    model = compiled(small.model)
+    small.sample(model, size=(24, 24))
+    for tokens in (154, 231, 77):
+        small.sample(model, size=(24, 24), positive=in_process.random_conditioning(small.model, tokens, seed=tokens))
+    assert (state(model).graphs, state(model).recompiles) == (1, 0)
+    for size in ((32, 32), (32, 24), (24, 32), (16, 16), (40, 24)):  # the first of them: one graph for any size
+        small.sample(model, size=size)
+    assert state(model).recompiles == 1
+    small.sample(model, size=(24, 24), cfg=1.0)
+    assert state(model).recompiles == 2
+    small.sample(model, size=(24, 24), batch=3)
+    small.sample(model, size=(24, 24), batch=2)
+    recompiles = state(model).recompiles
+    assert recompiles <= 3
+    small.sample(model, size=(24, 24))
+    assert state(model).recompiles == recompiles
+    assert not state(model).eager_calls
+    assert f"{recompiles} recompiles" in small.report(model)
+
+
+def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node):
+    model = compiled(small.model)
+    with_tome = small.tome(model)
+    for _ in range(3):
+        small.sample(model)
+        small.sample(with_tome)
+        small.sample(changes.lora(small, core_node, model))
+    assert state(model).graphs == 2
+
+
+@pytest.mark.parametrize("name", ["tome_refresh", "tome_everywhere", "tome_window"])
+def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled, core_node, name):
+    model = compiled(changes.MODEL_CHANGES[name](small, core_node, small.model))
+    small.sample(model, steps=8)
+    small.sample(model, steps=9)
+    assert state(model).graphs <= 2
+    assert "fallbacks: 0" in small.report(model)
+
+
+def test_counts_of_other_techniques_stay_true(studio, compiled):
+    model = studio.attention(studio.tome(compiled(studio.model)), "sdpa")
+    eager = studio.attention(studio.tome(studio.model), "sdpa")
+    studio.sample(model, steps=4)
+    studio.sample(eager, steps=4)
+
+    def lines(report):
+        return [line for line in report.splitlines() if "last run" in line and "compiled" not in line]
+
+    assert lines(studio.report(model)) == lines(studio.report(eager))
+
+
+def test_repeated_blocks_share_code_and_step_aside_for_patches(studio, compiled):
+    model = compiled(studio.model, scope="repeated_blocks")
+    assert torch.equal(studio.sample(model), studio.sample(studio.model))
+    assert "7 x BasicTransformerBlock" in studio.report(model)
+    assert state(model).graphs <= 3  # one for each width; seven blocks
+    assert torch.equal(studio.sample(studio.tome(model)), studio.sample(studio.tome(studio.model)))
+    assert "patches need to know at which block they are" in studio.report(studio.tome(model))
+
+
+def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, small_baseline):
+    model = compiled(small.model, channels_last=True)
+    assert (small.sample(model) - small_baseline).norm() < 1e-3 * small_baseline.norm()
+    assert torch.equal(small.sample(small.model), small_baseline)
+
+
+def test_removing_gives_the_baseline(small, compiled, small_baseline):
+    model = compiled(small.model)
+    small.sample(model)
+    removed = small.run("PacelineRemoveOptimizations", model=model)
+    assert torch.equal(small.sample(removed), small_baseline)
+    assert "_forward" not in small.model.model.diffusion_model.__dict__
+    assert "No Paceline optimizations" in small.report(removed)
+
+
+def test_a_second_node_replaces_the_first(small, compiled):
+    model = compiled(compiled(small.model), dynamic="true")
+    kinds = [technique.kind for technique in model.get_attachment("paceline").techniques]
+    assert kinds == ["compilation"]
+    assert "dynamic true" in small.report(model)
+
+
+def test_the_node_run_again_finds_what_was_compiled(small, compiled):
+    small.sample(compiled(small.model))
+    again = compiled(small.model)
+    small.sample(again)
+    assert state(again).graphs == 1

@@ -1,0 +1,34 @@
+"""Compile VAE; a compiler for each test anew."""
+
+from __future__ import annotations
+
+import pytest
+import torch._dynamo
+from comfy_host import vaes
+
+SETTINGS = {"compile_decoder": True, "compile_encoder": True, "backend": "eager", "mode": "default"}
+
+
+@pytest.fixture
+def vae(studio):
+    return vaes.kl()
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def compiled(studio):
+    def run(vae, **settings):
+        return studio.run("PacelineCompileVAE", vae=vae, **{**SETTINGS, **settings})
+
+    return run
+
+
+@pytest.fixture
+def report(studio):
+    return lambda vae: studio.run("PacelineOptimizationReport", vae=vae)

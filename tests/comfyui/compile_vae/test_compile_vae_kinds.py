@@ -1,0 +1,126 @@
+"""Compile VAE on kinds of VAEs: small ones, videos, what cannot be compiled, and what does not fit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import pytest
+import torch
+import torch._dynamo
+from comfy_host import vaes
+from vae_calls import decode, encode, image, latent
+
+
+def test_small_vaes_compile(studio, compiled, report):
+    taesd = vaes.taesd()
+    ours = compiled(taesd)
+    torch.testing.assert_close(decode(ours, latent()), decode(taesd, latent()))
+    torch.testing.assert_close(encode(ours, image()), encode(taesd, image()))
+    assert "fallbacks: 0" in report(ours)
+
+
+def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio, compiled, report):
+    wan = vaes.wan()
+    ours = compiled(wan)
+    for frames in (1, 3, 4):
+        samples = latent(4, 6, channels=16, frames=frames)
+        found, expected = decode(ours, samples), decode(wan, samples)
+        assert found.shape[1] == 4 * frames - 3
+        torch.testing.assert_close(found, expected)
+    graphs = int(report(ours).split("compiled decode: ")[1].split()[0])
+    assert graphs <= 5
+    assert "fallbacks: 0" in report(ours)
+
+
+@pytest.mark.thorough
+def test_video_vaes_encode_compiled(compiled, report):
+    wan = vaes.wan()
+    ours = compiled(wan)
+    frames = torch.rand(5, 32, 48, 3, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(encode(ours, frames), encode(wan, frames))
+    assert "fallbacks: 0" in report(ours)
+
+
+def test_a_part_that_cannot_be_compiled_does_not_spoil_the_rest_of_the_video(studio, compiled, report):
+    @torch._dynamo.register_backend(name="paceline_second_fails")
+    def second_fails(graph, inputs):
+        second_fails.graphs = getattr(second_fails, "graphs", 0) + 1
+        if second_fails.graphs > 1:
+            raise RuntimeError("enough")
+        return graph
+
+    wan = vaes.wan()
+    ours = compiled(wan, backend="paceline_second_fails")
+    for _ in range(2):
+        samples = latent(4, 6, channels=16, frames=3)
+        assert torch.equal(decode(ours, samples), decode(wan, samples))
+    assert "not compiled: all 1 calls ran uncompiled" in report(ours)
+
+
+def test_vaes_that_cannot_be_compiled_are_refused_by_name(vae, studio, compiled):
+    import comfy.sd
+
+    with pytest.raises(Exception, match=r"VAE \(VideoVAE\) cannot be compiled: it works in chunks of frames .*Remove"):
+        compiled(vaes.ltx())
+    pixels = comfy.sd.VAE(sd={"pixel_space_vae": torch.tensor(1.0)})
+    with pytest.raises(Exception, match=r"VAE \(PixelspaceConversionVAE\) cannot be compiled: it has no layers"):
+        compiled(pixels)
+    tiling = copy.copy(vae)
+    tiling.handles_tiling = True
+    with pytest.raises(Exception, match="it cuts its input into tiles itself"):
+        compiled(tiling)
+    with pytest.raises(Exception, match="This VAE is empty"):
+        compiled(comfy.sd.VAE(sd={}))
+    with pytest.raises(Exception, match="This VAE is a dict, not ComfyUI's own VAE object"):
+        compiled({})
+
+
+def test_dynamic_vram_is_left_for_a_second_copy_or_refused(vae, studio, compiled, report, monkeypatch):
+    """There is no dynamic VRAM on a CPU: a patcher that says it is dynamic stands for it."""
+    other = vaes.kl()
+
+    def patcher(loads):
+        dynamic = vae.patcher.clone()
+        dynamic.is_dynamic = lambda: True
+
+        def clone(disable_dynamic=False, model_override=None):
+            if not loads:
+                raise RuntimeError("cached_patcher_init is not initialized")
+            return other.patcher.clone(model_override=model_override)
+
+        dynamic.clone = clone
+        return dynamic
+
+    dynamic = copy.copy(vae)
+    dynamic.patcher = patcher(loads=True)
+    ours = compiled(dynamic)
+    assert ours.first_stage_model is ours.patcher.model is other.first_stage_model
+    assert torch.equal(decode(ours, latent()), decode(vae, latent()))
+    assert "a second copy of its weights, without dynamic VRAM" in report(ours)
+    removed = studio.nodes["PacelineRemoveOptimizations"].execute(vae=ours).result[1]
+    assert removed.patcher is dynamic.patcher and removed.first_stage_model is vae.first_stage_model
+
+    del ours
+    gc.collect()
+    dynamic.patcher = patcher(loads=False)
+    with pytest.raises(Exception, match="uses ComfyUI's dynamic VRAM, which cannot be compiled.*--disable-dynamic"):
+        compiled(dynamic)
+
+
+def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, report, monkeypatch):
+    ours = compiled(vae)
+    expected = decode(vae, latent())
+    monkeypatch.setattr(vae.first_stage_model, "model_lowvram", True)
+    monkeypatch.setattr("comfy.model_management.load_models_gpu", lambda *args, **kwargs: None)
+    assert torch.equal(decode(ours, latent()), expected)
+    assert "the network is not loaded completely" in report(ours)
+
+
+def test_the_compiler_of_torch_itself(studio, compiled, report):
+    """inductor generates code here, once and for a tiny network; everything else is about tracing."""
+    small = vaes.kl(levels=1)
+    small.upscale_ratio = small.downscale_ratio = 1
+    ours = compiled(small, backend="inductor", compile_encoder=False)
+    torch.testing.assert_close(decode(ours, latent()), decode(small, latent()), rtol=1e-3, atol=1e-3)
+    assert "compiled decode: 1 graph" in report(ours)

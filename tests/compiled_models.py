@@ -1,0 +1,22 @@
+"""Models on which nothing else is compiled, and what is known of their compiled code."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from comfy_host import in_process
+
+
+def with_model_of_its_own(studio: Any, model: Any) -> Any:
+    """Return the studio with a model on which no other test has compiled anything, and prompts for it."""
+    made = copy.copy(studio)
+    made.model = model
+    made.positive, made.negative = (in_process.random_conditioning(model, seed=seed) for seed in (1, 2))
+    return made
+
+
+def state(model: Any) -> Any:
+    """Return the counts of a MODEL's compiled network."""
+    technique = model.get_attachment("paceline").find("compilation")
+    return next(iter(technique.used)).functions[0].state
