@@ -162,7 +162,7 @@ def test_the_table_names_all_families(studio):
     table = families_table()
     for family in FAMILIES:
         if family.tokens is not None:
-            assert f"| {family.tokens.models or family.name} | kv_downsample, auto |" in table
+            assert f"| {family.tokens.models or family.name} | auto, kv_downsample |" in table
         elif not family.unets:
             assert f"| {family.name} | none |" in table
     for name in ("SD 1.x", "SD 2.x", "SDXL refiner", "SVD", "HunyuanDiT", "all others"):
