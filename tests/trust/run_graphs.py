@@ -1,0 +1,95 @@
+"""Draw random graphs on one server for as long as there is time, and write what was found.
+
+    .venv/bin/python tests/trust/run_graphs.py --first 0 --count 1000 --minutes 30
+
+Each line is a graph; one that is wrong is printed whole, and ``--first SEED --count 1`` repeats it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    root = Path(__file__).resolve().parents[2]
+    sys.path[:0] = [str(root / folder) for folder in ("tools", "tests", "tests/trust")]
+    from comfy_host import standins
+
+    standins.install()
+
+from graphs import Generator
+from hosting import trust_server, write_loras
+from judge import Judge, Verdict
+from slopes import growth
+
+
+def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict[str, Any]:
+    """Draw graphs and return what was found, for the table in docs/TRUST.md."""
+    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
+    nodes: Counter[str] = Counter()
+    memory: list[dict[str, float]] = []
+    drawn = 0
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        trust_server(write_loras(Path(folder))) as server,
+        server.client() as client,
+    ):
+        generator = Generator(client.object_info(), compiled)
+        judge = Judge(client, server.output_dir, lambda: server.log)
+        for seed in range(first, first + count):
+            if time.monotonic() - started > minutes * 60:
+                break
+            graph = generator.graph(seed)
+            begun = time.monotonic()
+            try:
+                verdict = judge.judge(graph)
+            except Exception as error:  # the server is gone, or hangs: that is a finding, and the last graph
+                verdict = Verdict("wrong", [f"{type(error).__name__}: {error}"])
+            drawn += 1
+            states[verdict.state] += 1
+            faults[verdict.faults] += 1
+            nodes.update(name for name, _ in (*graph.ours, *graph.core))
+            what = f"{seed} {graph.kind} {graph.shape} {verdict.faults}: {verdict.state}"
+            took = time.monotonic() - begun
+            print(f"{what}, distance {verdict.distance:.2g}, {took:.1f} s {verdict.note[:200]}", flush=True)
+            if verdict.problems:
+                wrong.append({"seed": seed, "graph": str(graph), "problems": verdict.problems})
+                print(f"  {graph}\n  " + "\n  ".join(verdict.problems), flush=True)
+            if drawn % 10 == 0:
+                memory.append(judge.memory())
+    return {
+        "graphs": drawn,
+        "states": dict(states),
+        "faults": dict(faults),
+        "wrong": wrong,
+        "nodes": dict(nodes.most_common()),
+        "minutes": (time.monotonic() - started) / 60,
+        "first": first,
+        "growth": growth(memory),
+        "memory": memory,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first graph")
+    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no graph after this")
+    parser.add_argument("--compiled", type=float, default=0.1, help="share of graphs that may have compiled models")
+    parser.add_argument("--out", type=Path, help="a JSON file for the results")
+    given = parser.parse_args()
+    found = draw_graphs(given.first, given.count, given.minutes, given.compiled)
+    print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
+    if given.out is not None:
+        given.out.write_text(json.dumps(found, indent=1))
+    return bool(found["wrong"])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

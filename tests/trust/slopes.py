@@ -1,0 +1,24 @@
+"""Whether something grows: the slope of a series against its own scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+
+
+def slope(series: Sequence[float]) -> tuple[float, float]:
+    """Return the slope per sample and its standard error."""
+    count = len(series)
+    if count < 4:
+        return 0.0, float("inf")
+    middle, centre = mean(series), (count - 1) / 2
+    spread = sum((index - centre) ** 2 for index in range(count))
+    rise = sum((index - centre) * (value - middle) for index, value in enumerate(series)) / spread
+    rest = sum((value - middle - rise * (index - centre)) ** 2 for index, value in enumerate(series))
+    return rise, (rest / (count - 2) / spread) ** 0.5
+
+
+def growth(samples: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Return what each number grows by per sample, over the second half: the first fills caches."""
+    later = samples[len(samples) // 2 :]
+    return {name: slope([sample[name] for sample in later])[0] for name in (samples[0] if samples else ())}

@@ -1,0 +1,105 @@
+"""Faults to order: what other nodes and the machine do to us while a model is sampled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+FAULTS = ("none", "memory", "error", "cancel")
+
+
+class TrustFault:
+    """A patch of attention, as other nodes set it, that fails in one of its calls."""
+
+    RETURN_TYPES = ("MODEL",)
+    FUNCTION = "patch"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {
+            "required": {
+                "model": ("MODEL",),
+                "fault": (list(FAULTS),),
+                "at_call": ("INT", {"default": 3, "min": 0, "max": 10000}),
+                "where": (["network", "attention"],),
+                "again": ("INT", {"default": 0, "min": 0, "max": 2**32}),
+            }
+        }
+
+    def patch(self, model: Any, fault: str, at_call: int, where: str, again: int) -> tuple[Any]:
+        import comfy.model_management
+        import comfy.patcher_extension
+
+        calls = 0
+
+        def count() -> None:
+            nonlocal calls
+            calls += 1
+            if calls != at_call + 1:
+                return
+            if fault == "memory":
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB (ordered by a test)")
+            if fault == "error":
+                raise ValueError("a patch of another node fails (ordered by a test)")
+            if fault == "cancel":
+                comfy.model_management.interrupt_current_processing()
+
+        clone = model.clone()
+        if where == "network":
+
+            def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
+                count()
+                return executor(*args, **kwargs)
+
+            kind = comfy.patcher_extension.WrappersMP.DIFFUSION_MODEL
+            clone.add_wrapper_with_key(kind, "trust_fault", wrapper)
+        else:
+
+            def patch(q: Any, k: Any = None, v: Any = None, *rest: Any, **named: Any) -> Any:
+                count()
+                return q, k, v
+
+            clone.set_model_attn1_patch(patch)
+        return (clone,)
+
+
+class TrustWrongType:
+    """Something that is not what the link says: ComfyUI compares names of types, not what comes over a link."""
+
+    RETURN_TYPES = ("MODEL", "VAE", "CONDITIONING", "LATENT", "CONTROL_NET")
+    FUNCTION = "make"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {"required": {"value": (list(_WRONG),)}}
+
+    def make(self, value: str) -> tuple[Any, ...]:
+        return (_WRONG[value],) * 5
+
+
+class _Strange:
+    """An object of another pack's class with the attribute that everybody looks at first."""
+
+    model = None
+    samples = "no tensor"
+
+
+_WRONG: dict[str, Any] = {
+    "none": None,
+    "text": "a text",
+    "number": 7,
+    "list": [],
+    "nested": [[None, {}]],
+    "dict": {},
+    "samples": {"samples": None},
+    "nan": {"samples": torch.full((1, 4, 8, 8), float("nan"))},
+    "one_axis": {"samples": torch.zeros(4)},
+    "no_batch": {"samples": torch.zeros(0, 4, 8, 8)},
+    "one_pixel": {"samples": torch.zeros(1, 4, 1, 1)},
+    "channels": {"samples": torch.zeros(1, 5, 8, 8)},
+    "tensor": torch.zeros(1, 4, 8, 8),
+    "strange": _Strange(),
+}

@@ -1,0 +1,121 @@
+"""What really happened, counted by torch and not by our pack."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_counted: dict[str, list[list[tuple[int, int]]]] = {}
+"""By name: for each call of the network, query and key tokens of each attention call, in order."""
+
+
+class _Attention(TorchFunctionMode):
+    """Note the sizes of each call of PyTorch's attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[tuple[int, int]] = []
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if function is torch.nn.functional.scaled_dot_product_attention:
+            query, key = args[:2]
+            self.sizes.append((query.shape[-2], key.shape[-2]))
+        return function(*args, **(kwargs or {}))
+
+
+class TrustTruth:
+    """Count the calls of the network and of attention while this MODEL is sampled."""
+
+    RETURN_TYPES = ("MODEL",)
+    FUNCTION = "patch"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {"required": {"model": ("MODEL",), "name": ("STRING", {"default": "truth"})}}
+
+    def patch(self, model: Any, name: str) -> tuple[Any]:
+        import comfy.patcher_extension
+
+        calls = _counted[name] = []
+        while len(_counted) > 8:
+            del _counted[next(iter(_counted))]
+
+        def wrapper(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            with _Attention() as seen:
+                result = executor(*args, **kwargs)
+            calls.append(seen.sizes)
+            return result
+
+        clone = model.clone()
+        clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.APPLY_MODEL, "trust_truth", wrapper)
+        return (clone,)
+
+
+class TrustKeep:
+    """Write a latent to a file, and show its hash and what was counted."""
+
+    RETURN_TYPES = ()
+    OUTPUT_NODE = True
+    FUNCTION = "keep"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {
+            "required": {"samples": ("LATENT",), "name": ("STRING", {"default": "latent"})},
+            "optional": {"truth": ("STRING", {"default": ""})},
+        }
+
+    def keep(self, samples: dict[str, torch.Tensor], name: str, truth: str = "") -> dict[str, Any]:
+        import folder_paths
+        from safetensors.torch import save_file
+
+        latent = samples["samples"].detach().cpu().contiguous()
+        path = Path(folder_paths.get_output_directory(), "trust", f"{name}.safetensors")
+        path.parent.mkdir(exist_ok=True)
+        save_file({"samples": latent}, path)
+        digest = hashlib.sha256(latent.float().numpy().tobytes()).hexdigest()
+        return {"ui": {"text": [json.dumps({"digest": digest, "truth": _counted.get(truth)})]}}
+
+
+class TrustMemory:
+    """Show what this process holds, after all that can go has gone."""
+
+    RETURN_TYPES = ()
+    OUTPUT_NODE = True
+    FUNCTION = "look"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {"required": {"again": ("INT", {"default": 0, "min": 0, "max": 2**32})}}
+
+    def look(self, again: int) -> dict[str, Any]:
+        import comfy.model_management
+
+        gc.collect()
+        tensors = [thing for thing in gc.get_objects() if isinstance(thing, torch.Tensor)]
+        status = Path("/proc/self/status").read_text()
+        resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+        found = {
+            "tensors": len(tensors),
+            "objects": len(gc.get_objects()),
+            "resident_kb": resident,
+            "loaded_models": len(comfy.model_management.current_loaded_models),
+            "modules": sum(isinstance(thing, torch.nn.Module) for thing in gc.get_objects()),
+        }
+        return {"ui": {"text": [json.dumps(found)]}}
