@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .wrong import WRONG
+
 FAULTS = ("none", "memory", "error", "cancel")
 
 
@@ -74,32 +76,7 @@ class TrustWrongType:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"value": (list(_WRONG),)}}
+        return {"required": {"value": (list(WRONG),)}}
 
     def make(self, value: str) -> tuple[Any, ...]:
-        return (_WRONG[value],) * 5
-
-
-class _Strange:
-    """An object of another pack's class with the attribute that everybody looks at first."""
-
-    model = None
-    samples = "no tensor"
-
-
-_WRONG: dict[str, Any] = {
-    "none": None,
-    "text": "a text",
-    "number": 7,
-    "list": [],
-    "nested": [[None, {}]],
-    "dict": {},
-    "samples": {"samples": None},
-    "nan": {"samples": torch.full((1, 4, 8, 8), float("nan"))},
-    "one_axis": {"samples": torch.zeros(4)},
-    "no_batch": {"samples": torch.zeros(0, 4, 8, 8)},
-    "one_pixel": {"samples": torch.zeros(1, 4, 1, 1)},
-    "channels": {"samples": torch.zeros(1, 5, 8, 8)},
-    "tensor": torch.zeros(1, 4, 8, 8),
-    "strange": _Strange(),
-}
+        return (WRONG[value],) * 5

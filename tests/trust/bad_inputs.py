@@ -1,0 +1,207 @@
+"""Bad input of every kind for each of our nodes, made from what the server says about them, and a rule for answers.
+
+An answer is clear if ComfyUI's own check refuses the prompt, if the picture is drawn, or if a sentence of ours says
+what is wrong. A message of Python or torch, the name of an exception's class and a path on the server's disk are unclear.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from comfy_host.client import ComfyClient, PromptFailed
+from judge import OUR_ERRORS
+from schemas import WIDGETS, Input, inputs_of
+from tables import TRANSFORMERS, UNETS, WIDER
+from wrong_values import LINKS, wrong_values
+
+Prompt = dict[str, dict[str, Any]]
+
+MODEL_KINDS = [*dict.fromkeys((*UNETS, *TRANSFORMERS)), *WIDER]
+SIZES = ((1, 1, 1), (1, 31, 1), (7, 5, 1), (8, 8, 0), (8, 8, 7), (17, 23, 2), (2, 2, 1))
+"""Height, width and batch of the latent."""
+
+UNCLEAR = (
+    (r"\b[A-Z][A-Za-z]*(Error|Exception|Warning)\b", "the name of an exception's class"),
+    (
+        r"object has no attribute|not subscriptable|not callable|unexpected keyword|positional argument",
+        "a message of Python",
+    ),
+    (r"unsupported operand|not supported between|NoneType|<class '|<function |invalid literal", "a message of Python"),
+    (
+        r"size mismatch|must match the size|mat1 and mat2|expected scalar type|out of range|shape '\[",
+        "a message of torch",
+    ),
+    (r"Traceback|line \d+, in", "a traceback"),
+    (r"(^|[\s'\"(])(/(tmp|home|work|root|usr|var)/|[A-Z]:\\)", "a path on the server's disk"),
+)
+"""What a newcomer cannot make anything of."""
+
+
+@dataclass
+class Case:
+    """One bad input.
+
+    Attributes:
+        node: class of the node.
+        what: which input, and what it is given.
+        prompt: in API format.
+        plain: the same without the node, where that can be drawn.
+    """
+
+    node: str
+    what: str
+    prompt: Prompt
+    plain: Prompt | None = None
+
+
+class Cases:
+    """Makes the cases; ``object_info`` is what the server says about all nodes."""
+
+    def __init__(self, object_info: dict[str, Any]) -> None:
+        self.wrong = object_info["TrustWrongType"]["input"]["required"]["value"][0]
+        self.info = {name: info for name, info in object_info.items() if name.startswith("Paceline")}
+
+    def all(self) -> Iterator[Case]:
+        """Yield every case."""
+        for name in sorted(self.info):
+            yield from self._inputs(name)
+            yield from self._surroundings(name)
+
+    def some(self, count: int, seed: int) -> list[Case]:
+        """Return a sample, the same for the same seed."""
+        return random.Random(seed).sample(list(self.all()), count)
+
+    def _inputs(self, name: str) -> Iterator[Case]:
+        for entry in inputs_of(self.info[name]):
+            if entry.kind in WIDGETS:
+                for value in wrong_values(entry):
+                    yield Case(name, f"{entry.name} = {_short(value)}", self.prompt(name, {entry.name: value}))
+                    # A link passes ComfyUI's check of values: converted inputs and the API can bring anything.
+            elif entry.kind in LINKS:
+                yield from self._links(name, entry)
+
+    def _links(self, name: str, entry: Input) -> Iterator[Case]:
+        for value in self.wrong:
+            prompt = self.prompt(name)
+            prompt["wrong"] = {"class_type": "TrustWrongType", "inputs": {"value": value}}
+            prompt["node"]["inputs"][entry.name] = ["wrong", LINKS.index(entry.kind)]
+            yield Case(name, f"{entry.name} = link to {value}", prompt)
+        for link in (["nobody", 0], ["model", 99], ["model", -1], ["latent", 0], [], ["model"], [None, None], "text"):
+            prompt = self.prompt(name)
+            prompt["node"]["inputs"][entry.name] = link
+            yield Case(name, f"{entry.name} = {link}", prompt)
+        prompt = self.prompt(name)
+        prompt["node"]["inputs"].pop(entry.name, None)
+        yield Case(name, f"{entry.name} is not connected", prompt)
+
+    def _surroundings(self, name: str) -> Iterator[Case]:
+        """Yield models of every kind, and sizes at the edge of what there is."""
+        for kind in MODEL_KINDS:
+            yield Case(name, f"model {kind}", self.prompt(name, kind=kind), self.plain(kind=kind))
+        for size in SIZES:
+            yield Case(name, f"size {size}", self.prompt(name, size=size), self.plain(size=size))
+            yield Case(name, f"sd15, size {size}", self.prompt(name, size=size, kind="sd15"),
+                       self.plain(size=size, kind="sd15"))  # fmt: skip
+
+    # ---- prompts
+
+    def plain(self, kind: str = "smallest", size: tuple[int, int, int] = (16, 16, 1)) -> Prompt:
+        """Return a picture's graph without any node of ours."""
+        height, width, batch = size
+        latent = {"kind": kind, "height": height, "width": width, "batch": batch, "noise": False}
+        sampler = {
+            "model": ["model", 0],
+            "positive": ["model", 1],
+            "negative": ["model", 2],
+            "latent_image": ["latent", 0],
+        }
+        settings = {"seed": 7, "steps": 1, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
+        return {
+            "model": {"class_type": "TrustModel", "inputs": {"kind": kind, "seed": 0, "copy": 0}},
+            "latent": {"class_type": "TrustLatent", "inputs": latent},
+            "sampler": {"class_type": "KSampler", "inputs": {**sampler, **settings}},
+            "keep": {"class_type": "TrustKeep", "inputs": {"samples": ["sampler", 0], "name": "bad"}},
+        }
+
+    def prompt(self, name: str, changes: dict[str, Any] | None = None, **plain: Any) -> Prompt:
+        """Return the graph with a node of ours and some of its inputs changed."""
+        nodes = self.plain(**plain)
+        nodes["vae"] = {"class_type": "TrustVAE", "inputs": {"kind": "taesd", "copy": 0}}
+        nodes["control"] = {"class_type": "TrustControlNet", "inputs": {"copy": 0}}
+        source = {"MODEL": ["model", 0], "CONDITIONING": ["model", 1], "LATENT": ["latent", 0], "VAE": ["vae", 0],
+                  "CONTROL_NET": ["control", 0]}  # fmt: skip
+        inputs: dict[str, Any] = {}
+        for entry in inputs_of(self.info[name]):
+            if entry.kind in source:
+                inputs[entry.name] = source[entry.kind]
+            elif entry.kind in WIDGETS:
+                inputs[entry.name] = entry.options.get("default", entry.choices[0] if entry.choices else 0)
+        quick = {"backend": "eager", "steps": 1, "runs": 1, "warmup_runs": 0, "trials": 1, "grid": "ApplyToMe: on"}
+        if name == "PacelineSetAttentionProcessor":
+            quick["backend"] = "auto"
+        inputs |= {key: value for key, value in quick.items() if key in inputs}
+        nodes["node"] = {"class_type": name, "inputs": inputs | (changes or {})}
+        outputs = self.info[name]["output"]
+        if "MODEL" in outputs:
+            nodes["sampler"]["inputs"]["model"] = ["node", outputs.index("MODEL")]
+        elif "VAE" in outputs:
+            link = ["node", outputs.index("VAE")]
+            nodes["decode"] = {"class_type": "VAEDecode", "inputs": {"samples": ["latent", 0], "vae": link}}
+            nodes["show"] = {"class_type": "PreviewImage", "inputs": {"images": ["decode", 0]}}
+        elif "CONTROL_NET" in outputs:
+            nodes["hint"] = {"class_type": "TrustHint", "inputs": {"seed": 1}}
+            links = {"positive": ["model", 1], "negative": ["model", 2], "image": ["hint", 0]}
+            links["control_net"] = ["node", outputs.index("CONTROL_NET")]
+            numbers = {"strength": 1.0, "start_percent": 0.0, "end_percent": 1.0}
+            nodes["apply"] = {"class_type": "ControlNetApplyAdvanced", "inputs": {**links, **numbers}}
+            nodes["sampler"]["inputs"] |= {"positive": ["apply", 0], "negative": ["apply", 1]}
+            nodes["model"]["inputs"]["kind"] = nodes["latent"]["inputs"]["kind"] = "sd15"
+        return nodes
+
+
+def answer(client: ComfyClient, case: Case) -> tuple[str, str]:
+    """Return the kind of answer that a case gets, and the sentence."""
+    try:
+        client.run(case.prompt, timeout=120.0)
+    except PromptFailed as error:
+        message = str(error)
+        if not error.traceback and "." not in error.exception_type:  # a kind of validation error, not a class
+            return "refused by ComfyUI", message
+        ours = (error.node_type or "").startswith("Paceline")
+        if ours and error.exception_type.rsplit(".", 1)[-1] in OUR_ERRORS:
+            reason = unclear(message)
+            return ("our sentence", message) if reason is None else ("unclear", f"{reason}: {message}")
+        if not ours and fails(client, case.plain):
+            return "ComfyUI's own", message
+        return "unclear", f"{error.node_type}: {error.exception_type}: {message}\n{error.traceback[-900:]}"
+    return "drawn", ""
+
+
+def fails(client: ComfyClient, prompt: Prompt | None) -> bool:
+    """Return whether ComfyUI fails without any node of ours."""
+    if prompt is None:
+        return False
+    try:
+        client.run(prompt, timeout=120.0)
+    except PromptFailed:
+        return True
+    return False
+
+
+def unclear(message: str) -> str | None:
+    """Return what is unclear about a message, or None."""
+    for pattern, what in UNCLEAR:
+        if re.search(pattern, message):
+            return what
+    if len(message) > 700:
+        return "too long"
+    return None if message[:1].strip() and message.rstrip().endswith((".", "?", "!", ")")) else "no sentence"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:50]}... ({len(text)} characters)"
