@@ -105,6 +105,12 @@ def require_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def kind_of(value: object) -> str:
+    """Return what ``value`` is, as far as that can be said without Python."""
+    words = {type(None): "nothing", str: "text", int: "a number", float: "a number", list: "a list", tuple: "a list"}
+    return words.get(type(value), f"a {type(value).__name__}")
+
+
 def require_text(name: str, value: object) -> str:
     """Return ``value`` if it is text without NUL, which no file's name can hold.
 
@@ -112,7 +118,7 @@ def require_text(name: str, value: object) -> str:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, str) or "\0" in value:
-        found = "text with a NUL character" if isinstance(value, str) else f"of the type {type(value).__name__}"
+        found = "text with a NUL character" if isinstance(value, str) else kind_of(value)
         raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
     return value
 

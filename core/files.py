@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
@@ -16,6 +17,10 @@ _SPARE = 64 * 2**20
 
 class NotEnoughSpace(PacelineError):
     """The file would not fit on its disk."""
+
+
+class NotWritten(PacelineError, OSError):
+    """A file could not be written: no space is left, or its folder may not be written to."""
 
 
 def require_space(folder: Path, size: int) -> None:
@@ -34,15 +39,30 @@ def require_space(folder: Path, size: int) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a temporary file beside ``path`` and move it there; on any failure nothing is left behind."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Let ``write`` make a temporary file beside ``path`` and move it there; on any failure nothing is left behind.
+
+    Raises:
+        NotWritten: with what the operating system says.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
         temporary.chmod(0o644)  # safetensors makes it private
         os.replace(temporary, path)
+    except Exception as error:
+        # safetensors has an error of its own, which says more than a person wants to know
+        if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
+            raise
+        found = (error.strerror or str(error)) if isinstance(error, OSError) else ""
+        why = found or "there was no space left, or the folder may not be written to"
+        raise NotWritten(
+            f"{path.name} could not be written: {why}.",
+            "Free some space, or choose another output directory (ComfyUI's --output-directory).",
+        ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:

@@ -10,9 +10,9 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import require_text
+from ..optimizers.hosts.comfyui.links import require_decoder
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
-from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode

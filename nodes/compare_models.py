@@ -9,10 +9,10 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
+from ..optimizers.hosts.comfyui.links import require_decoder
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import Run
-from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import comparison_sheet

@@ -12,9 +12,9 @@ from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
+from ..optimizers.hosts.comfyui.links import require_control_net, require_decoder
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.vae import VAETarget
-from ..workbench.comfyui.latents import require_decoder
 from .common import PacelineNode
 
 if TYPE_CHECKING:
@@ -58,11 +58,8 @@ class PacelineRemoveOptimizations(PacelineNode):
         }
         if vae is not None:
             require_decoder("vae", vae)
-        if control_net is not None and not callable(getattr(control_net, "get_control", None)):
-            raise InvalidSetting(
-                f"control_net is of the type {type(control_net).__name__}, not a CONTROL_NET.",
-                "Connect Load ControlNet Model to it.",
-            )
+        if control_net is not None:
+            require_control_net("control_net", control_net)
         outputs: list[object] = []
         removed: list[str] = []
         for name, value in given.items():

@@ -536,7 +536,7 @@ def test_what_is_connected_to_the_wrong_input_is_a_sentence(emoji, output_folder
 @pytest.mark.parametrize("value", [3, "a vae", {}, torch.zeros(1), object()])
 @pytest.mark.parametrize("name", ["model", "vae", "control_net"])
 def test_remove_optimizations_says_what_it_was_given(emoji, name, value):
-    with pytest.raises(PacelineError, match="MODEL" if name == "model" else f"{name} is of the type"):
+    with pytest.raises(PacelineError, match="MODEL" if name == "model" else f"{name} is given"):
         emoji.studio.nodes["PacelineRemoveOptimizations"].execute(**{name: value})
 
 

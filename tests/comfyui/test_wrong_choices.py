@@ -26,3 +26,44 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
             with pytest.raises(PacelineError), torch.inference_mode():
                 node.execute(**{**defaults, "model": studio.model, entry.id: wrong})
                 pytest.fail(f"{entry.id} took {wrong!r}")
+
+
+@pytest.mark.parametrize("wrong", [7, "text", [], [[None, {}]], {"samples": None}, {"samples": torch.zeros(4)}])
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [
+        ("QuantizeInt8", "latent"),
+        ("QuantizeInt8", "conditioning"),
+        ("OptimizationReport", "vae"),
+        ("OptimizationReport", "control_net"),
+        ("RemoveOptimizations", "control_net"),
+    ],
+)
+def test_what_a_link_brings_is_named_where_it_is_something_else(studio, name, entry, wrong):
+    if entry == "conditioning" and wrong in ([], [[None, {}]]):
+        wrong = [[None, None]]  # ComfyUI takes the former for an empty prompt
+    others = {"latent": {"samples": torch.zeros(1, 4, 8, 8)}} if entry == "conditioning" else {}
+    with pytest.raises(PacelineError, match=r"(?i)vae|latent|conditioning|control_net"), torch.inference_mode():
+        studio.nodes[f"Paceline{name}"].execute(
+            **{"model": studio.model, **QUIET.get(name, {}), **others, entry: wrong}
+        )
+
+
+QUIET = {
+    "QuantizeInt8": {
+        "preset": "balanced",
+        "mode": "int8",
+        "include": "",
+        "exclude": "",
+        "rotation": "off",
+        "device": "cpu",
+    }
+}
+
+
+def test_a_vae_of_another_family_is_named(studio):
+    from comfy_host import vaes
+    from paceline.workbench.comfyui.latents import decode
+
+    with pytest.raises(PacelineError, match="latents of 4 channels, and those of this model have 16"):
+        decode(vaes.taesd(), torch.zeros(1, 16, 8, 8))

@@ -1,7 +1,7 @@
 """Bad input of every kind for each of our nodes, made from what the server says about them, and a rule for answers.
 
 An answer is clear if ComfyUI's own check refuses the prompt, if the picture is drawn, or if a sentence of ours says
-what is wrong. A message of Python or torch, the name of an exception's class and a path on the server's disk are unclear.
+what is wrong. A message of Python or torch, the name of an exception's class and a path on the server are unclear.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from comfy_host.client import ComfyClient, PromptFailed
-from judge import OUR_ERRORS
+from judge import is_sentence_of_ours
 from schemas import WIDGETS, Input, inputs_of
 from tables import TRANSFORMERS, UNETS, WIDER
 from wrong_values import LINKS, wrong_values
@@ -23,6 +23,7 @@ Prompt = dict[str, dict[str, Any]]
 MODEL_KINDS = [*dict.fromkeys((*UNETS, *TRANSFORMERS)), *WIDER]
 SIZES = ((1, 1, 1), (1, 31, 1), (7, 5, 1), (8, 8, 0), (8, 8, 7), (17, 23, 2), (2, 2, 1))
 """Height, width and batch of the latent."""
+LONG = ("steps", "runs", "warmup_runs", "trials")
 
 UNCLEAR = (
     (r"\b[A-Z][A-Za-z]*(Error|Exception|Warning)\b", "the name of an exception's class"),
@@ -79,8 +80,9 @@ class Cases:
         for entry in inputs_of(self.info[name]):
             if entry.kind in WIDGETS:
                 for value in wrong_values(entry):
+                    if entry.name in LONG and value == entry.options["max"]:
+                        continue  # allowed, and takes hours
                     yield Case(name, f"{entry.name} = {_short(value)}", self.prompt(name, {entry.name: value}))
-                    # A link passes ComfyUI's check of values: converted inputs and the API can bring anything.
             elif entry.kind in LINKS:
                 yield from self._links(name, entry)
 
@@ -101,11 +103,23 @@ class Cases:
     def _surroundings(self, name: str) -> Iterator[Case]:
         """Yield models of every kind, and sizes at the edge of what there is."""
         for kind in MODEL_KINDS:
-            yield Case(name, f"model {kind}", self.prompt(name, kind=kind), self.plain(kind=kind))
-        for size in SIZES:
-            yield Case(name, f"size {size}", self.prompt(name, size=size), self.plain(size=size))
-            yield Case(name, f"sd15, size {size}", self.prompt(name, size=size, kind="sd15"),
-                       self.plain(size=size, kind="sd15"))  # fmt: skip
+            prompt = self.prompt(name, kind=kind)
+            yield Case(name, f"model {kind}", prompt, self.without(prompt))
+        for kind in ("smallest", "sd15"):
+            for size in SIZES:
+                prompt = self.prompt(name, kind=kind, size=size)
+                yield Case(name, f"{kind}, size {size}", prompt, self.without(prompt))
+
+    def without(self, prompt: Prompt) -> Prompt:
+        """Return the graph with the node of ours taken out, and its inputs led on to where its outputs went."""
+        info, given = self.info[prompt["node"]["class_type"]], prompt["node"]["inputs"]
+        passed = {entry.kind: given[entry.name] for entry in reversed(list(inputs_of(info))) if entry.name in given}
+        rest = {name: {**node, "inputs": dict(node["inputs"])} for name, node in prompt.items() if name != "node"}
+        for node in rest.values():
+            for name, value in node["inputs"].items():
+                if isinstance(value, list) and value[0] == "node":
+                    node["inputs"][name] = passed[info["output"][value[1]]]
+        return rest
 
     # ---- prompts
 
@@ -172,7 +186,7 @@ def answer(client: ComfyClient, case: Case) -> tuple[str, str]:
         if not error.traceback and "." not in error.exception_type:  # a kind of validation error, not a class
             return "refused by ComfyUI", message
         ours = (error.node_type or "").startswith("Paceline")
-        if ours and error.exception_type.rsplit(".", 1)[-1] in OUR_ERRORS:
+        if ours and is_sentence_of_ours(error):
             reason = unclear(message)
             return ("our sentence", message) if reason is None else ("unclear", f"{reason}: {message}")
         if not ours and fails(client, case.plain):

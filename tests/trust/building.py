@@ -234,7 +234,8 @@ class Builder:
 
     def _controlnet(self, draw: random.Random) -> Link:
         control = [self.add("TrustControlNet", copy=self.copy), 0]
-        if self.optimized and draw.random() < 0.3:
+        removed = draw.random() < 0.3
+        if self.optimized and removed:
             control = [self.add("PacelineRemoveOptimizations", control_net=control), 2]
         applied = self.add(
             "ControlNetApplyAdvanced",

@@ -13,9 +13,6 @@ from comfy_host.client import ComfyClient, PromptFailed
 from counts import check_counts
 from graphs import Graph
 
-OUR_ERRORS = (
-    "PacelineError", "InvalidSetting", "UnsupportedModel", "BackendUnavailable", "HostTooOld", "NotEnoughSpace",
-)  # fmt: skip
 EXACT = ("PacelineSetAttentionProcessor", "PacelineFuseQKV", "PacelineCompileUNet", "PacelineRemoveOptimizations")
 """Our nodes that change the picture by rounding only; the rest are approximations."""
 JUMPY = ("SelfAttentionGuidance", "TomePatchModel", "EasyCache", "LazyCache", "TCFG")
@@ -125,19 +122,18 @@ class Judge:
         try:
             self.run(graph.prompt(True, 0, self.again(), fault=graph.fault))
         except PromptFailed as error:
-            ours = error.exception_type.rsplit(".", 1)[-1] in OUR_ERRORS
+            ours = is_sentence_of_ours(error)
             expected = "ordered by a test" in str(error) or "interrupted" in str(error) or ours
             if not expected and graph.fault not in ("memory", "cancel"):
                 verdict.problems.append(f"fault {graph.fault} became {error.exception_type}: {error}")
 
     def _refused(self, graph: Graph, error: PromptFailed, verdict: Verdict, plain: Kept) -> Verdict:
-        ours = error.exception_type.rsplit(".", 1)[-1] in OUR_ERRORS and (error.node_type or "").startswith("Paceline")
-        if not ours:
+        if not is_sentence_of_ours(error):
             verdict.problems.append(f"{error.node_type}: {error.exception_type}: {error}\n{error.traceback[-1500:]}")
         verdict.note = f"{error.node_type}: {error}"
         self._baseline(graph, plain, verdict)
         left = graph.without(str(error.node_type))
-        if left.ours and not verdict.problems:
+        if left.ours and len(left.ours) < len(graph.ours) and not verdict.problems:
             after = self._judge(left)
             after.note = f"{verdict.note} | {after.note}"
             return after
@@ -158,6 +154,11 @@ class Judge:
         verdict.distance = distance(ours.samples, plain.samples)
         if verdict.distance > tolerance(graph):
             verdict.problems.append(f"distance {verdict.distance:.3g}, allowed {tolerance(graph):g}")
+
+
+def is_sentence_of_ours(error: PromptFailed) -> bool:
+    """Return whether a prompt failed with an error that our pack raises on purpose."""
+    return "paceline.core." in error.exception_type
 
 
 def compiles(graph: Graph) -> bool:

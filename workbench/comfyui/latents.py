@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 
 
-def require_decoder(name: str, vae: object) -> None:
-    """Check that ``vae`` can decode latents; it may be an object of another pack.
-
-    Raises:
-        InvalidSetting: for any other object, with the name of the input.
-    """
-    # A CLIP decodes too: tokens.
-    if not callable(getattr(vae, "decode", None)) or hasattr(vae, "tokenize"):
-        raise InvalidSetting(f"{name} is of the type {type(vae).__name__}, not a VAE.", "Connect Load VAE to it.")
-
-
 def decode(vae: VAE, latent: Tensor) -> Tensor:
     """Decode as the VAE Decode node does.
 
     Returns:
         Images ``[pictures, height, width, channels]`` in [0, 1]; the frames of a video follow each other.
+
+    Raises:
+        InvalidSetting: if the VAE belongs to models with other latents.
     """
-    images = vae.decode(latent)
+    try:
+        images = vae.decode(latent)
+    except RuntimeError:
+        channels, given = getattr(vae, "latent_channels", None), latent.shape[1]
+        if channels in (None, given):
+            raise
+        raise InvalidSetting(
+            f"The VAE decodes latents of {channels} channels, and those of this model have {given}.",
+            "Connect the VAE that belongs to the model.",
+        ) from None
     return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
 
 

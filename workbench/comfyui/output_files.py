@@ -12,6 +12,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ...core.errors import InvalidSetting, require_text
+from ...core.files import write_atomically
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""
@@ -56,12 +57,14 @@ class OutputFiles:
         metadata = PngInfo()
         for key, value in (workflow or {}).items() if not args.disable_metadata else ():
             metadata.add_text(key, json.dumps(value))
-        picture.save(self.path(ending), pnginfo=metadata, compress_level=4)
+        write_atomically(
+            self.path(ending), lambda path: picture.save(path, format="PNG", pnginfo=metadata, compress_level=4)
+        )
         return self.entry(ending)
 
     def save_text(self, ending: str, text: str) -> Entry:
         """Write a text file."""
-        self.path(ending).write_text(text, encoding="utf-8")
+        write_atomically(self.path(ending), lambda path: path.write_text(text, encoding="utf-8"))
         return self.entry(ending)
 
     def save_json(self, ending: str, content: dict[str, object]) -> Entry:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
-from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
+from ...core.errors import require_choice, require_integer, require_number
+from ...optimizers.hosts.comfyui.links import require_conditioning, require_latent
 from ..measurement.steps import Clock, StepTimes
 
 if TYPE_CHECKING:
@@ -51,20 +52,9 @@ class SamplingJob:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name, value in (("positive", self.positive), ("negative", self.negative)):
-            if not _is_conditioning(value):
-                raise InvalidSetting(
-                    f"{name} is of the type {type(value).__name__}, not a CONDITIONING.",
-                    "Connect a node that encodes a prompt, such as CLIP Text Encode.",
-                )
-        samples = self.latent_image.get("samples") if isinstance(self.latent_image, Mapping) else None
-        if not hasattr(samples, "shape"):
-            raise InvalidSetting(
-                f"latent_image is of the type {type(self.latent_image).__name__}, not a LATENT.",
-                "Connect a node that gives one, such as Empty Latent Image or VAE Encode.",
-            )
-        if isinstance(samples, Tensor) and samples.numel() == 0:
-            raise InvalidSetting("latent_image is empty.", "Connect a LATENT with at least one picture.")
+        require_conditioning("positive", self.positive)
+        require_conditioning("negative", self.negative)
+        require_latent("latent_image", self.latent_image)
         require_integer("seed", self.seed, 0, 2**64 - 1)
         require_integer("steps", self.steps, 1, 10_000)
         require_number("cfg", self.cfg, -1000.0, 1000.0)
@@ -86,13 +76,6 @@ class Sampled:
     latent: Tensor
     seconds: float
     seconds_per_step: float | None
-
-
-def _is_conditioning(value: object) -> bool:
-    """Return whether something is a list of pairs of a text's encoding and what belongs to it."""
-    return isinstance(value, (list, tuple)) and all(
-        isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], Mapping) for entry in value
-    )
 
 
 def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:

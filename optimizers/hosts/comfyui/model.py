@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import Tensor
 
-from ....core.errors import WrongObject
+from ....core.errors import WrongObject, kind_of
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
@@ -104,8 +104,9 @@ def require_model(patcher: object) -> None:
     needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
+        what = f"a {describe_model(patcher)}" if hasattr(patcher, "model") else kind_of(patcher)
         raise WrongObject(
-            f"This MODEL is a {describe_model(patcher)}, not one of ComfyUI's own model patchers"
+            f"This MODEL is {what}, not one of ComfyUI's own model patchers"
             + (f" (it has no {', '.join(missing)})." if missing else "."),
             "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch.nn import Module
 
-from ....core.errors import WrongObject
+from ....core.errors import WrongObject, kind_of
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .stack import AnyTechnique, Stack
 
@@ -93,7 +93,7 @@ def require_vae(vae: object) -> None:
 
     if not isinstance(vae, VAE):
         raise WrongObject(
-            f"This VAE is a {type(vae).__name__}, not ComfyUI's own VAE object.",
+            f"This VAE is {kind_of(vae)}, not ComfyUI's own VAE object.",
             "Load it with Load VAE or Load Checkpoint.",
         )
     if vae.first_stage_model is None:

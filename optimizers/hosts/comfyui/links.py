@@ -1,0 +1,48 @@
+"""What comes over links: ComfyUI compares the names of types, and lets anything pass that has the right name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from ....core.errors import InvalidSetting, kind_of
+
+
+def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
+    """Return the error for an input that is given something else than its type says."""
+    return InvalidSetting(f"{name} is given {kind_of(value)}, not a {wanted}.", remedy)
+
+
+def require_conditioning(name: str, value: object) -> None:
+    """Check that ``value`` is a list of pairs of a text's encoding and what belongs to it; `InvalidSetting` if not."""
+    fits = isinstance(value, (list, tuple)) and all(
+        isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], Mapping) for entry in value
+    )
+    if not fits:
+        raise wrong_link(name, value, "CONDITIONING", "Connect a node that encodes a prompt, such as CLIP Text Encode.")
+
+
+def require_latent(name: str, value: object) -> None:
+    """Check that ``value`` is a LATENT with at least one picture; `InvalidSetting` if not."""
+    remedy = "Connect a node that gives one, such as Empty Latent Image or VAE Encode."
+    samples = value.get("samples") if isinstance(value, Mapping) else None
+    if not hasattr(samples, "shape"):
+        raise wrong_link(name, value, "LATENT", remedy)
+    if isinstance(samples, torch.Tensor) and samples.ndim < 3:  # sound has three axes, pictures four
+        raise InvalidSetting(f"{name} is a LATENT of {samples.ndim} axes, which no model samples.", remedy)
+    if isinstance(samples, torch.Tensor) and samples.numel() == 0:
+        raise InvalidSetting(f"{name} is empty.", "Connect a LATENT with at least one picture.")
+
+
+def require_decoder(name: str, value: object) -> None:
+    """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
+    # A CLIP decodes too: tokens.
+    if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
+        raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
+
+
+def require_control_net(name: str, value: object) -> None:
+    """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
+    if not callable(getattr(value, "get_control", None)):
+        raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")
