@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_LONGEST = 900
+"""Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
+
 
 class PacelineError(Exception):
     """Base class of every error this package raises on purpose.
@@ -17,9 +20,9 @@ class PacelineError(Exception):
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
-        self.problem = problem
+        self.problem = problem if len(problem) <= _LONGEST else f"{problem[: _LONGEST - 150]} ... {problem[-150:]}"
         self.remedy = remedy
-        super().__init__(f"{problem} {remedy}".strip())
+        super().__init__(f"{self.problem} {remedy}".strip())
 
 
 class InvalidSetting(PacelineError, ValueError):

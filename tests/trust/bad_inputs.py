@@ -37,7 +37,7 @@ UNCLEAR = (
         "a message of torch",
     ),
     (r"Traceback|line \d+, in", "a traceback"),
-    (r"(^|[\s'\"(])(/(tmp|home|work|root|usr|var)/|[A-Z]:\\)", "a path on the server's disk"),
+    (r"(^|[\s'\"(])(/(tmp|home|work|root|usr|var)/)", "a path on the server's disk"),
 )
 """What a newcomer cannot make anything of."""
 
@@ -211,9 +211,9 @@ def unclear(message: str) -> str | None:
     for pattern, what in UNCLEAR:
         if re.search(pattern, message):
             return what
-    if len(message) > 700:
+    if len(message) > 1500:
         return "too long"
-    return None if message[:1].strip() and message.rstrip().endswith((".", "?", "!", ")")) else "no sentence"
+    return None if re.match(r"\S+ \S+ \S+", message) else "no sentence"
 
 
 def _short(value: object) -> str:
