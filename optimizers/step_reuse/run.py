@@ -22,6 +22,7 @@ from .budget import Budget, Distances, ErrorRate, rms
 from .forecasts import AUTOMATIC, FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
+from .passes import Passes
 from .plan import COMPUTE, GUIDANCE
 from .settings import StepReuseSettings
 
@@ -45,10 +46,14 @@ class Decision(Enum):
 
 @dataclass
 class _Skipped:
-    """An evaluation that was not computed in full, until the next one says what it would have been."""
+    """A forecast, until the next computed evaluation says what was true.
+
+    ``sure`` is the share of their difference that is the forecast's own error, and not that of the line in between.
+    """
 
     place: Place
     guess: Tensor
+    sure: float
 
 
 class ReuseRun:
@@ -59,6 +64,8 @@ class ReuseRun:
         noise_levels: of the schedule, the last one included, from high to low.
         actions: of a plan that is for this run, else None.
         outcome: is kept up to date.
+        corrects: whether the solver's next latent is this one and the prediction in the shares of ``Place.weight``
+            (Euler, DDIM), so that what a forecast did to the latent can be taken back in the next computed step.
     """
 
     def __init__(
@@ -67,8 +74,10 @@ class ReuseRun:
         noise_levels: Sequence[float],
         actions: Sequence[str] | None = None,
         outcome: Outcome | None = None,
+        corrects: bool = False,
     ) -> None:
         self.settings = settings
+        self.corrects = corrects
         self.levels = list(noise_levels)
         self.actions = actions
         self.outcome = outcome or Outcome()
@@ -77,9 +86,8 @@ class ReuseRun:
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
         self._guidance_rate = ErrorRate(0)
         self._guided = History()
-        self._slots: list[list[History | None]] = []
+        self._passes = Passes()
         self._first: Tensor | None = None
-        self._difference: tuple[float, Tensor] | None = None
         self._moved: Tensor | None = None
         self._skipped: list[_Skipped] = []
         self._unread: list[tuple[str, float, Tensor]] = []
@@ -144,8 +152,8 @@ class ReuseRun:
                 if self._pays(self._rates[best].expected(distance), progress):
                     self.method = best
                     return Decision.FORECAST
-        if self._difference is not None and self.guidance_scale is not None and self._guidance_rate.known:
-            expected = self._guidance_rate.expected(place.position - self._difference[0])
+        if self._passes.difference_at is not None and self.guidance_scale is not None and self._guidance_rate.known:
+            expected = self._guidance_rate.expected(place.position - self._passes.difference_at)
             wanted = self.settings.use_guidance and asked in (None, GUIDANCE)
             if wanted and self._pays(expected, progress, for_good=True):
                 return Decision.GUIDANCE
@@ -166,11 +174,10 @@ class ReuseRun:
 
     def _forget(self) -> None:
         """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
-        self._slots.clear()
+        self._passes = Passes()
         self._guided = History()
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
         self._guidance_rate = ErrorRate(0)
-        self._difference = None
         self._skipped.clear()
         self._computed = self._in_a_row = 0
 
@@ -183,66 +190,44 @@ class ReuseRun:
 
     def can_forecast(self, slot: int, present: Sequence[bool]) -> bool:
         """Return whether the passes of a call can be forecast: the same ones were computed before."""
-        if self.decision is not Decision.FORECAST or slot >= len(self._slots):
-            return False
-        histories = self._slots[slot]
-        return [history is not None for history in histories] == list(present) and all(
-            history is None or history.can(FORECASTS[self.method]) for history in histories
-        )
+        return self.decision is Decision.FORECAST and self._passes.can(self.method, slot, present)
 
     def forecast(self, slot: int, latent: Tensor) -> list[Tensor]:
         """Return the forecast of each pass, in the dtype of ``latent``; zeros for those that are not there."""
-        return [
-            torch.zeros_like(latent)
-            if history is None
-            else history.forecast(self.method, self.place, latent).to(latent.dtype)
-            for history in self._slots[slot]
-        ]
+        return self._passes.forecast(self.method, slot, self.place, latent)
 
     def keep(self, slot: int, latent: Tensor, outputs: Sequence[Tensor | None]) -> None:
         """Remember what the passes of a call gave; None for those that are not there."""
         if self.too_short:
             return
-        while len(self._slots) <= slot:
-            self._slots.append([])
-        histories = self._slots[slot]
-        if [history is not None for history in histories] != [output is not None for output in outputs]:
-            histories[:] = [None if output is None else History() for output in outputs]
-        kept = self._latent if slot == 0 and self._latent is not None else latent.float().clone()
-        for history, output in zip(histories, outputs, strict=True):
-            if history is not None and output is not None:
-                history.add(self.place, kept, output.float().clone())
-        if slot == 0 and len(outputs) == 2 and self.guidance_scale is not None:
-            self._keep_difference(outputs)
-
-    def _keep_difference(self, outputs: Sequence[Tensor | None]) -> None:
-        positive, negative = outputs
-        if positive is None or negative is None or self.decision is not Decision.COMPUTE:
-            return
-        difference = positive.float() - negative.float()
-        if self._difference is not None and self.guidance_scale is not None:
-            distance = self.place.position - self._difference[0]
-            error = rms(difference - self._difference[1]) * abs(self.guidance_scale - 1.0)
-            self._unread.append((GUIDANCE, distance, error))
-        self._difference = (self.place.position, difference)
+        same = slot == 0 and self._latent is not None and self._latent.shape == latent.shape
+        kept = self._latent if same and self._latent is not None else latent.float().clone()
+        self._passes.keep(slot, self.place, kept, outputs)
+        if slot == 0 and self.guidance_scale is not None and self.decision is Decision.COMPUTE:
+            change = self._passes.keep_difference(self.place, outputs)
+            if change is not None:
+                self._unread.append((GUIDANCE, change[0], change[1] * abs(self.guidance_scale - 1.0)))
 
     def negative_from(self, positive: Tensor) -> Tensor:
         """Return the negative pass as the positive one less the last difference."""
-        assert self._difference is not None, "begin() has asked for it"
-        return positive - self._difference[1].to(positive.dtype)
+        return self._passes.negative_from(positive)
 
-    def end(self, guided: Tensor) -> None:
-        """Take note of the guided prediction, ``[batch, ...]``: test the forecasts on it if it was computed."""
+    def end(self, guided: Tensor) -> Tensor:
+        """Take note of the guided prediction, ``[batch, ...]``: test the forecasts on it if it was computed.
+
+        Returns:
+            What the solver shall be given: the prediction, corrected for what forecasts before it did to the latent.
+        """
         outcome = self.outcome
         if self.decision is Decision.FORECAST:
             outcome.forecast += 1
             outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
             self._in_a_row += 1
-            self._skipped.append(_Skipped(self.place, guided.float().clone()))
-            return
+            self._skipped.append(_Skipped(self.place, guided.float().clone(), 1.0 / (1 + FORECASTS[self.method].order)))
+            return guided
         if self.too_short:
             outcome.computed += 1
-            return
+            return guided
         assert self._latent is not None, "begin() comes first"
         found = Evaluation(self.place, self._latent, guided.float().clone())
         if self.decision is Decision.GUIDANCE:
@@ -250,11 +235,12 @@ class ReuseRun:
         else:
             outcome.computed += 1
             self._test(found)
-        self._settle(found)
+        correction = self._settle(found)
         self._guided.add(found.place, found.latent, found.denoised)
         self._in_a_row = 0
         self._computed += 1
         outcome.bytes = max(outcome.bytes, self._bytes())
+        return guided if correction is None else guided - correction.to(guided.dtype)
 
     def _test(self, found: Evaluation) -> None:
         """Hold what each forecast would have said against what was computed."""
@@ -267,17 +253,30 @@ class ReuseRun:
                 guess = self._guided.forecast(name, found.place, found.latent)
                 self._unread.append((name, distance, rms(guess - found.denoised)))
 
-    def _settle(self, found: Evaluation) -> None:
-        """Work out from both sides what was skipped, and how far that has moved the latent."""
+    def _settle(self, found: Evaluation) -> Tensor | None:
+        """Work out from both sides what was skipped, and how far that has moved the latent.
+
+        Returns:
+            What must be taken off the prediction so that the solver takes back what is sure of it; None if nothing.
+        """
         if not self._skipped:
-            return
+            return None
+        back, correction = None, None
         for skipped in self._skipped:
             error = skipped.guess - self._guided.between(skipped.place, found)
             error.mul_(skipped.place.weight)
-            self._moved = error if self._moved is None else self._moved.add_(error)
+            self._moved = error.clone() if self._moved is None else self._moved.add_(error)
+            error.mul_(skipped.sure)
+            back = error if back is None else back.add_(error)
         self._skipped.clear()
-        assert self._moved is not None
+        assert self._moved is not None and back is not None
+        left = found.place.ahead / found.place.sigma
+        if self.corrects and left > 0:
+            back.mul_(left)
+            self._moved.sub_(back)
+            correction = back / (1.0 - left)
         self._unread.append(("moved", 0.0, rms(self._moved)))
+        return correction
 
     def _read(self) -> None:
         """Read what was measured since the last time: one transfer."""
@@ -293,13 +292,10 @@ class ReuseRun:
                 self._guidance_rate.test(value, row)
             elif name in self._rates:
                 self._rates[name].test(value, row)
-                self.outcome.largest = max(self.outcome.largest, self.budget.share(row) if self.used(name) else 0.0)
+                if name in self.outcome.methods:
+                    self.outcome.largest = max(self.outcome.largest, self.budget.share(row))
         self._unread.clear()
         self.outcome.share = self.budget.used
-
-    def used(self, name: str) -> bool:
-        """Return whether a forecast was used in this run."""
-        return name in self.outcome.methods
 
     def close(self) -> None:
         """The run is over: read the last numbers, and let go of all tensors."""
@@ -308,6 +304,5 @@ class ReuseRun:
         self._first = self._moved = self._latent = None
 
     def _bytes(self) -> int:
-        passes = [history for slot in self._slots for history in slot if history is not None]
         shared = sum(entry.latent.nbytes for entry in self._guided.evaluations)
-        return shared + sum(history.bytes() for history in [*passes, self._guided])
+        return shared + self._guided.bytes() + self._passes.bytes()

@@ -10,15 +10,17 @@ What is kept lives in the run's own copy of the options, and goes with it: nothi
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
+from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
-from .model import require_model
+from .model import require_model, stack_of
 from .schedule import Scheduled
 from .stack import STEPS, ModelCall
 
@@ -38,6 +40,9 @@ OTHER_CACHES = {
     "teacache_rel_l1_thresh": "TeaCache",
 }
 """Transformer options of nodes that also skip steps, with what they are called."""
+
+FIRST_ORDER = ("euler",)
+"""Samplers whose next latent is made of this one and of one prediction; ComfyUI's ``ddim`` is one of them."""
 
 ADAPTIVE = ("dpm_adaptive",)
 """Samplers that choose their steps by the error that they see, which a forecast would hide."""
@@ -113,11 +118,15 @@ class StepReuse(StepReusePolicy, Scheduled):
             reasons.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
         if "context_handler" in options:
             reasons.append("context windows move over the frames, so that earlier steps say nothing about later ones")
-        run = ReuseRun(self.settings, levels, None, outcome) if len(levels) > 1 else None
+        settings = self.settings
+        if settings.use_guidance and stack_of(guider.model_patcher).find(COMPILATION) is not None:
+            settings = replace(settings, use_guidance=False)
+            outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
+        run = ReuseRun(settings, levels, None, outcome, name in FIRST_ORDER) if len(levels) > 1 else None
         if run is None or run.too_short:
             reasons.append(too_few(max(len(levels) - 1, 0)))
-        outcome.notes.extend(reasons)
         if reasons or run is None:
+            outcome.notes[:] = reasons
             return None
         plan = self.settings.plan
         if plan is not None:
@@ -146,8 +155,7 @@ class StepReuse(StepReusePolicy, Scheduled):
             getattr(guider, "cfg", None),
         )
         guided: Tensor = executor(x, timestep, *args, **kwargs)
-        run.end(guided)
-        return guided
+        return run.end(guided)
 
     def _calc_cond_batch(
         self, executor: Executor, model: object, conds: list[Any], x: Tensor, timestep: Tensor, model_options: Options

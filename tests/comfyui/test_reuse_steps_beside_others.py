@@ -1,0 +1,254 @@
+"""Reuse Steps beside everything else that can be on a MODEL or in its sampling, on real models with random weights."""
+
+from __future__ import annotations
+
+import model_changes as changes
+import pytest
+import torch
+from comfy_host import checkpoints, in_process
+from torch._dynamo.utils import counters
+
+pytestmark = pytest.mark.slow
+
+LOOSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
+
+
+def reuse(studio, model, **settings):
+    return studio.run("PacelineReuseSteps", model=model, **{**LOOSE, **settings})
+
+
+def technique(model):
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+
+    return stack_of(model).find("step_reuse")
+
+
+def outcome(model):
+    return technique(model).outcome
+
+
+class Calls:
+    """Counts the calls of a module."""
+
+    def __init__(self, module) -> None:
+        self.count = 0
+        self._module = module
+
+    def __enter__(self):
+        def add(*_):
+            self.count += 1
+
+        self._handle = self._module.register_forward_hook(add)
+        return self
+
+    def __exit__(self, *_):
+        self._handle.remove()
+
+
+def check(studio, model, steps=12, **sampling):
+    """Sample, and check that something was left out, that the counts are true and that nothing is left behind."""
+    plain = studio.sample(model, steps=steps, **sampling)
+    reusing = reuse(studio, model)
+    found = studio.sample(reusing, steps=steps, **sampling)
+    done = outcome(reusing)
+    assert done.evaluations >= steps and done.forecast >= 3, done
+    assert found.isfinite().all() and not torch.equal(found, plain)
+    assert torch.equal(studio.sample(reusing, steps=steps, **sampling), found)
+    assert torch.equal(studio.sample(model, steps=steps, **sampling), plain)
+    exact = reuse(studio, model, budget=0.0)
+    assert torch.equal(studio.sample(exact, steps=steps, **sampling), plain)
+    return done
+
+
+@pytest.mark.parametrize("change", [name for name in changes.MODEL_CHANGES if name != "easycache"])
+def test_beside_other_nodes(studio, core_node, change):
+    check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
+
+
+@pytest.mark.parametrize("change", ["lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative"])
+def test_beside_other_sampling(studio, change):
+    check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
+
+
+@pytest.mark.parametrize(
+    "sampler", ["euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral",
+                "uni_pc", "ddim", "lms", "res_multistep", "euler_cfg_pp"]
+)  # fmt: skip
+def test_any_sampler(studio, sampler):
+    check(studio, studio.model, sampler=sampler)
+
+
+def test_a_sampler_that_chooses_its_steps_is_left_alone(studio):
+    model = reuse(studio, studio.model)
+    plain = studio.sample(studio.model, steps=10, sampler="dpm_adaptive")
+    assert torch.equal(studio.sample(model, steps=10, sampler="dpm_adaptive"), plain)
+    assert "dpm_adaptive chooses its steps" in str(technique(model).last_summary().details)
+
+
+def test_a_controlnet_is_left_out_too(studio):
+    sampling = changes.controlnet(studio)
+    network = sampling["positive"][0][1]["control"].control_model
+    model = reuse(studio, studio.model)
+    with Calls(network) as control, Calls(studio.model.model.diffusion_model) as unet:
+        studio.sample(model, steps=12, **sampling)
+    # Positive and negative pass have other inputs, so the network is called for each.
+    assert control.count == outcome(model).computed < 12
+    assert unet.count == 2 * control.count
+
+
+def test_the_step_in_which_a_controlnet_ends_is_computed(studio):
+    sampling = changes.controlnet(studio)
+    control = sampling["positive"][0][1]["control"]
+    control.timestep_percent_range = (0.0, 0.5)
+    model = reuse(studio, studio.model)
+    with Calls(control.control_model) as inside:
+        found = studio.sample(model, steps=16, **sampling)
+    done = outcome(model)
+    assert inside.count >= 3 and done.computed >= inside.count + 3  # a warm-up of its own on each side
+    assert done.forecast > 0 and found.isfinite().all()
+
+
+def area(studio, **options):
+    context, details = studio.positive[0]
+    return [[context, {**details, **options}]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"area": (16, 16, 0, 0), "strength": 1.0, "set_area_to_bounds": False},
+        {"start_percent": 0.0, "end_percent": 0.6},
+        {"mask": torch.ones(1, 24, 16), "mask_strength": 0.7, "set_area_to_bounds": False},
+    ],
+)
+def test_parts_of_the_picture_and_of_the_schedule(studio, options):
+    context, details = studio.positive[0]
+    check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
+
+
+def test_inpainting_and_image_to_image(studio):
+    latent = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
+    check(studio, studio.model, steps=20, latent=latent, denoise=0.6)
+
+
+def test_two_sizes_and_two_prompts_one_after_the_other(studio):
+    model = reuse(studio, studio.model)
+    first = studio.sample(model, steps=12)
+    large = studio.sample(model, steps=12, size=(32, 24))
+    assert torch.equal(studio.sample(model, steps=12), first)
+    assert torch.equal(studio.sample(reuse(studio, studio.model), steps=12, size=(32, 24)), large)
+
+
+def test_each_picture_of_a_batch_is_judged(studio):
+    """The worst picture decides: with an empty one beside it, a difficult one keeps its steps."""
+    model = reuse(studio, studio.model)
+    studio.sample(model, steps=12, batch=3)
+    assert outcome(model).forecast > 0
+    assert outcome(model).bytes > 0
+
+
+def guided(model, guider, steps=12, sampler="euler"):
+    import comfy.samplers
+
+    noise = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(1))
+    sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
+    with torch.inference_mode():
+        return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)
+
+
+def test_two_models_as_one_guider(studio, core_node):
+    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    model = reuse(studio, studio.model)
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    custom = "comfy_extras.nodes_custom_sampler"
+    plain = guided(model, core_node(custom, "DualModelGuider", model=studio.model, model_negative=second, **made))
+    with Calls(second.model.diffusion_model) as other:
+        found = guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
+    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
+    assert found.isfinite().all() and not torch.equal(found, plain)
+
+
+def test_perp_neg(studio, core_node):
+    empty = in_process.random_conditioning(studio.model, seed=9)
+    model = reuse(studio, studio.model, reuse_guidance=True)
+    made = {"positive": studio.positive, "negative": studio.negative, "empty_conditioning": empty, "cfg": 4.0}
+    guider = core_node("comfy_extras.nodes_perpneg", "PerpNegGuider", model=model, neg_scale=1.0, **made)
+    found = guided(model, guider)
+    assert outcome(model).forecast >= 3 and outcome(model).guidance == 0
+    assert found.isfinite().all()
+
+
+def test_self_attention_guidance(studio, core_node):
+    sag = core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
+    model = reuse(studio, sag)
+    with Calls(studio.model.model.diffusion_model) as unet:
+        found = studio.sample(model, steps=12, size=(64, 64))
+    assert outcome(model).forecast >= 3 and found.isfinite().all()
+    assert unet.count == 2 * outcome(model).computed  # its own pass is left out as well
+
+
+def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
+    torch._dynamo.reset()
+    compiled = {"backend": "eager", "fullgraph": True, "on_error": "raise"}
+    model = small.run("PacelineCompileUNet", model=reuse(small, small.model, reuse_guidance=True), **compiled)
+    plain = small.sample(reuse(small, small.model), steps=12)
+    counters.clear()
+    assert torch.equal(small.sample(model, steps=12), plain)
+    assert outcome(model).forecast >= 3 and outcome(model).guidance == 0
+    assert counters["stats"]["unique_graphs"] == 1 and not counters["graph_break"]
+    assert "one more graph" in str(technique(model).last_summary().details)
+    torch._dynamo.reset()
+
+
+def test_int8_fused_projections_and_shared_matchings(studio):
+    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn|ff")
+    model = studio.tome(studio.run("PacelineFuseQKV", model=model), refresh_every=3)
+    check(studio, model)
+
+
+class Cancelled(Exception):
+    pass
+
+
+def test_a_cancelled_run_leaves_nothing_to_the_next(studio, monkeypatch):
+
+    fresh = studio.sample(reuse(studio, studio.model), steps=12)
+    model, calls = reuse(studio, studio.model), [0]
+
+    def stop(*_):
+        calls[0] += 1
+        if calls[0] == 6:
+            raise Cancelled
+
+    handle = studio.model.model.diffusion_model.register_forward_hook(stop)
+    with pytest.raises(Cancelled):
+        studio.sample(model, steps=12, seed=99)
+    handle.remove()
+    assert torch.equal(studio.sample(model, steps=12), fresh)
+
+
+def test_nothing_is_kept_after_a_run(studio):
+    import gc
+
+    from paceline.optimizers.step_reuse.history import History
+    from paceline.optimizers.step_reuse.run import ReuseRun
+
+    model = reuse(studio, studio.model)
+    studio.sample(model, steps=12)
+    gc.collect()
+    left = [item for item in gc.get_objects() if isinstance(item, (History, ReuseRun))]
+    assert not left
+
+
+@pytest.mark.parametrize("kind", ["EasyCacheNode", "LazyCacheNode"])
+def test_one_cache_at_a_time(studio, core_node, kind):
+    options = {"reuse_threshold": 0.5, "start_percent": 0.0, "end_percent": 1.0, "verbose": False}
+    cached = core_node("comfy_extras.nodes_easycache", kind, model=studio.model, **options)
+    assert reuse(studio, cached, strict=False) is cached  # handed on, with the reason at the node
+    from paceline.core.errors import UnsupportedModel
+
+    with pytest.raises(UnsupportedModel, match="EasyCache or LazyCache is on this MODEL already"):
+        reuse(studio, cached, strict=True)
+    later = core_node("comfy_extras.nodes_easycache", kind, model=reuse(studio, studio.model), **options)
+    assert torch.equal(studio.sample(later, steps=9), studio.sample(cached, steps=9))
+    assert "this node steps aside" in str(technique(later).last_summary().details)
