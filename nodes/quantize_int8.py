@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
-from ..optimizers.hosts.comfyui.links import require_conditioning, require_latent
-from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.links import fitting, require_conditioning, require_latent
+from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
 from .common import OptimizingNode
@@ -98,11 +98,12 @@ class PacelineQuantizeInt8(OptimizingNode):
         **settings: Any,
     ) -> io.NodeOutput:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
+        require_model(model)
         if latent is not None:
             require_latent("latent", latent)
         if conditioning is not None:
             require_conditioning("conditioning", conditioning)
-        size = None if latent is None else latent["samples"]
+        size = None if latent is None else fitting(model, latent)
         technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
         lines = "\n".join((technique.describe(), *technique.details(), "", technique.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

@@ -67,3 +67,14 @@ def test_a_vae_of_another_family_is_named(studio):
 
     with pytest.raises(PacelineError, match="latents of 4 channels, and those of this model have 16"):
         decode(vaes.taesd(), torch.zeros(1, 16, 8, 8))
+
+
+def test_a_latent_of_another_family_is_named_and_an_empty_one_fits_any(studio):
+    from comfy_host import transformers
+
+    model, conditioning = transformers.build("sd3"), transformers.conditioning("sd3")
+    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": model, "conditioning": conditioning}
+    with torch.inference_mode():
+        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})
+        with pytest.raises(PacelineError, match="latent has 4 channels, and this model samples latents of 16"):
+            studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.ones(1, 4, 16, 16)})

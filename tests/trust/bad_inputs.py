@@ -91,7 +91,9 @@ class Cases:
             prompt = self.prompt(name)
             prompt["wrong"] = {"class_type": "TrustWrongType", "inputs": {"value": value}}
             prompt["node"]["inputs"][entry.name] = ["wrong", LINKS.index(entry.kind)]
-            yield Case(name, f"{entry.name} = link to {value}", prompt)
+            # What no sampler takes, the nodes that sample need not take either; what is no prompt at all they name.
+            samples = entry.name in ("positive", "negative")
+            yield Case(name, f"{entry.name} = link to {value}", prompt, self.without(prompt) if samples else None)
         for link in (["nobody", 0], ["model", 99], ["model", -1], ["latent", 0], [], ["model"], [None, None], "text"):
             prompt = self.prompt(name)
             prompt["node"]["inputs"][entry.name] = link
@@ -115,6 +117,8 @@ class Cases:
         info, given = self.info[prompt["node"]["class_type"]], prompt["node"]["inputs"]
         passed = {entry.kind: given[entry.name] for entry in reversed(list(inputs_of(info))) if entry.name in given}
         rest = {name: {**node, "inputs": dict(node["inputs"])} for name, node in prompt.items() if name != "node"}
+        taken = ("positive", "negative", "latent_image")
+        rest["sampler"]["inputs"] |= {name: given[name] for name in taken if name in given}
         for node in rest.values():
             for name, value in node["inputs"].items():
                 if isinstance(value, list) and value[0] == "node":
@@ -189,7 +193,7 @@ def answer(client: ComfyClient, case: Case) -> tuple[str, str]:
         if ours and is_sentence_of_ours(error):
             reason = unclear(message)
             return ("our sentence", message) if reason is None else ("unclear", f"{reason}: {message}")
-        if not ours and fails(client, case.plain):
+        if fails(client, case.plain):
             return "ComfyUI's own", message
         return "unclear", f"{error.node_type}: {error.exception_type}: {message}\n{error.traceback[-900:]}"
     return "drawn", ""

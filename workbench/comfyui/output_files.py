@@ -32,7 +32,11 @@ class OutputFiles:
     def __init__(self, prefix: str, keep: bool = True) -> None:
         import folder_paths
 
-        require_text("filename_prefix", prefix)
+        if not require_text("filename_prefix", prefix).isprintable():
+            raise InvalidSetting(
+                "filename_prefix holds characters that cannot be seen, such as a line break.",
+                "Choose a name, or a sub-folder and a name: paceline/compare.",
+            )
         try:
             self._type = "output" if keep else "temp"
             root = folder_paths.get_output_directory() if keep else folder_paths.get_temp_directory()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
-from ...optimizers.hosts.comfyui.links import require_conditioning, require_latent
+from ...optimizers.hosts.comfyui.links import fitting, require_conditioning, require_latent, sampled
 from ..measurement.steps import Clock, StepTimes
 
 if TYPE_CHECKING:
@@ -92,9 +92,7 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
 
     device = torch.device(model.load_device)
     latent = job.latent_image
-    image = comfy.sample.fix_empty_latent_channels(
-        model, latent["samples"], latent.get("downscale_ratio_spacial"), latent.get("downscale_ratio_temporal")
-    )
+    image = fitting(model, latent)
     noise = comfy.sample.prepare_noise(image, seed, latent.get("batch_index"))
     steps = StepTimes(device, clock)
 
@@ -104,22 +102,23 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
 
     synchronize(device)
     started = clock()
-    samples: Tensor = comfy.sample.sample(
-        model,
-        noise,
-        job.steps,
-        job.cfg,
-        job.sampler_name,
-        job.scheduler,
-        job.positive,
-        job.negative,
-        image,
-        denoise=job.denoise,
-        noise_mask=latent.get("noise_mask"),
-        callback=callback,
-        disable_pbar=True,
-        seed=seed,
-    )
+    with sampled("latent_image", model, image):
+        samples: Tensor = comfy.sample.sample(
+            model,
+            noise,
+            job.steps,
+            job.cfg,
+            job.sampler_name,
+            job.scheduler,
+            job.positive,
+            job.negative,
+            image,
+            denoise=job.denoise,
+            noise_mask=latent.get("noise_mask"),
+            callback=callback,
+            disable_pbar=True,
+            seed=seed,
+        )
     synchronize(device)
     seconds = clock() - started
     samples = samples.unbind()[0] if samples.is_nested else samples

@@ -12,7 +12,7 @@ from typing import cast
 
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel, WrongObject
+from ....core.errors import UnsupportedModel, WrongObject, kind_of
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .protocols import ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
@@ -92,7 +92,7 @@ def require_controlnet(control_net: object) -> None:
         )
     if not isinstance(control_net, ControlNet) or getattr(control_net, "control_model", None) is None:
         raise WrongObject(
-            f"This CONTROL_NET is a {type(control_net).__module__.split('.')[0]} {name}, not one of ComfyUI's own.",
+            f"This CONTROL_NET is {kind_of(control_net)}, not one of ComfyUI's own.",
             "Load it with ComfyUI's Load ControlNet Model.",
         )
 

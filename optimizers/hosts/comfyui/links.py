@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
 from ....core.errors import InvalidSetting, kind_of
+
+if TYPE_CHECKING:
+    from .protocols import Latent, ModelPatcher
 
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
@@ -33,6 +38,31 @@ def require_latent(name: str, value: object) -> None:
         raise InvalidSetting(f"{name} is a LATENT of {samples.ndim} axes, which no model samples.", remedy)
     if isinstance(samples, torch.Tensor) and samples.numel() == 0:
         raise InvalidSetting(f"{name} is empty.", "Connect a LATENT with at least one picture.")
+
+
+def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
+    """Return the numbers of a LATENT as ComfyUI's samplers make them fit: an empty one takes any model's channels."""
+    import comfy.sample
+
+    samples: torch.Tensor = comfy.sample.fix_empty_latent_channels(
+        model, latent["samples"], latent.get("downscale_ratio_spacial"), latent.get("downscale_ratio_temporal")
+    )
+    return samples
+
+
+@contextmanager
+def sampled(name: str, model: ModelPatcher, samples: torch.Tensor) -> Iterator[None]:
+    """Say in a sentence why sampling fails where the latent belongs to another model; ``name`` is that of the input."""
+    try:
+        yield
+    except RuntimeError:
+        expected = model.get_model_object("latent_format").latent_channels
+        if samples.shape[1] == expected:
+            raise
+        raise InvalidSetting(
+            f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
+            "Connect an empty latent, or one that was made with this model and its VAE.",
+        ) from None
 
 
 def require_decoder(name: str, value: object) -> None:

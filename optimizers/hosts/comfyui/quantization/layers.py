@@ -19,6 +19,7 @@ from .....core.activity import Activity, Summary
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
+from ..links import sampled
 from ..model import describe_model, is_unet
 from ..weight_clone import second_module
 from ..weight_swap import WeightTechnique, swap_weights
@@ -171,7 +172,7 @@ def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tens
     clone = swap_weights(patcher, (_Private(),))
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
-    with torch.inference_mode():
+    with torch.inference_mode(), sampled("latent", patcher, latent):
         comfy.sample.sample(
             clone, noise, 1, 2.0, "euler", "simple", conditioning, conditioning, latent, disable_pbar=True, seed=0
         )

@@ -1,0 +1,69 @@
+"""Random graphs, and whether the judge would notice. ``make trust`` draws many more: see docs/TRUST.md."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+# Graphs that were wrong once, and a few of each kind; SDXL's 70 blocks are for `make trust`.
+SEEDS = range(25)
+
+
+@pytest.fixture(scope="module")
+def judge(trust_server, trust_client):
+    from judge import Judge
+
+    return Judge(trust_client, trust_server.output_dir, lambda: trust_server.log)
+
+
+def test_random_graphs_draw_the_right_picture(judge, object_info):
+    from graphs import Generator
+
+    generator, states = Generator(object_info, compiled=0.0), []
+    for seed in SEEDS:
+        graph = generator.graph(seed, quick=True)
+        verdict = judge.judge(graph)
+        assert not verdict.problems, f"{graph}\n" + "\n".join(verdict.problems)
+        states.append(verdict.state)
+    assert states.count("right") > len(states) * 0.6, states
+
+
+def test_the_judge_notices_a_wrong_picture_and_a_wrong_count(judge, object_info):
+    """The same graph with other settings in the second form is a wrong picture; so is a fault that leaves something."""
+    from counts import check_counts
+    from graphs import Graph
+
+    exact = ("PacelineSetAttentionProcessor", {"model": "chain", "backend": "sdpa_math"})
+    graph = Graph(1, "sd15", "plain", ours=[exact], chains=[[exact]])
+    assert judge.judge(graph).state == "right"
+    merging = ("PacelineApplyToMe", {"model": "chain", "preset": "custom", "method": "merge", "ratio": 0.7,
+               "max_downsample": "2", "sx": 2, "sy": 2, "use_rand": True, "seed": 0, "merge_attn": True,
+               "merge_crossattn": False, "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0,
+               "level_decay": 1.0, "refresh_every": 1, "ramp": "none"})  # fmt: skip
+    graph.chains = [[exact, merging]]  # but it says that it has the exact one only
+    wrong = judge.judge(graph)
+    assert wrong.state == "wrong" and "allowed 0.02" in wrong.problems[0]
+    prompt = graph.prompt(True, 0, judge.again(), truth="ours")
+    plain = judge.run(graph.prompt(False, 0, judge.again(), truth="plain"))
+    ours = judge.run(prompt)
+    assert check_counts(prompt, ours.told, plain.truth, ours.truth) == []
+    told = next(event for event in ours.told.values() if "all_blocks" in event["counts"])
+    told["counts"]["blocks"] -= 1
+    assert "had fewer tokens" in check_counts(prompt, ours.told, plain.truth, ours.truth)[0]
+
+
+def test_memory_is_flat_over_many_cycles(judge, object_info):
+    """Models that come and go with everything of ours on them leave nothing behind."""
+    from graphs import Generator
+    from slopes import slope
+
+    generator, samples = Generator(object_info, compiled=0.0), []
+    chosen = [generator.graph(seed, quick=True) for seed in (1, 8, 16)]
+    for cycle in range(12):
+        for graph in chosen:
+            judge.run(graph.prompt(True, 1000 + cycle, judge.again()))
+        samples.append(judge.memory())
+    for name in ("modules", "tensors"):
+        rise, error = slope([sample[name] for sample in samples[4:]])
+        assert rise <= max(3 * error, 1.0), (name, rise, [sample[name] for sample in samples])
