@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..optimizers.hosts.comfyui.quantization.save import save_int8_model
+from ..workbench.comfyui.int8_file import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
 from .common import OptimizingNode
 

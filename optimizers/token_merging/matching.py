@@ -14,16 +14,14 @@ What is guaranteed:
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.errors import InvalidSetting, require_choice, require_number
-from .grid import Partition, positions
-
-MergeMode = Literal["mean", "sum", "prune"]
+from ...core.errors import InvalidSetting, require_number
+from .grid import Partition
 
 CPU_SCORES = 2**20
 """Similarities held at once per batch element on a CPU: 4 MiB in float32, which stays in cache until reduced."""
@@ -41,8 +39,7 @@ _MIXED_PRODUCT = torch.version.hip is None and hasattr(torch.ops.aten.bmm, "dtyp
 class Matching(NamedTuple):
     """Where each token goes. ``slots = tokens - merged``; all tensors are int64.
 
-    Merging and undoing it use rows and members, which count through the whole batch: one operator each. The rest is
-    for whoever wants to know.
+    Merging and undoing it use rows and members, which count through the whole batch: one operator each.
 
     Attributes:
         kept_as: ``[batch, tokens]``, the token that stands for each token: itself, or the one it was merged into.
@@ -57,21 +54,6 @@ class Matching(NamedTuple):
     starts: Tensor
 
     @property
-    def slot_of_token(self) -> Tensor:
-        """``[batch, tokens]``, the slot that holds each token."""
-        return self.row_of_token - _first_rows(self.starts)
-
-    @property
-    def token_of_slot(self) -> Tensor:
-        """``[batch, slots]``, the token that each slot stands for, ascending."""
-        return positions(self._is_kept, self.starts.shape[1])
-
-    @property
-    def merged_tokens(self) -> Tensor:
-        """``[batch, merged]``, the tokens that were merged away, ascending."""
-        return positions(~self._is_kept, self.merged)
-
-    @property
     def counts(self) -> Tensor:
         """``[batch, slots]``, how many tokens each slot holds, at least 1."""
         ends = self.starts.new_full((1,), self.members.numel())
@@ -81,10 +63,6 @@ class Matching(NamedTuple):
     def merged(self) -> int:
         """How many tokens of each element were merged away."""
         return self.kept_as.shape[1] - self.starts.shape[1]
-
-    @property
-    def _is_kept(self) -> Tensor:
-        return self.kept_as == torch.arange(self.kept_as.shape[1], device=self.kept_as.device)
 
 
 def merge_count(tokens: int, sources: int, ratio: float) -> int:
@@ -142,35 +120,30 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
     return Matching(kept_as, row_of_token, members.view(batch, tokens), starts.view(batch, -1))
 
 
-def merge(x: Tensor, matching: Matching, mode: MergeMode = "mean") -> Tensor:
-    """Reduce tokens to slots.
+def merge(x: Tensor, matching: Matching) -> Tensor:
+    """Reduce tokens to slots: the mean of each slot's tokens.
 
     Args:
         x: ``[batch, tokens, channels]``.
         matching: from `match` on the same tokens.
-        mode: ``"mean"`` of a slot's tokens, their ``"sum"``, or ``"prune"``: the slot's own token alone.
 
     Returns:
         ``[batch, slots, channels]``; ``x`` itself if nothing is merged. Tokens that stay alone are unchanged.
 
     Raises:
-        InvalidSetting: if ``mode`` is unknown or ``x`` does not have the tokens of ``matching``.
+        InvalidSetting: if ``x`` does not have the tokens of ``matching``.
     """
-    require_choice("merge mode", mode, ("mean", "sum", "prune"))
     _check_tokens(x, *matching.kept_as.shape)
     if matching.merged == 0:
         return x
     batch, tokens, channels = x.shape
     slots = matching.starts.shape[1]
     rows = x.reshape(batch * tokens, channels)
-    if mode == "prune":
-        kept = matching.token_of_slot + _first_rows(matching.kept_as)
-        return rows.index_select(0, kept.view(-1)).view(batch, slots, channels)
     if x.device.type in ("cpu", "cuda"):
         members, starts = matching.members.view(-1), matching.starts.view(-1)
         # Gathers, sums (in float32 for half precision) and divides in one kernel, each slot by one thread.
-        return F.embedding_bag(members, rows, starts, mode=mode).view(batch, slots, channels)
-    return _merge_by_addition(x, matching, mode)
+        return F.embedding_bag(members, rows, starts, mode="mean").view(batch, slots, channels)
+    return _merge_by_addition(x, matching)
 
 
 def unmerge(y: Tensor, matching: Matching) -> Tensor:
@@ -194,7 +167,7 @@ def unmerge(y: Tensor, matching: Matching) -> Tensor:
     return spread.view(batch, tokens, channels)
 
 
-def _merge_by_addition(x: Tensor, matching: Matching, mode: MergeMode) -> Tensor:
+def _merge_by_addition(x: Tensor, matching: Matching) -> Tensor:
     """Do the work of `merge` with operators that every device has."""
     batch, tokens, channels = x.shape
     slots = matching.starts.shape[1]
@@ -202,7 +175,7 @@ def _merge_by_addition(x: Tensor, matching: Matching, mode: MergeMode) -> Tensor
     total = x.new_zeros(batch * slots, channels, dtype=precise)
     total = total.index_add_(0, matching.row_of_token.view(-1), x.reshape(batch * tokens, channels).to(precise))
     total = total.view(batch, slots, channels)
-    return (total / matching.counts[..., None] if mode == "mean" else total).to(x.dtype)
+    return (total / matching.counts[..., None]).to(x.dtype)
 
 
 def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
@@ -245,12 +218,6 @@ def _has_mixed_product(x: Tensor) -> bool:
 def _most_alike(values: Tensor, count: int) -> Tensor:
     """Return where the ``count`` largest of each row are, largest first, of equal ones the first."""
     return values.sort(dim=-1, descending=True, stable=True).indices[:, :count]
-
-
-def _first_rows(rows: Tensor) -> Tensor:
-    """Return the number of the first of each element's rows, ``[batch, 1]``, for a tensor with all of them."""
-    batch, each = rows.shape
-    return torch.arange(batch, device=rows.device)[:, None] * each
 
 
 def _identity(batch: int, tokens: int, device: torch.device) -> Matching:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matchings import merged_tokens, slot_of_token, token_of_slot
 from needs import package
 from paceline.optimizers.token_merging import match, merge, merge_count, partition_tokens, random_offsets, unmerge
 
@@ -126,6 +127,6 @@ def test_same_edges_as_the_definition(height, width, sx, sy, ratio, seed):
     matching = match(metric, partition, ratio)
     removed = merge_count(height * width, partition.sources.numel(), ratio)
     for element in range(2):
-        target = matching.token_of_slot[element][matching.slot_of_token.gather(1, matching.merged_tokens)[element]]
-        ours = dict(zip(matching.merged_tokens[element].tolist(), target.tolist(), strict=True))
+        target = token_of_slot(matching)[element][slot_of_token(matching).gather(1, merged_tokens(matching))[element]]
+        ours = dict(zip(merged_tokens(matching)[element].tolist(), target.tolist(), strict=True))
         assert ours == best_by_definition(metric[element], *partition, removed)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from .....core.errors import UnsupportedModel
-from .....core.files import require_space, sha256, write_atomically
-from ..compat import host_version
-from ..model import describe_model, require_model, stack_of
-from ..weight_swap import origin_file
-from .linear import int8_layers
-from .technique import Int8Quantization
+from ...core.errors import UnsupportedModel
+from ...core.files import require_space, sha256, write_atomically
+from ...optimizers.hosts.comfyui.compat import host_version
+from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
+from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
+from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
+from ...optimizers.hosts.comfyui.weight_swap import origin_file
 
 if TYPE_CHECKING:
-    from ..protocols import ModelPatcher
+    from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 
 WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"
 
