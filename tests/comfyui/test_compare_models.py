@@ -226,6 +226,90 @@ def test_not_a_number_in_one_run_is_called_broken(emoji, wrong):
     assert f"The optimised image of run {wrong} has values that are not numbers" in found.verdict.text
 
 
+def spoiled(model: Any, spoil: Any) -> Any:
+    """A model whose predictions go through ``spoil``."""
+
+    def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
+        return spoil(apply(arguments["input"], arguments["timestep"], **arguments["c"]), arguments)
+
+    clone = model.clone()
+    clone.set_model_unet_function_wrapper(wrapper)
+    return clone
+
+
+@pytest.mark.parametrize("wrong", [0, 2])
+def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
+    """The average over the batch would hide it."""
+
+    def spoil(output, arguments):
+        output = output.clone()
+        for chunk in range(len(arguments["cond_or_uncond"])):
+            output[3 * chunk + wrong] = garbage(output[3 * chunk + wrong])
+        return output
+
+    batch = {"samples": torch.zeros(3, 4, 32, 32)}
+    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0, steps=4)
+    assert found.verdict.state == "suspicious"
+    assert f"picture {wrong + 1} " in found.verdict.text
+    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0, steps=4)
+    assert right.verdict.quality == "identical"
+
+
+def test_one_wrong_region_is_not_hardly_visible(emoji):
+    def spoil(output, arguments):
+        output = output.clone()
+        output[..., 4:6, 4:6] = garbage(output[..., 4:6, 4:6])
+        return output
+
+    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), runs=2, warmup_runs=0, steps=4)
+    assert found.verdict.quality not in ("identical", "hardly visible")
+
+
+def test_a_fault_that_comes_with_a_size_or_a_lora_is_found_where_it_is(emoji):
+    """A model that keeps what it has computed once, and one that does not notice other weights."""
+    kept = {}
+
+    def keep(output, arguments):
+        return kept.setdefault(arguments["timestep"][0].item(), output)[..., : output.shape[-2], : output.shape[-1]]
+
+    def compare(baseline, optimized, size=32):
+        latent = {"samples": torch.zeros(1, 4, size, size)}
+        return emoji.compare(baseline, optimized, latent=latent, runs=1, warmup_runs=0, steps=4).verdict
+
+    # The first run is that of the other seed: the model with the fault is not in it.
+    assert compare(emoji.model, spoiled(emoji.model, keep)).quality == "identical"
+    assert compare(emoji.model, spoiled(emoji.model, keep), size=24).state == "suspicious"
+
+    def with_lora(model):
+        clone = model.clone()
+        name = "diffusion_model.output_blocks.5.1.transformer_blocks.0.attn1.to_v.weight"
+        shape = dict(model.model.named_parameters())[name].shape
+        change = torch.randn(shape, generator=torch.Generator().manual_seed(5))
+        assert clone.add_patches({name: ("diff", (change,))}, 1.0) == [name]
+        return clone
+
+    kept.clear()
+    assert compare(emoji.model, spoiled(emoji.model, keep)).quality == "identical"
+    verdict = compare(with_lora(emoji.model), spoiled(with_lora(emoji.model), keep))
+    assert verdict.quality != "identical"
+
+
+def test_a_model_that_sleeps_and_one_that_lies_about_what_it_did(emoji):
+    work = Work()
+    slow = work.watch(emoji.model, seconds=1.03)
+    assert emoji.compare(work.watch(emoji.model), slow, clock=work, steps=4).verdict.state == "slower"
+
+    from paceline.optimizers.hosts.comfyui.model import ModelTarget, stack_of
+
+    class Boasting(type(stack_of(emoji.studio.attention(emoji.model, "sdpa_math")).techniques[0])):
+        def install(self, call, activity):
+            activity.use("attention", 100, 1)
+
+    liar = ModelTarget(emoji.model.clone()).with_techniques((Boasting(emoji.model, "sdpa_math"),))
+    found = emoji.compare(work.watch(emoji.model), work.watch(liar), clock=work, steps=4)
+    assert (found.verdict.state, found.verdict.quality) == ("no_effect", "identical")
+
+
 def test_not_a_number_is_called_broken(emoji):
     clone = emoji.model.clone()
     clone.set_model_attn2_output_patch(lambda output, options: output * float("nan"))

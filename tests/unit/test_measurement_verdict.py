@@ -119,12 +119,12 @@ def test_chance_is_seldom_called_a_difference(rounds):
         (
             evidence(NOISY, SAME, same_bits=True),
             "unknown",
-            "Between 0.73x and 2.01x: too noisy to tell; 4 more runs would tell; the image is the same bit for bit.",
+            "Between 0.73x and 2.01x: too noisy to tell; 7 more runs would tell; the image is the same bit for bit.",
         ),
         (
             evidence(TWICE, SAME, same_bits=True),
             "unknown",
-            "1.15x in 2 runs, which are too few for an interval; 9 more runs would tell; the image is the same",
+            "1.15x in 2 runs, which are too few for an interval; 13 more runs would tell; the image is the same",
         ),
         (evidence(WILD), "unknown", "too noisy to tell; close other programs or use more steps, as more runs alone"),
         (evidence(SLOWER), "slower", "1.20x slower (1.17 to 1.23); difference is 1/9 of a seed change."),
@@ -255,7 +255,8 @@ def test_as_many_more_runs_as_are_asked_for_tell_it(gain, noise):
         if not found.more_rounds:
             continue
         unclear += 1
-        assert "too noisy to tell" in judge(evidence(found, SAME, same_bits=True)).text
+        text = judge(evidence(found, SAME, same_bits=True)).text
+        assert "too noisy to tell" in text or "not certain yet" in text
         for _ in range(4):
             if not found.more_rounds:
                 break

@@ -1,5 +1,6 @@
 """How much faster, how much memory, how far apart two pictures are, and what that means in words. Knows no host."""
 
+from .farthest import Farthest, farthest
 from .lpips import Lpips, WrongWeights, load_lpips
 from .memory import PeakMemory
 from .picture import comparison_sheet
@@ -12,6 +13,7 @@ __all__ = [
     "MOST_ROUNDS",
     "Distance",
     "Evidence",
+    "Farthest",
     "FewerSteps",
     "Lpips",
     "PeakMemory",
@@ -20,6 +22,7 @@ __all__ = [
     "WrongWeights",
     "compare_pictures",
     "comparison_sheet",
+    "farthest",
     "interleaved",
     "judge",
     "load_lpips",

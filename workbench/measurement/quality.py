@@ -6,6 +6,7 @@ Everything is measured on pictures of 8 bits, which are what is saved: the files
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -65,24 +66,37 @@ def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None =
     Raises:
         InvalidSetting: if the sizes differ.
     """
+    return average(distances(pictures, references, lpips))
+
+
+def distances(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> list[Distance]:
+    """Return the distance of each picture; arguments and errors are those of :func:`compare_pictures`."""
     if pictures.shape != references.shape:
         raise InvalidSetting(
             f"Pictures of the shape {list(pictures.shape)} cannot be compared with those of {list(references.shape)}.",
             "Both sides must give pictures of the same number and size.",
         )
-    errors, similarities, perceptions = [], [], []
+    found = []
     for picture, reference in zip(pictures, references, strict=True):  # one at a time: a video is long
         # HWC -> 1CHW
         a, b = (image.permute(2, 0, 1)[None].double() / 255.0 for image in (picture, reference))
-        errors.append((a - b).square().mean().item())
-        if min(a.shape[-2:]) >= _WINDOW:
-            similarities.append(structural_similarity(a, b))
-        if lpips is not None:
-            perceptions.append(lpips(a.float() * 2 - 1, b.float() * 2 - 1).item())
-    error = _mean(errors)
+        similarity = structural_similarity(a, b) if min(a.shape[-2:]) >= _WINDOW else None
+        perception = None if lpips is None else lpips(a.float() * 2 - 1, b.float() * 2 - 1).item()
+        found.append(_distance((a - b).square().mean().item(), similarity, perception))
+    return found
+
+
+def average(found: Sequence[Distance]) -> Distance:
+    """Return the distance of a batch, which has at least one picture."""
+    similarities = [one.ssim for one in found if one.ssim is not None]
+    perceptions = [one.lpips for one in found if one.lpips is not None]
+    error = _mean([one.rmse**2 for one in found])
     assert error is not None, "a batch has at least one picture"
-    psnr = None if error == 0 else -10 * math.log10(error)
-    return Distance(math.sqrt(error), psnr, _mean(similarities), _mean(perceptions))
+    return _distance(error, _mean(similarities), _mean(perceptions))
+
+
+def _distance(error: float, similarity: float | None, perception: float | None) -> Distance:
+    return Distance(math.sqrt(error), None if error == 0 else -10 * math.log10(error), similarity, perception)
 
 
 def structural_similarity(a: Tensor, b: Tensor) -> float:

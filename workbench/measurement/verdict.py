@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .farthest import Farthest
 from .quality import Distance
 from .timing import SAME, Speedup
 
@@ -60,6 +61,8 @@ class Evidence:
         difference_run: number of the run that ``difference`` is of; None if all optimised runs drew the same.
         repeat_run: number of the run that ``repeat`` is of.
         fewer_steps: the control; None if it was not drawn.
+        farthest: the worst single picture, which is what is judged; None to judge ``difference``.
+        difference_picture: its number; None if there is only one picture.
     """
 
     speedup: Speedup
@@ -72,6 +75,25 @@ class Evidence:
     difference_run: int | None = None
     repeat_run: int = 2
     fewer_steps: FewerSteps | None = None
+    farthest: Farthest | None = None
+    difference_picture: int | None = None
+
+    @property
+    def judged(self) -> Distance:
+        """The distance that is judged."""
+        return self.difference if self.farthest is None else self.farthest.alone
+
+    @property
+    def place(self) -> str:
+        """What ``judged`` is of, e.g. ``picture 3 in run 2``; empty if there is nothing to choose from."""
+        run = f"run {self.difference_run}" if self.difference_run is not None else ""
+        picture = f"picture {self.difference_picture}" if self.difference_picture is not None else ""
+        return " in ".join(part for part in (picture, run) if part)
+
+    @property
+    def one_region(self) -> bool:
+        """Whether a region of the picture differs more than a seed change does on average."""
+        return self.farthest is not None and 0 < self.seed.rmse < self.farthest.region
 
     @property
     def control_ratio(self) -> float | None:
@@ -104,9 +126,9 @@ class Verdict:
 
 def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means."""
-    share, measure = _share(evidence.difference, evidence.seed)
+    share, measure = _share(evidence.judged, evidence.seed)
     own = _share(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
-    of_run = f" of run {evidence.difference_run}" if evidence.difference_run is not None else ""
+    of_run = f" of {evidence.place}" if evidence.place else ""
     speed = _speed_text(evidence.speedup)
     picture = _picture_text(evidence, share)
 
@@ -155,12 +177,12 @@ def _quality(evidence: Evidence, share: float | None) -> str:
         return "identical"
     if share is not None and share > TOO_FAR:
         return "another picture" if share <= 1 else "no picture"
-    small = evidence.difference.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE
+    small = evidence.judged.rmse <= 1 / 255 if share is None else share <= HARDLY_VISIBLE and not evidence.one_region
     return "hardly visible" if small or _within_repeat(evidence) else "visible"
 
 
 def _within_repeat(evidence: Evidence) -> bool:
-    return evidence.repeat is not None and 0 < evidence.difference.rmse <= evidence.repeat.rmse
+    return evidence.repeat is not None and 0 < evidence.judged.rmse <= evidence.repeat.rmse
 
 
 def _speed_text(speedup: Speedup) -> str:
@@ -174,7 +196,10 @@ def _speed_text(speedup: Speedup) -> str:
         return f"no difference in time of more than {SAME:.0%} (between {speedup.low:.2f}x and {speedup.high:.2f}x)"
     if speedup.rounds < 3:
         return f"{speedup.ratio:.2f}x in {speedup.rounds} runs, which are too few for an interval"
-    return f"between {speedup.low:.2f}x and {speedup.high:.2f}x: too noisy to tell"
+    between = f"between {speedup.low:.2f}x and {speedup.high:.2f}x"
+    if speedup.low > 1 or speedup.high < 1:
+        return f"{between}: not certain yet"
+    return f"{between}: too noisy to tell"
 
 
 def _more(speedup: Speedup) -> str:
@@ -194,8 +219,10 @@ def _picture_text(evidence: Evidence, share: float | None) -> str:
     if share is None:
         nothing = "another seed changes nothing here, so there is nothing to compare it with"
         return f"difference {evidence.difference}; {nothing}"
-    of_run = f" in run {evidence.difference_run}, the farthest" if evidence.difference_run is not None else ""
+    of_run = f" in {evidence.place}, the farthest" if evidence.place else ""
     text = f"difference is {fraction(share)} of a seed change{of_run}"
+    if evidence.one_region:
+        text += ", but one region differs more than another seed's picture would"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"
     return text

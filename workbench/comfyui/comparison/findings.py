@@ -16,6 +16,7 @@ from ...measurement import (
     Speedup,
     Verdict,
     compare_pictures,
+    farthest,
     judge,
     load_lpips,
     measure_speedup,
@@ -91,18 +92,19 @@ def evaluate(
         return compare_pictures(images, pictures.baseline, lpips)
 
     unit, speedup = speedup_of(baseline.runs, optimized.runs)
-    before = {number: distance(images) for number, images in pictures.baseline_runs.items()}
-    after = {number: distance(images) for number, images in pictures.optimized_runs.items()}
-    restless, worst = (max(found, key=lambda run: found[run].size) for found in (before, after))
-    pictures = replace(pictures, optimized=pictures.optimized_runs[worst])
+    before = farthest(pictures.baseline_runs, pictures.baseline, lpips)
+    after = farthest(pictures.optimized_runs, pictures.baseline, lpips)
+    pictures = replace(pictures, optimized=pictures.optimized_runs[after.run])
     evidence = Evidence(
         speedup=speedup,
-        difference=after[worst],
-        difference_run=worst if len(after) > 1 else None,
+        difference=after.distance,
+        difference_run=after.run if len(pictures.optimized_runs) > 1 else None,
+        farthest=after,
+        difference_picture=after.picture if len(pictures.baseline) > 1 else None,
         same_bits=all(output.equals(baseline.outputs[1]) for output in optimized.outputs.values()),
         seed=distance(pictures.other_seed),
-        repeat=before[restless] if len(baseline.runs) > 1 else None,
-        repeat_run=restless,
+        repeat=before.alone if len(baseline.runs) > 1 else None,
+        repeat_run=before.run,
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
         fewer_steps=(
@@ -124,7 +126,7 @@ def evaluate(
         optimized=optimized.runs,
         pictures=pictures,
         from_preview=from_preview,
-        latent_change=_latent_change(baseline.outputs[1].latent, optimized.outputs[worst].latent),
+        latent_change=_latent_change(baseline.outputs[1].latent, optimized.outputs[after.run].latent),
         evidence=evidence,
         verdict=judge(evidence),
         reports={"baseline": _report(baseline.side), "optimized": _report(optimized.side)},
