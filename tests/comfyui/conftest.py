@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
+from comparing import Emoji
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
 TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
@@ -73,6 +74,12 @@ def sdxl(studio: Studio) -> Any:
 def baseline(studio: Studio) -> torch.Tensor:
     """Latents of the untouched model, with the defaults of ``Studio.sample``."""
     return studio.sample(studio.model)
+
+
+@pytest.fixture(scope="module")
+def emoji(studio: Studio) -> Emoji:
+    """Comparisons with the demo's trained model."""
+    return Emoji(studio)
 
 
 @pytest.fixture

