@@ -37,4 +37,4 @@ def write_loras(folder: Path) -> list[Path]:
 
 def trust_server(loras: list[Path], **options: Any) -> ComfyServer:
     """Return a server that is not started yet."""
-    return ComfyServer(custom_nodes=[NODES], models={"loras": loras}, cpu=True, **options)
+    return ComfyServer(custom_nodes=[NODES], models={"loras": loras}, **{"cpu": True, **options})

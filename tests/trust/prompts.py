@@ -1,0 +1,73 @@
+"""Prompts that write files: what faults are tried on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Prompt = dict[str, dict[str, Any]]
+
+
+def picture(kind: str = "sd15", again: int = 0, steps: int = 2) -> Prompt:
+    """Return a plain picture's graph, kept under the name ``kept``."""
+    latent = {"kind": kind, "height": 16, "width": 16, "batch": 1, "noise": False}
+    links = {"model": ["fault", 0], "positive": ["model", 1], "negative": ["model", 2], "latent_image": ["latent", 0]}
+    settings = {"seed": 7, "steps": steps, "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0}
+    fault = {"model": ["model", 0], "fault": "none", "at_call": 0, "where": "network", "again": again}
+    return {
+        "model": {"class_type": "TrustModel", "inputs": {"kind": kind, "seed": 0, "copy": 0}},
+        "latent": {"class_type": "TrustLatent", "inputs": latent},
+        "fault": {"class_type": "TrustFault", "inputs": fault},
+        "sampler": {"class_type": "KSampler", "inputs": {**links, **settings}},
+        "keep": {"class_type": "TrustKeep", "inputs": {"samples": ["sampler", 0], "name": "kept", "truth": ""}},
+    }
+
+
+def quantized(again: int = 0, save: str = "") -> Prompt:
+    """Return a graph with an int8 model, saved under ``save`` if that is given."""
+    nodes = picture(again=again)
+    nodes["int8"] = {
+        "class_type": "PacelineQuantizeInt8",
+        "inputs": {"model": ["model", 0], "preset": "balanced", "mode": "int8", "include": "attn|ff", "exclude": "",
+                   "rotation": "off", "device": "auto"},
+    }  # fmt: skip
+    nodes["fault"]["inputs"]["model"] = ["int8", 0]
+    if save:
+        nodes["save"] = {
+            "class_type": "PacelineSaveInt8Model",
+            "inputs": {"model": ["int8", 0], "filename_prefix": save},
+        }
+    return nodes
+
+
+def compared(prefix: str, again: int = 0) -> Prompt:
+    """Return a graph with Compare Models, plain against merged tokens."""
+    nodes = picture(again=again)
+    nodes["tome"] = {
+        "class_type": "PacelineApplyToMe",
+        "inputs": {"model": ["model", 0], "preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto",
+                   "sx": 2, "sy": 2, "use_rand": True, "seed": 0, "merge_attn": True, "merge_crossattn": False,
+                   "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0, "refresh_every": 1,
+                   "ramp": "none"},
+    }  # fmt: skip
+    nodes["compare"] = {
+        "class_type": "PacelineCompareModels",
+        "inputs": {"model_baseline": ["fault", 0], "model_optimized": ["tome", 0], "positive": ["model", 1],
+                   "negative": ["model", 2], "latent_image": ["latent", 0], "seed": 7, "steps": 1, "cfg": 4.0,
+                   "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0, "runs": 1, "warmup_runs": 0,
+                   "fp32_reference": False, "filename_prefix": prefix},
+    }  # fmt: skip
+    return nodes
+
+
+def swept(study: str, prefix: str, steps: int = 1, again: int = 0) -> Prompt:
+    """Return a graph with a sweep of six cells."""
+    nodes = picture(again=again)
+    nodes["sweep"] = {
+        "class_type": "PacelineBenchmarkSweep",
+        "inputs": {"model": ["fault", 0], "positive": ["model", 1], "negative": ["model", 2],
+                   "latent_image": ["latent", 0], "grid": "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6",
+                   "search": "grid", "trials": 1, "study": study, "largest_difference": 10.0, "seed": 7, "steps": steps,
+                   "cfg": 4.0, "sampler_name": "euler", "scheduler": "simple", "denoise": 1.0, "runs": 1,
+                   "warmup_runs": 0, "storage": "", "filename_prefix": prefix},
+    }  # fmt: skip
+    return nodes
