@@ -33,7 +33,7 @@ def require_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(existing).free
     if free < size + _SPARE:
         raise NotEnoughSpace(
-            f"The file needs {size / 1e6:.0f} MB, but {existing} has only {free / 1e6:.0f} MB left.",
+            f"The file needs {size / 1e6:.0f} MB, but the disk of its folder has only {free / 1e6:.0f} MB left.",
             "Free some space, or choose another output directory (ComfyUI's --output-directory).",
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -164,8 +165,18 @@ def _processor() -> str:
 
 
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
+    """Return what a file has; what is damaged in it is left out, and measured again."""
     try:
-        content = json.loads(file.read_text()) if file is not None else {}
+        content = json.loads(file.read_text("utf-8")) if file is not None else {}
     except (OSError, ValueError):
         return {}
-    return content if isinstance(content, dict) else {}
+    sections = content.items() if isinstance(content, dict) else ()
+    return {
+        section: {key: seconds for key, seconds in times.items() if _are_seconds(seconds)}
+        for section, times in sections
+        if isinstance(times, dict)
+    }
+
+
+def _are_seconds(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(one, (int, float)) and 0 < one < math.inf for one in value)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 import torch
+from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.technique import TOKEN_MERGING, Technique
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
+
+ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 
 
 class Schedule(Protocol):
@@ -110,3 +113,12 @@ class TokenReduction(Technique):
     def shrinks_queries(self) -> bool:
         """Whether queries become fewer too, and not keys and values only."""
         return self.method.shrinks_queries or self.other_layers
+
+
+def counted(place: str, tokens: int, kept: Tensor, activity: Activity) -> Tensor | None:
+    """Return ``kept`` if fewer than ``tokens`` stay at ``place``, else None; and count which of the two it is."""
+    if kept.shape[0] == tokens:
+        activity.skip(place, ALL_KEPT)
+        return None
+    activity.use(place, tokens, kept.shape[0])
+    return kept

@@ -12,14 +12,13 @@ from torch import Tensor
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
 from .method import BlockCall, Reduction
-from .policy import TokenReduction
+from .policy import ALL_KEPT, TokenReduction
 
 if TYPE_CHECKING:
     from .grid import Partition
 
 OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
-ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 
 
 Size = tuple[int, int]

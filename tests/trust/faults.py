@@ -50,7 +50,7 @@ def broken_files(folder: Path) -> list[str]:
         ".safetensors": load_file,
         ".png": lambda path: Image.open(path).load(),
         ".json": lambda path: json.loads(path.read_text("utf-8")),
-        ".db": lambda path: sqlite3.connect(path).execute("pragma integrity_check").fetchall() == [("ok",)] or 1 / 0,
+        ".db": _check_database,
     }
     broken = []
     for path in sorted(folder.rglob("*")):
@@ -62,6 +62,13 @@ def broken_files(folder: Path) -> list[str]:
     return broken
 
 
+def _check_database(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        found = database.execute("pragma integrity_check").fetchall()
+    if found != [("ok",)]:
+        raise ValueError(str(found))
+
+
 def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
     """Kill a server with SIGKILL while it saves, compares and sweeps; start it again; nothing finished may be lost."""
     draw, problems, expected = random.Random(seed), [], ""
@@ -70,8 +77,9 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
         study = f"killed {turn}"
         with trust_server([], base_directory=base) as server, server.client() as client:
             expected = expected or plain_digest(client)
-            prompt = [prompts.swept(study, f"faults/{turn}", steps=6), prompts.quantized(next(_numbers), f"faults/{turn}"),
-                      prompts.compared(f"faults/{turn}", next(_numbers))][turn % 3]  # fmt: skip
+            sweep = prompts.swept(study, f"faults/{turn}", steps=6)
+            save = prompts.quantized(next(_numbers), f"faults/{turn}")
+            prompt = (sweep, save, prompts.compared(f"faults/{turn}", next(_numbers)))[turn % 3]
             started = time.monotonic()
             client.queue(prompt)
             time.sleep(draw.uniform(0.1, 3.0))
@@ -83,7 +91,7 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
             if plain_digest(client) != expected:
                 problems.append(f"turn {turn}: the next picture differs")
             if turn % 3 == 0:
-                client.run(prompts.swept(study, f"faults/again{turn}", steps=6, again=next(_numbers)), timeout=300.0)
+                client.run(prompts.swept(study, f"faults/again{turn}", steps=6), timeout=300.0)
                 file = next((base / "output" / "faults").glob(f"again{turn}*.json"))
                 measured = json.loads(file.read_text())["measured_now"]
                 if measured > 6 - len(finished):
@@ -139,7 +147,7 @@ def full_and_read_only_disks(client: ComfyClient, base: Path) -> Found:
             for name, prompt in (
                 ("save", prompts.quantized(next(_numbers), "small/int8")),
                 ("compare", prompts.compared("small/compare", next(_numbers))),
-                ("sweep", prompts.swept(f"disk {tried}", "small/sweep", again=next(_numbers))),
+                ("sweep", prompts.swept(f"disk {tried}", "small/sweep")),
             ):
                 tried += 1
                 shutil.rmtree(folder, ignore_errors=True)
@@ -176,7 +184,7 @@ def damaged_files(client: ComfyClient, base: Path, seed: int) -> Found:
         optimized["fault"]["inputs"]["model"] = ["preset", 0]
         return [
             prompts.quantized(next(_numbers)),
-            prompts.swept("damaged", "faults/damaged", again=next(_numbers)),
+            prompts.swept("damaged", f"faults/damaged{next(_numbers)}"),
             optimized,
         ]
 

@@ -59,9 +59,9 @@ def compared(prefix: str, again: int = 0) -> Prompt:
     return nodes
 
 
-def swept(study: str, prefix: str, steps: int = 1, again: int = 0) -> Prompt:
-    """Return a graph with a sweep of six cells."""
-    nodes = picture(again=again)
+def swept(study: str, prefix: str, steps: int = 1) -> Prompt:
+    """Return a graph with a sweep of six cells; another prefix runs the same study again."""
+    nodes = picture()
     nodes["sweep"] = {
         "class_type": "PacelineBenchmarkSweep",
         "inputs": {"model": ["fault", 0], "positive": ["model", 1], "negative": ["model", 2],

@@ -183,3 +183,11 @@ def test_braces_in_an_address_stay_what_they_are(tmp_path):
     path = tmp_path / "{SCHEMA_VERSION!s:.0}{x}" / "study.db"
     assert len(Sweep(parse_space(SPACE, ""), SweepSettings("one", sqlite_storage(path)), {}).results()) == 0
     assert path.is_file()
+
+
+def test_a_damaged_file_of_results_is_named_with_what_to_do(tmp_path):
+    sweep(tmp_path).run(measured)
+    file = next(tmp_path.rglob("*.db"))
+    file.write_bytes(b"no database at all" * 50)
+    with pytest.raises(BackendUnavailable, match="its file is damaged. Move the file away"):
+        sweep(tmp_path)

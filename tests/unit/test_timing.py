@@ -86,3 +86,17 @@ def test_what_was_decided_stays_decided(tmp_path):
     busy.get("machine", "layer", lambda: [1.0, 3.0])
     busy.save()  # a second server that did not know of it yet
     assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"cpu": 7}', '[{"a": NaN}]', '{"cpu": {"a": "x", "b": [null], "c": [NaN, 1e999], "d": [-1.0]}}', "", "\x00"],
+)
+def test_a_damaged_file_of_times_is_measured_anew(tmp_path, content):
+    file = tmp_path / "times.json"
+    file.write_text(content)
+    assert KeptTimes(file).get("cpu", "a", lambda: [1.0, 2.0]) == [1.0, 2.0]
+    kept = KeptTimes(file)
+    assert kept.get("cpu", "c", lambda: [3.0]) == [3.0]
+    kept.save()
+    assert json.loads(file.read_text())["cpu"]["c"] == [3.0]

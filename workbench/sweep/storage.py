@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import sqlite3
 import sys
 import time
 import warnings
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import BackendUnavailable, PacelineError
+from ...core.files import NotWritten
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,14 @@ class Storage:
 
 
 def sqlite_storage(path: Path) -> str:
-    """Return the URL of a database file; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Return the URL of a database file; its folder is made, `NotWritten` if it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotWritten(
+            f"The folder for the results of sweeps could not be made: {error.strerror or error}.",
+            "Free some space, or let this program write to its folder (in ComfyUI user/__paceline).",
+        ) from error
     return f"sqlite:///{path}"
 
 
@@ -62,7 +70,8 @@ def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
             if "already exists" not in str(error) or attempt == 4:
                 raise BackendUnavailable(
                     f"The storage cannot be used: {_reason(error)}.",
-                    "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
+                    _about_file(error)
+                    or "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
                     "`pip install psycopg[binary]`.",
                 ) from None
             time.sleep(0.3)
@@ -91,7 +100,7 @@ def without_credentials(optuna: Any) -> Iterator[None]:
             raise
         raise BackendUnavailable(
             f"The storage of the study has failed: {_reason(origin)}.",
-            "Finished cells are kept: run the workflow again when the database is back.",
+            _about_file(origin) or "Finished cells are kept: run the workflow again when the database is back.",
         ) from None
 
 
@@ -108,9 +117,35 @@ def _reason(error: BaseException) -> str:
         return "SQLAlchemy knows no such kind of database"
     if isinstance(error, (ArgumentError, ValueError)):
         return "its address is no URL that SQLAlchemy can read"
+    if (origin := _file_error(error)) is not None:
+        wanted = isinstance(origin, sqlite3.OperationalError)
+        return "its file cannot be read or written" if wanted else "its file is damaged"
     if isinstance(error, OperationalError):
         return "the database does not answer, or does not let this user in"
-    return type(error).__name__
+    return "the database answers in a way that was not expected"
+
+
+def _file_error(error: BaseException | None) -> sqlite3.Error | None:
+    """Return what SQLite says, if that is what failed."""
+    while error is not None:
+        origin = getattr(error, "orig", error)
+        if isinstance(origin, sqlite3.Error):
+            return origin
+        error = error.__cause__
+    return None
+
+
+def _about_file(error: BaseException) -> str:
+    """Return what to do about a database that is a file; nothing for others."""
+    origin = _file_error(error)
+    if origin is None:
+        return ""
+    if isinstance(origin, sqlite3.OperationalError):
+        return "Free some space on its disk, and let this program write there. Finished cells are kept."
+    return (
+        "Move the file away (in ComfyUI user/__paceline/sweeps/sweeps.db): a new one is made. Presets that were saved "
+        "stay."
+    )
 
 
 def import_optuna() -> Any:

@@ -176,3 +176,11 @@ def test_networks_are_the_classes_that_families_name(studio, zoo, name):
 
     family = find_family(zoo(name).model.diffusion_model)
     assert family is not None and family.tokens is not None
+
+
+def test_a_picture_too_small_to_leave_anything_out_is_not_called_active(studio, zoo):
+    model = studio.tome(zoo("flux"), method="kv_downsample", ratio=0.3)
+    assert torch.equal(sample("flux", model, 8, 8), sample("flux", zoo("flux"), 8, 8))
+    report = studio.report(model)
+    assert "not active in any of 5 blocks" in report
+    assert "skipped 5 blocks: at this ratio, so small a grid keeps all of its tokens" in report

@@ -20,6 +20,7 @@ from .....core.technique import COMPILATION, find
 from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
+from ....token_merging.policy import counted
 from ..attention_chain import add_layer
 from ..model import describe_model
 from ..newer import kept_memory, unheard
@@ -180,8 +181,7 @@ class JointTokenReduction(JointReduction, Scheduled):
                 return None
             with kept_memory():
                 kept = known[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
-        activity.use(place, tokens, kept.shape[0])
-        return kept if kept.shape[0] < tokens else None
+        return counted(place, tokens, kept, activity)
 
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:

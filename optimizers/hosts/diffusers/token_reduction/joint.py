@@ -13,6 +13,7 @@ from ....families import families, find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout
+from ....token_merging.policy import counted
 from ..host import Host, tensor_given
 from ..patches import Patches, current
 from ..protocols import Model
@@ -99,8 +100,7 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
                 if tokens != self._text:
                     self.activity.fall_back(_OTHER_TOKENS)
                 return None
-            self.activity.use(name, tokens, kept.shape[0])
-            return kept
+            return counted(name, tokens, kept, self.activity)
 
         return self.with_fewer_keys(forward, kept_of)
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
+from ....token_merging.policy import counted
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
 from ..host import Host, tensor_given
 from ..patches import Patches, current
@@ -134,7 +135,6 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             method, call = chosen
             image = method.kept_tokens(call.height, call.width, call.ratio, k.device) + text
             kept = torch.cat([torch.arange(text, device=k.device), image])
-            self.activity.use(block.name, tokens, kept.shape[0])
-            return kept
+            return counted(block.name, tokens, kept, self.activity)
 
         return self.with_fewer_keys(forward, kept_of)
