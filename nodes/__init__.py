@@ -22,6 +22,7 @@ NODES = (
     ("compile_controlnet", "PacelineCompileControlNet"),
     ("compare_models", "PacelineCompareModels"),
     ("benchmark_sweep", "PacelineBenchmarkSweep"),
+    ("profile", "PacelineProfile"),
     ("quantize_int8", "PacelineQuantizeInt8"),
     ("save_int8_model", "PacelineSaveInt8Model"),
     ("fuse_qkv", "PacelineFuseQKV"),

@@ -1,0 +1,115 @@
+"""The node Profile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from comfy_api.latest import io
+
+from ..core.activity import Summary
+from ..optimizers.hosts.comfyui.model import require_model
+from ..optimizers.hosts.comfyui.reporting import Payload
+from ..workbench.comfyui.comparison import environment
+from ..workbench.comfyui.latents import require_decoder
+from ..workbench.comfyui.profiling import Profile, profile_job
+from ..workbench.comfyui.sampling import SamplingJob
+from .common import PacelineNode
+from .measuring import sampling_inputs
+from .remedies import Remedy, remedies_for
+
+if TYPE_CHECKING:
+    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
+
+_NAMES = {
+    "norm_elementwise": "norms and elementwise",
+    "ours": "Paceline's own work",
+    "gaps": "gaps (waiting for Python)",
+}
+
+
+class PacelineProfile(PacelineNode):
+    """Show where the time of a run goes."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Describe the inputs."""
+        sampling = sampling_inputs("As in the KSampler.", "")
+        return cls.schema(
+            node_id="PacelineProfile",
+            display_name="Profile",
+            description=(
+                "Samples once and shows where the time goes: loading, every step, decoding; and inside of one step: "
+                "attention, linear layers, convolutions, norms, copies, waiting. Says what helps, and how much at most."
+            ),
+            search_aliases=["profile", "slow", "speed", "bottleneck", "where the time goes", "measure"],
+            inputs=[
+                io.Model.Input("model", tooltip="The model to look at, with or without Paceline nodes before it."),
+                io.Conditioning.Input("positive", tooltip="As in the KSampler."),
+                io.Conditioning.Input("negative", tooltip="As in the KSampler."),
+                io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
+                io.Vae.Input("vae", optional=True, tooltip="Times decoding too."),
+                *(entry for entry in sampling if entry.id not in ("runs", "warmup_runs")),
+            ],
+            outputs=[io.String.Output(display_name="summary"), io.String.Output(display_name="json")],
+            hidden=[io.Hidden.unique_id],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        model: ModelPatcher,
+        positive: Conditioning,
+        negative: Conditioning,
+        latent_image: Latent,
+        vae: VAE | None = None,
+        **sampler: Any,
+    ) -> io.NodeOutput:
+        """Profile a run, and show it."""
+        require_model(model)
+        if vae is not None:
+            require_decoder("vae", vae)
+        job = SamplingJob(positive, negative, latent_image, **sampler)
+        found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
+        remedies = remedies_for(model, found.shares)
+        shown = shown_profile(found, remedies, environment(model))
+        lines = summary_lines(found, remedies)
+        cls.announce(Summary("active", lines[0], details=tuple(lines[1:])))
+        summary = "\n".join(lines)
+        return io.NodeOutput(summary, json.dumps(shown, indent=1), ui={"text": [summary], "paceline_profile": [shown]})
+
+
+def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, Any]) -> Payload:
+    """Return a profile as data: ``Profile`` in web/js/payloads.d.ts, and what the output ``json`` has."""
+    return {
+        "loading": found.loading,
+        "steps": list(found.steps),
+        "decoding": found.decoding,
+        "step": found.step,
+        "slices": found.slices,
+        "remedies": [
+            {"part": one.part, "title": one.title, "at_most": one.at_most, "steps": [shown_step(one)]}
+            for one in remedies
+        ],
+        "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
+    }
+
+
+def shown_step(remedy: Remedy) -> Payload:
+    """Return the node of a remedy: ``Step``."""
+    return {"node": remedy.step.node, "inputs": dict(remedy.step.inputs)}
+
+
+def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
+    """Return the profile as text, the largest part first."""
+    parts = sorted(found.shares.items(), key=lambda part: -part[1])
+    shares = [f"{_NAMES.get(name, name)} {share:.0%}" for name, share in parts if share >= 0.005]
+    decoding = "" if found.decoding is None else f", decoding {found.decoding:.3g} s"
+    lines = [
+        f"one step {found.step:.3g} s: {', '.join(shares[:2])}",
+        f"loading {found.loading:.3g} s, {len(found.steps)} steps {sum(found.steps):.3g} s{decoding}",
+        f"one step: {', '.join(shares)}",
+    ]
+    return lines + [f"{one.title}: at most {one.at_most:.0%} less" for one in remedies]

@@ -1,0 +1,85 @@
+"""Where the time of a step goes: real profiles of torch on the processor, and the kernels of a device as data."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from paceline.optimizers.token_merging import matching
+from paceline.workbench.measurement.profile import SLICES, Operation, operations_of, slices_of
+
+
+def profiled(work) -> tuple:
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True, experimental_config=verbose
+    ) as profiler:
+        work()
+    return operations_of(profiler.events())
+
+
+X = torch.randn(2, 4, 512, 64)
+WORK = {
+    "attention": lambda: torch.nn.functional.scaled_dot_product_attention(X, X, X),
+    "linear": lambda layer=torch.nn.Linear(512, 512): layer(torch.randn(512, 512)),
+    "convolution": lambda layer=torch.nn.Conv2d(32, 32, 3): layer(torch.randn(1, 32, 64, 64)),
+    "norm_elementwise": lambda layer=torch.nn.LayerNorm(64): layer(X).sigmoid(),
+    "copies": lambda: torch.cat([X, X]),
+}
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_every_kind_of_work_is_known(name):
+    operations, kernels = profiled(WORK[name])
+    busy = sum(operation.seconds for operation in operations)
+    found = slices_of(operations, kernels, busy)
+    assert set(found) == set(SLICES)
+    assert max(found, key=found.get) == name
+    assert sum(found.values()) == pytest.approx(busy)
+
+
+def test_attention_without_a_fused_operator_is_attention():
+    found = slices_of(*profiled(lambda: (X @ X.transpose(-1, -2)).softmax(-1) @ X), 1.0)
+    assert found["attention"] > 5 * sum(found[name] for name in SLICES if name not in ("attention", "gaps"))
+
+
+def test_our_own_work_is_told_from_the_networks():
+    source = matching.__file__
+    namespace: dict = {}
+    # Run as if it stood in the file, as a frame is known by its file.
+    exec(compile("def work(x):\n    return (x * 2).cumsum(0).sort().values", source, "exec"), namespace)
+    found = slices_of(*profiled(lambda: namespace["work"](X)), 1.0)
+    assert found["ours"] > 0.9 * (1.0 - found["gaps"])
+
+
+def test_waiting_for_python_is_a_gap():
+    def slow() -> None:
+        torch.ones(8) + 1
+        time.sleep(0.05)
+
+    operations, kernels = profiled(slow)
+    assert slices_of(operations, kernels, 0.05)["gaps"] > 0.04
+
+
+def test_on_a_device_its_kernels_count_and_not_the_processors_time():
+    frame = "custom_nodes/ComfyUI-Paceline/optimizers/token_merging/matching.py(12): match"
+    operations = [
+        Operation("aten::addmm", 0.9, ("aten::linear",), (("ampere_bf16_gemm", 0.03),)),
+        Operation("aten::mul", 0.9, (), (("vectorized_elementwise_kernel", 0.01),)),
+        Operation("aten::bmm", 0.9, ("aten::matmul", frame), (("gemm", 0.02),)),
+        Operation("cudaGraphLaunch", 0.9),
+    ]
+    kernels = {"ampere_bf16_gemm": 0.03, "vectorized_elementwise_kernel": 0.01, "gemm": 0.02, "flash_fwd_kernel": 0.04}
+    found = slices_of(operations, kernels, 0.15)
+    assert found == pytest.approx(
+        {
+            "linear": 0.03,
+            "norm_elementwise": 0.01,
+            "ours": 0.02,
+            "attention": 0.04,
+            "convolution": 0,
+            "copies": 0,
+            "gaps": 0.05,
+        }
+    )

@@ -1,0 +1,119 @@
+"""Where the time of a run goes in ComfyUI: every step on the clock, then one more of them under torch's profiler."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ...core.devices import synchronize
+from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ..measurement.profile import Operation, operations_of, slices_of
+from .latents import decode
+from .long_running import stop_if_cancelled
+from .sampling import Clock, SamplingJob, sample
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where the time went, in seconds.
+
+    Attributes:
+        loading: before the first step: loading, compiling, first allocations.
+        steps: of each step.
+        decoding: of the VAE; None without one.
+        step: the median step, which ``slices`` are parts of.
+        slices: see :data:`..measurement.profile.SLICES`.
+    """
+
+    loading: float
+    steps: tuple[float, ...]
+    decoding: float | None
+    step: float
+    slices: dict[str, float]
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The slices as parts of one."""
+        return {name: seconds / self.step for name, seconds in self.slices.items()}
+
+
+class _Enough(Exception):
+    """Ends a run after the step that was profiled."""
+
+
+def profile_job(
+    model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None], clock: Clock = time.perf_counter
+) -> Profile:
+    """Sample once with a clock, decode, and sample again up to the end of one profiled step.
+
+    Args:
+        model: MODEL.
+        vae: VAE, or None to leave decoding out.
+        job: what is sampled.
+        say: told what is going on.
+        clock: returns seconds.
+    """
+    device = torch.device(model.load_device)
+    ends: list[float] = []
+
+    def on_step() -> None:
+        stop_if_cancelled()
+        ends.append(clock())
+
+    say("every step on the clock")
+    synchronize(device)
+    started = clock()
+    sampled = sample(model, job, job.seed, clock, on_step)
+    steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
+    typical = statistics.median(steps)
+    loading = max(0.0, ends[0] - started - typical)
+    decoding = None if vae is None else _decoding(vae, sampled.latent, device, clock)
+    say("one step under the profiler")
+    operations, kernels = _profiled(model, job, clock, device)
+    slices = slices_of(operations, kernels, typical)
+    return Profile(loading, (ends[0] - started - loading, *steps[: len(ends) - 1]), decoding, typical, slices)
+
+
+def _decoding(vae: VAE, latent: torch.Tensor, device: torch.device, clock: Clock) -> float:
+    synchronize(device)
+    started = clock()
+    decode(vae, latent)
+    synchronize(device)
+    return clock() - started
+
+
+def _profiled(
+    model: ModelPatcher, job: SamplingJob, clock: Clock, device: torch.device
+) -> tuple[list[Operation], dict[str, float]]:
+    """Return the operations and kernels of the second step, or of the whole run where there is one step only."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    # Frames of Python are in the profile only if it is verbose; they tell whose code has started an operator.
+    verbose = torch._C._profiler._ExperimentalConfig(verbose=True)
+    profiler = torch.profiler.profile(activities=activities, with_stack=True, experimental_config=verbose)
+    done = 0
+
+    def on_step() -> None:
+        nonlocal done
+        stop_if_cancelled()
+        done += 1
+        if done == 1 and job.steps > 1:
+            profiler.start()
+        elif done == min(2, job.steps):
+            raise _Enough
+
+    if job.steps == 1:
+        profiler.start()
+    try:
+        sample(model, job, job.seed, clock, on_step)
+    except _Enough:
+        pass
+    finally:
+        synchronize(device)
+        profiler.stop()
+    return operations_of(profiler.events())
