@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..optimizers.hosts.comfyui.links import require_decoder
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.comparison import environment
-from ..workbench.comfyui.latents import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
 from .common import PacelineNode

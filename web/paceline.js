@@ -6,20 +6,24 @@
 import { app, hidePictures } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
+import { startChips } from "./js/chips.js";
 import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
-import { createComparisons, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
+import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
 import { restore } from "./js/restore.js";
 import { createSettings } from "./js/settings.js";
+import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
+import { Timeline } from "./js/timeline.js";
 import { rememberWidgetNames } from "./js/versions.js";
 import { loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
 const badges = createBadges(store);
-const shown = [badges, createComparisons(store), createReports(store), createSweeps(store)];
+const shown = [badges, createComparisons(store), createReports(store), createSweeps(store), createProfiles(store)];
+const timeline = new Timeline();
 
 for (const name of ["paceline.css", "results.css"]) {
   const href = new URL(name, import.meta.url).href;
@@ -30,11 +34,14 @@ app.registerExtension({
   name: "Paceline",
   commands: [createReportCommand(store)],
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.Report"] }],
+  bottomPanelTabs: [createSpeedTab(timeline, store)],
   settings: createSettings(() => badges.refresh()),
   async setup() {
     await loadWords();
     listen(store);
     restore(store);
+    timeline.listen();
+    startChips(timeline);
     for (const kind of shown) kind.start();
   },
   getNodeMenuItems(node) {

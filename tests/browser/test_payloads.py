@@ -74,7 +74,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
     NodeObserver("7").progress(Progress("the model", "tracing", 1.0, 1))
-    sweep = swept()
+    sweep, profile = swept(), profiled()
     assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}}
@@ -90,6 +90,8 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "SweepPayload": set(server.sent[2][1]),
         "Sweep": set(sweep),
         "SweepCell": set(sweep["cells"][0]),
+        "Profile": set(profile),
+        "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
@@ -109,6 +111,18 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
         "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
         **speedup,
     }  # fmt: skip
+
+
+def profiled() -> dict[str, Any]:
+    """Return what the page is shown of a profile."""
+    from paceline.nodes.profile import shown_profile
+    from paceline.nodes.remedies import Remedy
+    from paceline.workbench.comfyui.profiling import Profile
+    from paceline.workbench.recipe import Step
+
+    remedy = Remedy("attention", Step("PacelineApplyToMe"), "Apply ToMe", 0.2)
+    around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
+    return shown_profile(Profile(0.0, (1.0,), None, 1.0, {"attention": 1.0}), [remedy], around)
 
 
 def swept() -> dict[str, Any]:

@@ -20,11 +20,12 @@ def profiled(work) -> tuple:
 
 
 X = torch.randn(2, 4, 512, 64)
+LINEAR, CONVOLUTION, NORM = torch.nn.Linear(512, 512), torch.nn.Conv2d(32, 32, 3), torch.nn.LayerNorm(64)
 WORK = {
     "attention": lambda: torch.nn.functional.scaled_dot_product_attention(X, X, X),
-    "linear": lambda layer=torch.nn.Linear(512, 512): layer(torch.randn(512, 512)),
-    "convolution": lambda layer=torch.nn.Conv2d(32, 32, 3): layer(torch.randn(1, 32, 64, 64)),
-    "norm_elementwise": lambda layer=torch.nn.LayerNorm(64): layer(X).sigmoid(),
+    "linear": lambda: LINEAR(torch.randn(512, 512)),
+    "convolution": lambda: CONVOLUTION(torch.randn(1, 32, 64, 64)),
+    "norm_elementwise": lambda: NORM(X).sigmoid(),
     "copies": lambda: torch.cat([X, X]),
 }
 

@@ -48,9 +48,10 @@ async function workflowOf(promptId) {
  * @returns {Omit<import("./store.js").Entry, "node"> | null} what of it is shown; null if nothing is
  */
 export function newsOf(output) {
-  const { paceline_comparison, paceline_report, paceline_steps, paceline_sweep } = output ?? {};
+  const { paceline_comparison, paceline_report, paceline_steps, paceline_sweep, paceline_profile } = output ?? {};
   const report = paceline_report?.[0], sweep = paceline_sweep?.[0];
-  const news = { comparison: paceline_comparison, report, steps: paceline_steps, sweep };
+  const profile = paceline_profile?.[0];
+  const news = { comparison: paceline_comparison, report, steps: paceline_steps, sweep, profile };
   return Object.values(news).some(Boolean) ? news : null;
 }
 

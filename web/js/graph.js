@@ -53,9 +53,9 @@ function inside(node) {
 /**
  * Find a node by its execution id, e.g. "12:5" for node 5 inside of the subgraph node 12.
  * @param {string} executionId
- * @returns {LGraphNode | undefined} undefined if it is not in the open workflow, or not one of ours
+ * @returns {LGraphNode | undefined} undefined if it is not in the open workflow
  */
-export function findNode(executionId) {
+export function nodeAt(executionId) {
   /** @type {LGraph | undefined} */
   let graph = rootGraph();
   /** @type {LGraphNode | undefined} */
@@ -64,7 +64,24 @@ export function findNode(executionId) {
     node = graph?.nodes.find((candidate) => String(candidate.id) === id);
     graph = node && inside(node);
   }
+  return node;
+}
+
+/**
+ * @param {string} executionId
+ * @returns {LGraphNode | undefined} undefined if it is not in the open workflow, or not one of ours
+ */
+export function findNode(executionId) {
+  const node = nodeAt(executionId);
   return node && isOurs(node) ? node : undefined;
+}
+
+/**
+ * @param {string} executionId
+ * @returns {string} the type of a node in the open workflow; "" if it is not there
+ */
+export function typeOf(executionId) {
+  return String(nodeAt(executionId)?.type ?? "");
 }
 
 /**

@@ -36,6 +36,7 @@ export interface NodeOutput {
   paceline_comparison?: Comparison[];
   paceline_report?: string[];
   paceline_sweep?: Sweep[];
+  paceline_profile?: Profile[];
   paceline_steps?: Step[];
 }
 
@@ -93,6 +94,34 @@ export interface Distance {
   psnr: number | null;
   ssim: number | null;
   lpips: number | null;
+}
+
+/** From `shown_profile` in nodes/profile.py. All times in seconds. */
+export interface Profile {
+  /** Before the first step: loading, compiling, first allocations. */
+  loading: number;
+  /** Each step. */
+  steps: number[];
+  /** The VAE; null without one. */
+  decoding: number | null;
+  /** The median step, which `slices` are parts of. */
+  step: number;
+  /** By what is done in them. */
+  slices: Record<string, number>;
+  remedies: Remedy[];
+  /** What it was measured on, by name. */
+  about: Record<string, string>;
+}
+
+/** A node that makes a part of a step shorter. */
+export interface Remedy {
+  /** One of the slices. */
+  part: string;
+  /** Of the node. */
+  title: string;
+  /** Share of the whole step that it saves at most. */
+  at_most: number;
+  steps: Step[];
 }
 
 /** Websocket event `paceline.sweep`, from `SweepView` in nodes/sweep_view.py. */

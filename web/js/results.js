@@ -1,6 +1,7 @@
 // What a run leaves behind for a node to show in itself: a comparison, a report.
 
 import { comparisonParts } from "./comparisons.js";
+import { profileParts } from "./profiles.js";
 import { reportParts } from "./report_text.js";
 import { comfyClassOf } from "./graph.js";
 import { Shown } from "./shown.js";
@@ -85,4 +86,9 @@ export function createReports(store) {
 /** @param {ActivityStore} store */
 export function createSweeps(store) {
   return createResults(store, "paceline-sweep", 400, (entry) => entry.sweep, sweepParts);
+}
+
+/** @param {ActivityStore} store */
+export function createProfiles(store) {
+  return createResults(store, "paceline-profile", 260, (entry) => entry.profile, profileParts);
 }

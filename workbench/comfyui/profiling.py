@@ -12,9 +12,10 @@ import torch
 from ...core.devices import synchronize
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
+from ..measurement.steps import Clock
 from .latents import decode
 from .long_running import stop_if_cancelled
-from .sampling import Clock, SamplingJob, sample
+from .sampling import SamplingJob, sample
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def profile_job(
 
     def on_step() -> None:
         stop_if_cancelled()
+        synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
     say("every step on the clock")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,8 @@ class Operation:
 
 def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, float]]:
     """Return the operators of ``torch.profiler.profile.events()``, and the seconds of all kernels by name."""
-    operations, kernels = [], Counter[str]()
+    operations: list[Operation] = []
+    kernels: defaultdict[str, float] = defaultdict(float)
     for event in events:
         if event.device_type.name != "CPU":
             kernels[event.name] += event.device_time_total / 1e6
@@ -70,8 +71,8 @@ def slices_of(operations: Sequence[Operation], kernels: dict[str, float], second
         kernels: seconds of all that ran on a device, by name; empty on a processor.
         seconds: what a step takes without the profiler.
     """
-    found: Counter[str] = Counter()
-    rest = Counter(kernels)
+    found: defaultdict[str, float] = defaultdict(float)
+    rest = defaultdict(float, kernels)
     for operation in operations:
         for name, duration in operation.kernels:
             found[_kind(operation, name)] += duration

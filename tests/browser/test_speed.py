@@ -1,0 +1,138 @@
+"""Where the time goes: the tab "Speed", the chip on a sampler, and what Profile shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from browser.page import ATTENTION, CANVAS, SAMPLER, TOME, VUE, Page
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+CHIP = """
+const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) => name === "$$paceline-chip");
+return widget?.element.textContent ?? "";
+"""
+MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
+
+
+@pytest.fixture(scope="module")
+def timed(page: Page, seeds: Iterator[int], sd15_checkpoint) -> dict[str, Any]:
+    """The example with three steps, run without and then with our nodes."""
+    from browser.page import example
+
+    workflow = example("txt2img_tome_attention", sd15_checkpoint)
+    page.use(VUE)
+    page.load(workflow)
+    found = {}
+    for name, mode in (("off", 4), ("on", 0)):
+        page.script(MODE, [TOME, ATTENTION], mode)
+        page.script(
+            "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4",
+            SAMPLER,
+            next(seeds),
+        )
+        assert page.run() == "success"
+        page.wait(lambda: page.script(CHIP, SAMPLER), "chip")
+        found[name] = page.script(CHIP, SAMPLER)
+    return found
+
+
+def speed_tab(page: Page) -> Any:
+    if page.element(".paceline-speed") is None:
+        page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+    return page.wait(lambda: page.element(".paceline-speed"), "tab")
+
+
+def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, Any]):
+    assert timed["off"].split(" · ")[1:] == ["off"] and "it" in timed["off"]
+    rate, against = timed["on"].split(" · ")
+    factor = float(against.removesuffix("x against off"))
+    assert factor > 0 and ("it/s" in rate or "s/it" in rate)
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, Any], renderer: str):
+    page.use(renderer)
+    page.show_node(SAMPLER)
+    page.screenshot(f"chip_{renderer}")
+    assert page.element(".paceline-chip").is_displayed()
+    saved = next(node for node in page.workflow()["nodes"] if node["id"] == SAMPLER)
+    assert len(saved["widgets_values"]) == 7, "the chip is no value of the sampler"
+
+
+def test_another_size_is_another_baseline(page: Page, timed: dict[str, Any]):
+    describe = """
+    const base = document.querySelector("[href$='results.css']").href;
+    const { describe } = await import(new URL("js/speed_history.js", base));
+    const prompt = (width, seed, ours) => ({
+      1: { class_type: "CheckpointLoaderSimple", inputs: { ckpt_name: "a" } },
+      2: { class_type: "PacelineApplyToMe", inputs: { model: ["1", 0], ratio: 0.5 } },
+      3: { class_type: "EmptyLatentImage", inputs: { width } },
+      4: { class_type: "KSampler", inputs: { model: [ours ? "2" : "1", 0], latent_image: ["3", 0], seed } },
+    });
+    const prompts = [prompt(64, 1, false), prompt(64, 2, true), prompt(128, 1, false)];
+    return prompts.map((one) => describe(one, "4"));
+    """
+    plain, ours, wide = page.script(describe)
+    assert plain["key"] == ours["key"] != wide["key"]
+    assert (plain["techniques"], ours["techniques"]) == (0, 1)
+
+
+def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, Any], axe):
+    page.use(VUE)
+    speed_tab(page)
+    page.settle()
+    page.screenshot("speed_tab")
+    bars = page.driver.find_elements("css selector", ".paceline-speed .paceline-bar")
+    assert len(bars) >= 2
+    first = "document.querySelector('.paceline-speed .paceline-bar')"
+    kinds = page.script(f"return [...{first}.querySelectorAll('li')].map((name) => name.dataset.kind)")
+    assert {"samplingRun", "decoding"} <= set(kinds)
+    marks = "return document.querySelectorAll('.paceline-bar [data-kind=samplingRun] i').length"
+    assert page.script(marks) >= 2 * 3  # where each of four steps ended but the last, in both runs
+    assert axe(".paceline-speed") == []
+
+
+def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, Any], axe):
+    page.use(VUE)
+    page.empty()
+    node = page.script(
+        """
+        const make = (type, x, y, values) => {
+          const node = LiteGraph.createNode(type);
+          app.graph.add(node);
+          node.pos = [x, y];
+          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
+          return node;
+        };
+        const link = (from, output, to, input) =>
+          from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
+        const loader = make("EmojiModelLoader", 0, 0, {});
+        const latent = make("EmojiEmptyLatent", 0, 170, {});
+        const positive = make("EmojiTextEncode", 320, 0, { text: "penguin" });
+        const negative = make("EmojiTextEncode", 320, 150, { text: "" });
+        const profile = make("PacelineProfile", 660, 0, { seed: 1, cfg: 2, steps: 3 });
+        for (const node of [positive, negative]) link(loader, 1, node, "text_encoder");
+        link(loader, 0, profile, "model");
+        link(positive, 0, profile, "positive");
+        link(negative, 0, profile, "negative");
+        link(latent, 0, profile, "latent_image");
+        return profile.id;
+        """
+    )
+    assert page.run(seconds=200) == "success"
+    page.show_node(node, zoom=0.9)
+    page.wait(lambda: page.element(".paceline-profile .paceline-bar"), "profile")
+    speed_tab(page)
+    page.settle()
+    page.screenshot("profile")
+    kinds = "return [...document.querySelectorAll(args[0])].map((l) => l.dataset.kind)"
+    in_node = page.script(kinds, ".paceline-profile .paceline-bar:nth-of-type(2) li")
+    assert {"attention", "convolution", "linear"} <= set(in_node)
+    assert page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar:nth-of-type(2) li"), "tab") == in_node
+    assert axe(".paceline-profile") == []
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+    page.reload()
+    page.wait(lambda: page.element(".paceline-profile .paceline-bar"), "profile after the reload")

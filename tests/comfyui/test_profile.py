@@ -1,0 +1,70 @@
+"""Profile in a real ComfyUI: the numbers are those of this run, and what is offered can be put on the model."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+import emoji_model
+import pytest
+import torch
+from paceline.core.errors import PacelineError
+from paceline.workbench.measurement.profile import SLICES
+
+
+@pytest.fixture(scope="module")
+def inputs(studio: Any) -> dict[str, Any]:
+    model, encode = emoji_model.load()
+    return {
+        "model": model, "positive": encode("red apple"), "negative": encode(""),
+        "latent_image": {"samples": torch.zeros(1, 4, 32, 32)}, "seed": 42, "steps": 3, "cfg": 2.0,
+        "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0,
+    }  # fmt: skip
+
+
+def run(studio: Any, inputs: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    with torch.inference_mode():
+        result = studio.nodes["PacelineProfile"].execute(**inputs)
+    summary, text = result.result
+    found = json.loads(text)
+    assert result.ui["paceline_profile"] == [found]
+    return found, summary
+
+
+def test_the_parts_of_a_step_add_up_to_it(studio, inputs):
+    found, summary = run(studio, inputs)
+    assert len(found["steps"]) == 3 and found["step"] == statistics.median(found["steps"][1:])
+    assert set(found["slices"]) == set(SLICES)
+    assert sum(found["slices"].values()) == pytest.approx(found["step"])
+    assert found["slices"]["attention"] > 0 and found["slices"]["convolution"] > 0 and found["slices"]["linear"] > 0
+    assert found["slices"]["ours"] == 0
+    assert summary.startswith("one step ") and "3 steps" in summary
+
+
+def test_the_work_of_our_nodes_has_its_own_part(studio, inputs):
+    tome = studio.tome(inputs["model"], ratio=0.5, method="merge")
+    found, _ = run(studio, {**inputs, "model": tome})
+    assert found["slices"]["ours"] > 0
+    assert "Apply ToMe" not in [one["title"] for one in found["remedies"]], "it is there already"
+
+
+def test_a_remedy_saves_no_more_than_its_part(studio, inputs):
+    found, _ = run(studio, inputs)
+    shares = {name: seconds / found["step"] for name, seconds in found["slices"].items()}
+    offered = {one["title"]: one for one in found["remedies"]}
+    assert {"Apply ToMe", "Compile UNet"} >= set(offered) > set()
+    for one in offered.values():
+        assert one["at_most"] <= shares[one["part"]] + shares["gaps"]
+
+
+def test_one_step_is_enough_and_nothing_is_left_behind(studio, inputs):
+    found, _ = run(studio, {**inputs, "steps": 1})
+    assert len(found["steps"]) == 1
+    assert sum(found["slices"].values()) == pytest.approx(found["step"])
+    assert not torch.autograd._profiler_enabled()
+
+
+def test_a_wrong_input_is_a_sentence(studio, inputs):
+    with pytest.raises(PacelineError, match="MODEL"):
+        run(studio, {**inputs, "model": 3})

@@ -1,0 +1,71 @@
+// The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
+
+import { BADGES_SETTING } from "./badges.js";
+import { addElement, app, hasElement } from "./comfy.js";
+import { nodeAt } from "./graph.js";
+import { jobOf, SpeedHistory } from "./speed_history.js";
+import { secondsPerStep } from "./timeline.js";
+import { words } from "./words.js";
+
+const WIDGET = "$$paceline-chip";
+const HEIGHT = 24;
+
+/** @typedef {import("./timeline.js").Part} Part */
+
+/** @param {import("./timeline.js").Timeline} timeline */
+export function startChips(timeline) {
+  const history = new SpeedHistory();
+  /** @type {Map<string, Promise<import("./speed_history.js").Job | null>>} by prompt and node */
+  const jobs = new Map();
+  /** @type {WeakMap<import("./graph.js").LGraphNode, HTMLElement>} */
+  const chips = new WeakMap();
+
+  timeline.addEventListener("change", async () => {
+    const run = timeline.current;
+    const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
+    for (const part of run ? parts : []) {
+      const seconds = secondsPerStep(part);
+      const node = nodeAt(part.node);
+      if (seconds === null || !run) continue;
+      const name = `${run.promptId} ${part.node}`;
+      const known = jobs.get(name) ?? jobOf(run.promptId, part.node);
+      jobs.set(name, known);
+      const job = await known;
+      const text = await chipText(part, seconds, job, history, run.over);
+      if (run.over && job && !job.techniques) await history.keep(job.key, name, seconds);
+      if (node && app.extensionManager.setting.get(BADGES_SETTING) !== false) chipOf(node, chips).textContent = text;
+    }
+  });
+}
+
+/**
+ * @param {Part} part
+ * @param {number} seconds of a step
+ * @param {import("./speed_history.js").Job | null} job
+ * @param {SpeedHistory} history
+ * @param {boolean} over
+ * @returns {Promise<string>} e.g. "3.1 it/s · 1.6x against off · 14 s left"
+ */
+async function chipText({ steps, total }, seconds, job, history, over) {
+  const rate = seconds < 1 ? `${(1 / seconds).toPrecision(3)} it/s` : `${seconds.toPrecision(3)} s/it`;
+  const off = job ? await history.of(job.key) : null;
+  const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
+  if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
+  const against = off === null ? words("noBaseline") : `${(off / seconds).toFixed(2)}x ${words("againstOff")}`;
+  return [rate, against, ...left].join(" · ");
+}
+
+/**
+ * @param {import("./graph.js").LGraphNode} node
+ * @param {WeakMap<import("./graph.js").LGraphNode, HTMLElement>} chips
+ * @returns {HTMLElement}
+ */
+function chipOf(node, chips) {
+  const element = chips.get(node) ?? Object.assign(document.createElement("output"), { className: "paceline-chip" });
+  if (!hasElement(node, WIDGET)) {
+    addElement(node, WIDGET, element, { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT });
+    app.canvas?.setDirty(true, true);
+  }
+  chips.set(node, element);
+  return element;
+}

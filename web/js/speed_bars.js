@@ -1,0 +1,46 @@
+// Bars of parts that are wide as they took long, with their names below.
+
+import { wordsOf } from "./words.js";
+
+/** @typedef {{kind: string, seconds: number, marks?: number[]}} Piece seconds, and where in it something ended (0 to 1) */
+
+/**
+ * @param {string} title
+ * @param {Piece[]} pieces
+ * @returns {HTMLElement}
+ */
+export function createBar(title, pieces) {
+  const total = pieces.reduce((sum, { seconds }) => sum + seconds, 0);
+  const figure = Object.assign(document.createElement("figure"), { className: "paceline-bar" });
+  const caption = Object.assign(document.createElement("figcaption"), { textContent: `${title}: ${secondsText(total)}` });
+  const bar = Object.assign(document.createElement("div"), { className: "paceline-bar-pieces" });
+  const names = Object.assign(document.createElement("ul"), { className: "paceline-bar-names" });
+  for (const { kind, seconds, marks } of pieces) {
+    const share = total ? seconds / total : 0;
+    if (share < 0.002) continue;
+    const text = `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round(100 * share)} %)`;
+    const piece = Object.assign(document.createElement("span"), { title: text });
+    piece.dataset.kind = kind;
+    piece.style.flexGrow = String(share);
+    for (const mark of marks ?? []) {
+      const line = document.createElement("i");
+      line.style.insetInlineStart = `${100 * mark}%`;
+      piece.append(line);
+    }
+    const name = Object.assign(document.createElement("li"), { textContent: text });
+    name.dataset.kind = kind;
+    bar.append(piece);
+    names.append(name);
+  }
+  figure.append(caption, bar, names);
+  return figure;
+}
+
+/**
+ * @param {number} seconds
+ * @returns {string}
+ */
+export function secondsText(seconds) {
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 100 ? `${seconds.toPrecision(3)} s` : `${Math.round(seconds)} s`;
+}

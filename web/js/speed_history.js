@@ -1,0 +1,122 @@
+// How fast this machine sampled the same thing without our nodes before. Kept by the server, with the user's data.
+
+import { api } from "./comfy.js";
+import { isOurType } from "./graph.js";
+
+const FILE = "paceline_speeds.json";
+const MOST_RUNS = 5;
+const MOST_JOBS = 200;
+
+/** What does not change how long a step takes. */
+const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|denoise|noise/;
+
+/** @typedef {{key: string, techniques: number}} Job what is sampled, and how many of our nodes are in its way */
+/** @typedef {Record<string, {class_type: string, inputs: Record<string, unknown>}>} Prompt */
+
+/**
+ * @param {string} promptId of the run that goes on
+ * @param {string} node the sampler's execution id
+ * @returns {Promise<Job | null>} null if the server does not say what it runs
+ */
+export async function jobOf(promptId, node) {
+  try {
+    const response = await api.fetchApi("/queue");
+    const { queue_running } = response.ok ? await response.json() : { queue_running: [] };
+    const found = queue_running.find((/** @type {unknown[]} */ [, id]) => id === promptId);
+    return found ? describe(found[2], node) : null;
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * @param {Prompt} prompt
+ * @param {string} node
+ * @returns {Job}
+ */
+export function describe(prompt, node) {
+  const ours = new Set();
+  /**
+   * @param {string} id
+   * @param {number} output
+   * @returns {unknown}
+   */
+  const shape = (id, output) => {
+    const { class_type, inputs } = prompt[id] ?? { class_type: "?", inputs: {} };
+    if (isOurType(class_type)) {
+      ours.add(id);
+      const through = Object.values(inputs).filter(isLink)[0];
+      return through ? shape(through[0], through[1]) : null;
+    }
+    const names = Object.keys(inputs).sort().filter((name) => isLink(inputs[name]) || !FREE.test(name));
+    const values = names.map((name) => {
+      const value = inputs[name];
+      return [name, isLink(value) ? shape(value[0], value[1]) : value];
+    });
+    return [class_type, output, ...values];
+  };
+  return { key: digest(JSON.stringify(shape(node, 0))), techniques: ours.size };
+}
+
+/**
+ * @param {unknown} value
+ * @returns {value is [string, number]}
+ */
+function isLink(value) {
+  return Array.isArray(value) && value.length === 2 && typeof value[0] === "string" && typeof value[1] === "number";
+}
+
+/**
+ * @param {string} text
+ * @returns {string} 53 bits (cyrb53, public domain)
+ */
+function digest(text) {
+  let [a, b] = [0xdeadbeef, 0x41c6ce57];
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    a = Math.imul(a ^ code, 2654435761);
+    b = Math.imul(b ^ code, 1597334677);
+  }
+  a = Math.imul(a ^ (a >>> 16), 2246822507) ^ Math.imul(b ^ (b >>> 13), 3266489909);
+  b = Math.imul(b ^ (b >>> 16), 2246822507) ^ Math.imul(a ^ (a >>> 13), 3266489909);
+  return (4294967296 * (2097151 & b) + (a >>> 0)).toString(36);
+}
+
+export class SpeedHistory {
+  /** @type {Promise<Record<string, number[]>> | null} */
+  #known = null;
+  #kept = new Set();
+
+  /**
+   * @param {string} key
+   * @returns {Promise<number | null>} median seconds of a step; null before the first run
+   */
+  async of(key) {
+    const times = [...((await this.#load())[key] ?? [])].sort((a, b) => a - b);
+    return times[Math.floor(times.length / 2)] ?? null;
+  }
+
+  /**
+   * @param {string} key
+   * @param {string} run each is kept once
+   * @param {number} seconds of a step
+   */
+  async keep(key, run, seconds) {
+    if (this.#kept.has(run)) return;
+    this.#kept.add(run);
+    const known = await this.#load();
+    const times = [...(known[key] ?? []), seconds].slice(-MOST_RUNS);
+    delete known[key]; // the newest stand at the end
+    known[key] = times;
+    for (const old of Object.keys(known).slice(0, -MOST_JOBS)) delete known[old];
+    await api.storeUserData(FILE, known, { overwrite: true, stringify: true, throwOnError: false });
+  }
+
+  #load() {
+    this.#known ??= api.getUserData(FILE).then(
+      (response) => (response.ok ? response.json() : {}),
+      () => ({}),
+    );
+    return this.#known;
+  }
+}

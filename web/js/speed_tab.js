@@ -1,0 +1,62 @@
+// The tab "Speed" of the bottom panel: a bar for each run, and the last profile.
+
+import { openWorkflow, findNode } from "./graph.js";
+import { profileParts } from "./profiles.js";
+import { createBar } from "./speed_bars.js";
+import { words } from "./words.js";
+
+/** @typedef {import("./timeline.js").TimedRun} TimedRun */
+
+/**
+ * @param {import("./timeline.js").Timeline} timeline
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {NonNullable<import("@comfyorg/comfyui-frontend-types").ComfyExtension["bottomPanelTabs"]>[number]}
+ */
+export function createSpeedTab(timeline, store) {
+  return {
+    id: "paceline.speed",
+    title: "Speed",
+    type: "custom",
+    render(container) {
+      const panel = Object.assign(document.createElement("div"), { className: "paceline-speed" });
+      container.replaceChildren(panel);
+      let waiting = false;
+      const draw = () => {
+        waiting = false;
+        if (panel.isConnected) panel.replaceChildren(...content(timeline, store));
+      };
+      const later = () => {
+        if (waiting) return;
+        waiting = true;
+        requestAnimationFrame(draw);
+      };
+      for (const source of [timeline, store]) source.addEventListener("change", later);
+      later();
+    },
+  };
+}
+
+/**
+ * @param {import("./timeline.js").Timeline} timeline
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {HTMLElement[]}
+ */
+function content(timeline, store) {
+  const runs = timeline.runs.filter(({ parts }) => parts.length).reverse();
+  const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
+  const node = profiled && findNode(profiled.node);
+  if (!runs.length && !node) return [Object.assign(document.createElement("p"), { textContent: words("speedEmpty") })];
+  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(), piecesOf(run)));
+  return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
+}
+
+/**
+ * @param {TimedRun} run
+ * @returns {import("./speed_bars.js").Piece[]}
+ */
+function piecesOf({ parts }) {
+  return parts.map(({ kind, start, end, steps }) => {
+    const seconds = end - start;
+    return { kind, seconds, marks: steps.slice(0, -1).map((step) => (step - start) / seconds) };
+  });
+}

@@ -1,0 +1,143 @@
+// Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
+
+import { api } from "./comfy.js";
+import { typeOf } from "./graph.js";
+
+/** Runs that are kept. */
+const MOST = 8;
+const KEPT = "paceline.runs";
+
+/** What a node is for, by its type; the first that fits. */
+const KINDS = /** @type {const} */ ([
+  ["measuring", /^Paceline(Profile|Compare|Benchmark)/],
+  ["loading", /load/i],
+  ["textEncoding", /textencode|cliptext/i],
+  ["controlnet", /controlnet/i],
+  ["samplingRun", /sampler/i],
+  ["decoding", /vae|decode/i],
+  ["saving", /save|preview/i],
+]);
+
+/**
+ * One part of a run, in seconds since its start.
+ * @typedef {object} Part
+ * @property {string} kind
+ * @property {string} node execution id
+ * @property {string} type of the node
+ * @property {number} start
+ * @property {number} end
+ * @property {number[]} steps where each step ended
+ * @property {number} total steps
+ *
+ * @typedef {{promptId: string, when: number, parts: Part[], over: boolean}} TimedRun
+ */
+
+/** Tells its listeners ("change" events) about every change. */
+export class Timeline extends EventTarget {
+  /** @type {TimedRun[]} newest last */
+  runs = [];
+  #began = 0;
+
+  /** Begin to listen. */
+  listen() {
+    try {
+      this.runs = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    } catch {
+      this.runs = [];
+    }
+    const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ handler) => {
+      // The cast: our own events are not among those that the frontend's types list.
+      const target = /** @type {EventTarget} */ (api);
+      target.addEventListener(type, (event) => handler(/** @type {CustomEvent} */ (event).detail));
+    };
+    on("execution_start", ({ prompt_id }) => {
+      this.#began = performance.now();
+      this.runs = [...this.runs, { promptId: prompt_id, when: Date.now(), parts: [], over: false }].slice(-MOST);
+    });
+    on("executing", (node) => node != null && this.#begin(String(node)));
+    on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
+    on("paceline.compile", ({ node }) => this.#compile(String(node)));
+    for (const end of ["execution_success", "execution_error", "execution_interrupted"]) on(end, () => this.#end());
+  }
+
+  /** @returns {TimedRun | undefined} the one that goes on, or the last one */
+  get current() {
+    return this.runs.at(-1);
+  }
+
+  #now() {
+    return (performance.now() - this.#began) / 1000;
+  }
+
+  /** @param {string} node execution id */
+  #begin(node) {
+    const { current } = this;
+    if (!current || current.over) return;
+    const now = this.#now();
+    const last = current.parts.at(-1);
+    if (last) last.end = now;
+    const type = typeOf(node);
+    const kind = KINDS.find(([, pattern]) => pattern.test(type))?.[0] ?? "otherNodes";
+    current.parts.push({ kind, node, type, start: now, end: now, steps: [], total: 0 });
+    this.#changed();
+  }
+
+  /**
+   * @param {string} node execution id
+   * @param {number} value
+   * @param {number} max
+   * @param {string} promptId
+   */
+  #step(node, value, max, promptId) {
+    const { current } = this;
+    const part = current?.parts.at(-1);
+    if (!current || !part || current.promptId !== promptId || part.node !== node || value <= part.steps.length) return;
+    part.steps.push(this.#now());
+    part.total = max;
+    part.end = this.#now();
+    this.#changed();
+  }
+
+  /**
+   * Compiling goes on inside of a sampler: its time is told apart there.
+   * @param {string} node that compiles
+   */
+  #compile(node) {
+    const part = this.current?.parts.at(-1);
+    if (!part || this.current?.over) return;
+    const now = this.#now();
+    if (part.kind === "compiling") part.end = now;
+    else if (part.kind === "samplingRun" && !part.steps.length) {
+      part.end = now;
+      const compiling = { kind: "compiling", node, type: typeOf(node), start: part.start, end: now, steps: [], total: 0 };
+      this.current?.parts.splice(-1, 1, compiling, { ...part, start: now });
+    } else {
+      const before = this.current?.parts.at(-2);
+      if (before?.kind === "compiling" && !part.steps.length) before.end = part.start = part.end = now;
+    }
+  }
+
+  #end() {
+    const { current } = this;
+    const last = current?.parts.at(-1);
+    if (!current || current.over) return;
+    if (last) last.end = this.#now();
+    current.over = true;
+    sessionStorage.setItem(KEPT, JSON.stringify(this.runs));
+    this.#changed();
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+}
+
+/**
+ * @param {Part} part
+ * @returns {number | null} seconds of a step: the median of all but the first, in which things are loaded and built
+ */
+export function secondsPerStep({ steps }) {
+  const times = steps.slice(1).map((end, index) => end - steps[index]);
+  if (!times.length) return null;
+  return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+}
