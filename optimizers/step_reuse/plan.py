@@ -98,7 +98,7 @@ class Plan:
         values: dict[str, Any] = dict(found)
         require_integer("format of the plan", values.pop("format", None), FORMAT, FORMAT)
         known = set(cls.__dataclass_fields__)
-        for name in sorted(set(values) ^ known - {"budget"}):
+        for name in sorted((set(values) ^ known) - {"budget"}):
             problem = "is missing from" if name in known else "is unknown in"
             raise InvalidSetting(f"{name} {problem} the plan.", f"A plan has: format, {', '.join(sorted(known))}.")
         if isinstance(values["actions"], list):

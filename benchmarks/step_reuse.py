@@ -1,0 +1,252 @@
+"""How near do pictures with Reuse Steps stay to those without it, and would fewer steps in the same time do as well?
+
+    python benchmarks/step_reuse.py [--quick] [--json PATH] [--threads N] [--only emoji|icons] [--solvers NAME ...]
+
+Two trained models in ComfyUI: the demo's emoji model, which knows 48 pictures by heart, and the icon model, in which
+another seed is another picture. Each pair of prompt and seed is a run by itself, as a user makes it. Nothing is timed:
+work is counted in evaluations of the network, of which one without its negative pass counts half. The controls are the
+plain model with as many steps as fit into the same number of evaluations (rounded down, pair by pair), with another
+seed, with one step fewer, and in bf16.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import arguments
+from record import ROOT, Row, report
+from torch import Tensor
+
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
+from comfy_host import in_process  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+from comfy_host.paths import cache_dir  # noqa: E402
+
+NODE = "PacelineReuseSteps"
+BUDGETS = (0.02, 0.05, 0.15)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """A solver with its schedule; ``evaluations`` of the network in each step."""
+
+    sampler: str
+    scheduler: str
+    steps: int
+    evaluations: int = 1
+
+    @property
+    def name(self) -> str:
+        """The words that rows of it have in common."""
+        return f"{self.sampler}, {self.scheduler}, {self.steps} steps"
+
+
+SOLVERS = (
+    Solver("dpmpp_2m", "karras", 20),
+    Solver("dpmpp_2m", "normal", 20),
+    Solver("euler", "karras", 30),
+    Solver("euler", "normal", 30),
+    Solver("uni_pc", "normal", 20),
+    Solver("heun", "normal", 15, 2),
+    Solver("euler_ancestral", "normal", 30),
+    Solver("dpmpp_2m_sde", "karras", 20),
+    Solver("ddim", "ddim_uniform", 30),
+)
+QUICK = (SOLVERS[0], SOLVERS[3])
+
+
+@dataclass(frozen=True)
+class Witness:
+    """A trained model, what is asked of it, and how strongly."""
+
+    name: str
+    weights: Path
+    prompts: tuple[str, ...]
+    guidance: float
+
+
+EMOJI = Witness(
+    "emoji",
+    ROOT / "demo" / "emoji_nodes" / "emoji32.safetensors",
+    (
+        "red apple", "pizza", "birthday cake", "fox", "panda", "ladybug", "sunflower", "moon",
+        "banana", "cat", "penguin", "rose", "tree", "octopus", "cookie", "fire",
+    ),
+    2.0,
+)  # fmt: skip
+ICONS = Witness(
+    "icons",
+    cache_dir() / "icons" / "icons.safetensors",
+    (
+        "red heart flat", "blue star shaded", "green cat tile", "purple fish flat", "orange house shaded",
+        "pink flower flat", "cyan umbrella tile", "yellow moon shaded", "blue key flat", "red anchor tile",
+        "green cactus shaded", "orange bell outline", "purple ghost flat", "pink rabbit tile", "cyan cup shaded",
+        "yellow duck flat",
+    ),
+    3.0,
+)  # fmt: skip
+"""Some of the captions were held out when the model was trained."""
+
+
+@dataclass
+class Drawn:
+    """One run: the latent ``[1, 4, 32, 32]``, what it cost in evaluations, and what the node estimated."""
+
+    latent: Tensor
+    evaluations: float
+    estimate: float = 0.0
+
+
+class Bench:
+    """One model with one solver; remembers what the plain model drew."""
+
+    def __init__(self, witness: Witness, solver: Solver, seeds: int) -> None:
+        in_process.bootstrap()
+        import model as loader
+
+        self.witness, self.solver = witness, solver
+        self.decode = loader.decode
+        self.patcher, self.encode = loader.load(witness.weights)
+        self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
+        self._plain: dict[tuple[str, int, int], Tensor] = {}
+
+    def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
+        """Return the latent that a MODEL draws."""
+        return in_process.sample(
+            patcher,
+            self.encode(prompt),
+            self.encode(""),
+            torch.zeros(1, 4, 32, 32),
+            seed,
+            steps,
+            self.witness.guidance,
+            self.solver.sampler,
+            self.solver.scheduler,
+        )
+
+    def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
+        """Return what the plain model draws."""
+        key = (prompt, seed, steps or self.solver.steps)
+        if key not in self._plain:
+            self._plain[key] = self.sample(self.patcher, *key)
+        return self._plain[key]
+
+    def node(self, settings: dict[str, Any]) -> Iterator[Drawn]:
+        """Yield what the node gives for each pair."""
+        patcher = load_nodes()[NODE].execute(model=self.patcher, **settings).args[0]
+        from paceline.optimizers.hosts.comfyui.model import stack_of
+
+        for prompt, seed in self.pairs:
+            latent = self.sample(patcher, prompt, seed, self.solver.steps)
+            outcome = stack_of(patcher).find("step_reuse").outcome
+            yield Drawn(latent, outcome.computed + 0.5 * outcome.guidance, outcome.share)
+
+    def seed_distance(self, prompt: str) -> float:
+        """Return the mean distance between pictures of one prompt from different seeds, as latents."""
+        drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
+        drawn += [self.plain(prompt, 2000)]
+        return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+    def fewer_steps(self, evaluations: float) -> int:
+        """Return how many steps fit into so many evaluations."""
+        return max(1, min(int(evaluations / self.solver.evaluations + 1e-6), self.solver.steps - 1))
+
+
+def rms(a: Tensor, b: Tensor) -> float:
+    """Return the root mean square of a difference."""
+    return float((a.double() - b.double()).square().mean().sqrt())
+
+
+def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], list[float]]:
+    """Return distances of one latent for each pair to the plain model's, and each as a share of a seed change."""
+    shares, psnrs = [], []
+    for (prompt, seed), latent in zip(bench.pairs, latents, strict=True):
+        reference = bench.plain(prompt, seed)
+        shares.append(rms(latent, reference) / bench.seed_distance(prompt))
+        error = rms(bench.decode(latent, scale=1), bench.decode(reference, scale=1))
+        psnrs.append(-20 * math.log10(max(error, 1e-6)))
+    numbers = {
+        "psnr": statistics.fmean(psnrs),
+        "psnr_worst": min(psnrs),
+        "share": statistics.fmean(shares),
+        "share_worst": max(shares),
+    }
+    return numbers, shares
+
+
+def controls(bench: Bench, half: Any) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield what the numbers can be held against."""
+    yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
+    fewer = bench.solver.steps - 1
+    one = quality(bench, (bench.plain(prompt, seed, fewer) for prompt, seed in bench.pairs))[0]
+    yield "one step fewer", one | {"evaluations": float(fewer * bench.solver.evaluations)}
+    yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
+
+
+def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bool) -> Iterator[Row]:
+    """Run all variants, and each beside its control.
+
+    The keys of ``quality``: ``psnr`` of the pictures in dB, mean over pairs, and of the worst; ``share``: distance of
+    the latents as a share of what another seed changes; ``kept``: share of the pairs inside of the budget;
+    ``estimate``: share of the pairs whose estimate is within a factor of 2 of the truth; ``ratio``: median of truth /
+    estimate; ``evaluations``: mean; ``gain``: how many dB nearer than fewer steps, mean and ``gain_worst``.
+    """
+    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
+    if with_controls:
+        half = bench.patcher.clone()
+        half.set_model_compute_dtype(torch.bfloat16)
+        for name, numbers in controls(bench, half):
+            yield Row(name, work, quality=numbers)
+    for name, settings in variants.items():
+        drawn = list(bench.node(settings))
+        found, shares = quality(bench, (one.latent for one in drawn))
+        fit = [bench.fewer_steps(one.evaluations) for one in drawn]
+        fewer, _ = quality(bench, (bench.plain(*pair, steps) for pair, steps in zip(bench.pairs, fit, strict=True)))
+        moved = [(share, one.estimate) for share, one in zip(shares, drawn, strict=True) if one.estimate > 0]
+        found |= {
+            "evaluations": statistics.fmean(one.evaluations for one in drawn),
+            "kept": statistics.fmean(share <= settings["budget"] for share in shares),
+            "gain": found["psnr"] - fewer["psnr"],
+            "gain_worst": found["psnr_worst"] - fewer["psnr_worst"],
+        }
+        if moved:
+            found["estimate"] = statistics.fmean(0.5 <= share / estimate <= 2 for share, estimate in moved)
+            found["ratio"] = statistics.median(share / estimate for share, estimate in moved)
+        yield Row(name, work, quality=found)
+        steps = {"evaluations": statistics.fmean(fit) * bench.solver.evaluations}
+        yield Row(f"fewer steps, beside {name}", work, quality=fewer | steps)
+
+
+def settings_of(budget: float, **others: Any) -> dict[str, Any]:
+    """Return the node's inputs."""
+    return {"budget": budget, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True} | others
+
+
+def main() -> None:
+    """Measure all solvers on both models, or those that were asked for."""
+    options = arguments(__doc__.splitlines()[0], only=("emoji", "icons"))
+    rows: list[Row] = []
+    for witness in (EMOJI, ICONS):
+        if options.only not in (None, witness.name):
+            continue
+        if not witness.weights.is_file():
+            print(f"{witness.weights} is missing: python tools/train_emoji.py --geometry icons")
+            continue
+        for solver in QUICK if options.quick else SOLVERS:
+            bench = Bench(witness, solver, 1 if options.quick else 4)
+            variants = {f"budget {budget:g}": settings_of(budget) for budget in BUDGETS}
+            for row in measure(bench, variants, True):
+                rows.append(row)
+                print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
+    report(rows, "the plain model with all steps, from the same seed", options.json)
+
+
+if __name__ == "__main__":
+    main()
