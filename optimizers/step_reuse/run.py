@@ -12,7 +12,6 @@ Numbers that were measured on a device are read when the next evaluation begins:
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 import torch
@@ -25,6 +24,7 @@ from .outcome import Outcome
 from .passes import Passes
 from .plan import COMPUTE, GUIDANCE
 from .settings import StepReuseSettings
+from .solvers import SOLVERS, Correction
 
 FEWEST_STEPS = 8
 """Schedules with fewer steps are left alone: each step changes too much."""
@@ -44,18 +44,6 @@ class Decision(Enum):
     FORECAST = "forecast"
 
 
-@dataclass
-class _Skipped:
-    """A forecast, until the next computed evaluation says what was true.
-
-    ``sure`` is the share of their difference that is the forecast's own error, and not that of the line in between.
-    """
-
-    place: Place
-    guess: Tensor
-    sure: float
-
-
 class ReuseRun:
     """The state of one run.
 
@@ -64,8 +52,7 @@ class ReuseRun:
         noise_levels: of the schedule, the last one included, from high to low.
         actions: of a plan that is for this run, else None.
         outcome: is kept up to date.
-        corrects: whether the solver's next latent is this one and the prediction in the shares of ``Place.weight``
-            (Euler, DDIM), so that what a forecast did to the latent can be taken back in the next computed step.
+        solver: one of ``SOLVERS`` where what a forecast did to the latent can be taken back in the next computed step.
     """
 
     def __init__(
@@ -74,10 +61,10 @@ class ReuseRun:
         noise_levels: Sequence[float],
         actions: Sequence[str] | None = None,
         outcome: Outcome | None = None,
-        corrects: bool = False,
+        solver: str | None = None,
     ) -> None:
         self.settings = settings
-        self.corrects = corrects
+        self._correction = Correction(SOLVERS[solver]) if solver is not None else None
         self.levels = list(noise_levels)
         self.actions = actions
         self.outcome = outcome or Outcome()
@@ -89,7 +76,7 @@ class ReuseRun:
         self._passes = Passes()
         self._first: Tensor | None = None
         self._moved: Tensor | None = None
-        self._skipped: list[_Skipped] = []
+        self._skipped: list[tuple[Place, Tensor]] = []
         self._unread: list[tuple[str, float, Tensor]] = []
         self._active: Hashable = None
         self._computed = 0
@@ -179,6 +166,8 @@ class ReuseRun:
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
         self._guidance_rate = ErrorRate(0)
         self._skipped.clear()
+        if self._correction is not None:
+            self._correction.forget()
         self._computed = self._in_a_row = 0
 
     # The passes of one evaluation. A slot is the place of a call for passes among those of an evaluation.
@@ -223,8 +212,9 @@ class ReuseRun:
             outcome.forecast += 1
             outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
             self._in_a_row += 1
-            self._skipped.append(_Skipped(self.place, guided.float().clone(), 1.0 / (1 + FORECASTS[self.method].order)))
-            return guided
+            guess = guided.float().clone()
+            self._skipped.append((self.place, guess))
+            return self._given(guess, None).to(guided.dtype)
         if self.too_short:
             outcome.computed += 1
             return guided
@@ -235,12 +225,12 @@ class ReuseRun:
         else:
             outcome.computed += 1
             self._test(found)
-        correction = self._settle(found)
+        given = self._given(found.denoised, self._settle(found))
         self._guided.add(found.place, found.latent, found.denoised)
         self._in_a_row = 0
         self._computed += 1
         outcome.bytes = max(outcome.bytes, self._bytes())
-        return guided if correction is None else guided - correction.to(guided.dtype)
+        return guided if given is found.denoised else given.to(guided.dtype)
 
     def _test(self, found: Evaluation) -> None:
         """Hold what each forecast would have said against what was computed."""
@@ -254,29 +244,23 @@ class ReuseRun:
                 self._unread.append((name, distance, rms(guess - found.denoised)))
 
     def _settle(self, found: Evaluation) -> Tensor | None:
-        """Work out from both sides what was skipped, and how far that has moved the latent.
-
-        Returns:
-            What must be taken off the prediction so that the solver takes back what is sure of it; None if nothing.
-        """
+        """Work out from both sides what was skipped; return how far the latent is off, where that can be taken back."""
         if not self._skipped:
             return None
-        back, correction = None, None
-        for skipped in self._skipped:
-            error = skipped.guess - self._guided.between(skipped.place, found)
-            error.mul_(skipped.place.weight)
-            self._moved = error.clone() if self._moved is None else self._moved.add_(error)
-            error.mul_(skipped.sure)
-            back = error if back is None else back.add_(error)
+        better = [self._guided.between(place, found) for place, _ in self._skipped]
+        for (place, guess), known in zip(self._skipped, better, strict=True):
+            error = (guess - known).mul_(place.weight)
+            self._moved = error if self._moved is None else self._moved.add_(error)
         self._skipped.clear()
-        assert self._moved is not None and back is not None
-        left = found.place.ahead / found.place.sigma
-        if self.corrects and left > 0:
-            back.mul_(left)
-            self._moved.sub_(back)
-            correction = back / (1.0 - left)
+        assert self._moved is not None
         self._unread.append(("moved", 0.0, rms(self._moved)))
-        return correction
+        return None if self._correction is None else self._correction.take_back(found.place, found.latent, better)
+
+    def _given(self, prediction: Tensor, off: Tensor | None) -> Tensor:
+        """Return what the solver is given in place of a prediction."""
+        if self._correction is None or self._latent is None:
+            return prediction
+        return self._correction.given(self.place, self._latent, prediction, off)
 
     def _read(self) -> None:
         """Read what was measured since the last time: one transfer."""

@@ -20,6 +20,7 @@ from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
+from ...step_reuse.solvers import SOLVERS
 from .model import require_model, stack_of
 from .schedule import Scheduled
 from .stack import STEPS, ModelCall
@@ -40,9 +41,6 @@ OTHER_CACHES = {
     "teacache_rel_l1_thresh": "TeaCache",
 }
 """Transformer options of nodes that also skip steps, with what they are called."""
-
-FIRST_ORDER = ("euler",)
-"""Samplers whose next latent is made of this one and of one prediction; ComfyUI's ``ddim`` is one of them."""
 
 ADAPTIVE = ("dpm_adaptive",)
 """Samplers that choose their steps by the error that they see, which a forecast would hide."""
@@ -122,7 +120,7 @@ class StepReuse(StepReusePolicy, Scheduled):
         if settings.use_guidance and stack_of(guider.model_patcher).find(COMPILATION) is not None:
             settings = replace(settings, use_guidance=False)
             outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
-        run = ReuseRun(settings, levels, None, outcome, name in FIRST_ORDER) if len(levels) > 1 else None
+        run = ReuseRun(settings, levels, None, outcome, name if name in SOLVERS else None) if len(levels) > 1 else None
         if run is None or run.too_short:
             reasons.append(too_few(max(len(levels) - 1, 0)))
         if reasons or run is None:

@@ -1,0 +1,115 @@
+"""Solvers whose next latent is known from their predictions: what a forecast did to the latent can be taken back.
+
+A forecast is known better one step later, when the network has spoken on both sides of it. From there on the solver
+shall stand where it would stand with the better values. It is only ever given predictions, so each is chosen such that
+the next latent is the wanted one; predictions from before, which a multistep solver looks at again, are allowed for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .history import KEPT, Place
+
+
+@dataclass(frozen=True)
+class Update:
+    """One step of a solver: next latent = keep * latent + now * prediction + before * the last prediction."""
+
+    keep: float
+    now: float
+    before: float = 0.0
+
+
+Solver = Callable[[Place, Place | None], Update]
+"""From the place of a step and of the one before (None in the first) to its update."""
+
+
+def euler(place: Place, _: Place | None) -> Update:
+    """Return Euler's step, which is also that of DDIM without noise."""
+    keep = place.ahead / place.sigma
+    return Update(keep, 1.0 - keep)
+
+
+def dpmpp_2m(place: Place, previous: Place | None) -> Update:
+    """Return the step of DPM-Solver++(2M), https://arxiv.org/abs/2211.01095, in the variables of denoised pictures."""
+    keep = place.ahead / place.sigma
+    if previous is None or place.ahead == 0:
+        return Update(keep, 1.0 - keep)
+    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
+    extra = ahead / (2 * behind)
+    return Update(keep, (1.0 - keep) * (1.0 + extra), -(1.0 - keep) * extra)
+
+
+SOLVERS: dict[str, Solver] = {"euler": euler, "dpmpp_2m": dpmpp_2m}
+"""Solvers that are known, by ComfyUI's names."""
+
+
+@dataclass
+class _Step:
+    place: Place
+    latent: Tensor
+    best: Tensor
+    given: Tensor
+
+
+class Correction:
+    """Gives a solver predictions with which it stands where better knowledge of skipped steps would have put it.
+
+    Args:
+        solver: one of ``SOLVERS``.
+    """
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver = solver
+        self._steps: list[_Step] = []
+
+    def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
+        """Return what the solver is given in place of a prediction, and remember it. All are float32.
+
+        Args:
+            place: of the step.
+            latent: the solver's latent there.
+            prediction: what the network says, or a forecast of it.
+            off: how far the latent is from where it should be.
+        """
+        chosen, last = prediction, self._steps[-1] if self._steps else None
+        update = self._solver(place, None if last is None else last.place)
+        if place.ahead > 0:  # the last prediction is the picture itself
+            if last is not None and update.before and last.given is not last.best:
+                # the solver looks at what it was given, not at what is known by now
+                chosen = chosen - (last.given - last.best) * (update.before / update.now)
+            if off is not None:
+                chosen = chosen - off * (update.keep / update.now)
+        self._steps = [*self._steps[-KEPT:], _Step(place, latent, prediction, chosen)]
+        return chosen
+
+    def take_back(self, place: Place, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
+        """Put better values in the place of the last forecasts; return how far the latent is off, ``latent``'s shape.
+
+        Args:
+            place: of the step that was computed now, which ``given`` does not know yet.
+            latent: the solver's latent there.
+            better: what the skipped steps would have said, oldest first.
+        """
+        skipped = self._steps[-len(better) :]
+        for step, value in zip(skipped, better, strict=True):
+            step.best = value
+        start = len(self._steps) - len(better)
+        wanted = skipped[0].latent
+        for number in range(start, len(self._steps)):
+            step = self._steps[number]
+            before = self._steps[number - 1] if number else None
+            update = self._solver(step.place, None if before is None else before.place)
+            wanted = wanted * update.keep + step.best * update.now
+            if before is not None and update.before:
+                wanted = wanted + before.best * update.before
+        return latent - wanted
+
+    def forget(self) -> None:
+        """Start anew."""
+        self._steps.clear()
