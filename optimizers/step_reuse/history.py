@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,6 +35,15 @@ class Place:
         evaluations the weights of one evaluation in all steps have this sum, to first order.
         """
         return 1.0 - self.ahead / self.sigma if self.sigma > 0 else 1.0
+
+    @property
+    def effect(self) -> float:
+        """How far an error of the denoised prediction here moves the latent at the end.
+
+        What is wrong at a high noise level is mostly forgotten: for pictures of variance 1, a difference of two latents
+        shrinks on its way as the root of 1 + sigma^2 does.
+        """
+        return self.weight / math.hypot(1.0, self.ahead)
 
 
 @dataclass(frozen=True)

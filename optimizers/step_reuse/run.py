@@ -17,7 +17,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from .budget import Budget, Distances, ErrorRate, rms
+from .budget import CALIBRATION, CALIBRATIONS, Budget, Distances, ErrorRate, rms
 from .forecasts import AUTOMATIC, FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
@@ -32,8 +32,8 @@ FEWEST_STEPS = 8
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
-LONGEST = 4
-"""How many evaluations in a row may be forecast."""
+LONGEST, LONGEST_WITHIN = 2, 0.05
+"""How many evaluations in a row may be forecast with budgets up to that; twice as many with larger ones."""
 
 
 class Decision(Enum):
@@ -68,7 +68,7 @@ class ReuseRun:
         self.levels = list(noise_levels)
         self.actions = actions
         self.outcome = outcome or Outcome()
-        self.budget = Budget(settings.budget)
+        self.budget = Budget(settings.budget, CALIBRATIONS.get(solver or "", CALIBRATION))
         self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
         self._guidance_rate = ErrorRate(0)
@@ -125,7 +125,10 @@ class ReuseRun:
 
     def _decide(self, place: Place) -> Decision:
         steps = len(self.levels) - 1
-        if self.too_short or self._computed < WARM_UP or place.position >= steps - 1 or self._in_a_row >= LONGEST:
+        longest = LONGEST if self.settings.budget <= LONGEST_WITHIN else 2 * LONGEST
+        # The last prediction is the picture, and only the one before it can take back what came before.
+        protected = self._computed < WARM_UP or place.position > steps - 3 + 1e-4
+        if self.too_short or protected or self._in_a_row >= longest:
             return Decision.COMPUTE
         asked = None if self.actions is None else self.actions[min(round(place.position), steps - 1)]
         if asked == COMPUTE:
@@ -153,7 +156,7 @@ class ReuseRun:
         return [name for name in names if self._rates[name].known]
 
     def _pays(self, expected: Distances, progress: float, for_good: bool = False) -> bool:
-        cost = [self.place.weight * error for error in expected]
+        cost = [self.place.effect * error for error in expected]
         if not self.budget.allows(cost, progress):
             return False
         self.budget.spend(cost, for_good)
@@ -249,7 +252,7 @@ class ReuseRun:
             return None
         better = [self._guided.between(place, found) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            error = (guess - known).mul_(place.weight)
+            error = (guess - known).mul_(place.effect)
             self._moved = error if self._moved is None else self._moved.add_(error)
         self._skipped.clear()
         assert self._moved is not None

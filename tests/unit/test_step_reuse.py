@@ -1,0 +1,239 @@
+"""The math of Reuse Steps: forecasts against what they claim to be, solvers against ComfyUI's, budget and plans."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from paceline.core.errors import InvalidSetting
+from paceline.optimizers.step_reuse.budget import Budget, ErrorRate
+from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
+from paceline.optimizers.step_reuse.history import History, Place
+from paceline.optimizers.step_reuse.plan import Plan
+from paceline.optimizers.step_reuse.run import Decision, ReuseRun
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.step_reuse.solvers import SOLVERS, Correction
+
+LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
+
+
+@pytest.mark.parametrize("points", [1, 2, 3])
+def test_a_polynomial_is_forecast_exactly(points):
+    positions, target = [1.0, 2.5, 3.0][:points], 4.25
+    for power in range(points):
+        found = sum(w * p**power for w, p in zip(lagrange(positions, target), positions, strict=True))
+        assert found == pytest.approx(target**power)
+
+
+def test_taylor_is_the_series_of_backward_differences():
+    a, b, c = 2.0, 3.0, 5.0
+    weights = taylor([3.0, 4.0, 5.0], 6.0)
+    slope, curvature = c - b, (c - b) - (b - a)
+    assert weights[0] * a + weights[1] * b + weights[2] * c == pytest.approx(c + slope + curvature / 2)
+
+
+def test_chebyshev_keeps_a_picture_that_does_not_change():
+    weights = chebyshev([0.0, 1.0, 2.0, 4.0], 5.0)
+    assert sum(weights) == pytest.approx(1.0)
+    rising = sum(w * p for w, p in zip(weights, [0.0, 1.0, 2.0, 4.0], strict=True))
+    assert 3.0 < rising < 6.0  # the ridge pulls it back
+
+
+@pytest.mark.parametrize("name", sorted(FORECASTS))
+def test_every_forecast_knows_a_picture_that_stands_still(name):
+    """Denoised and noise both constant: x = D + sigma n. Every forecast must say D."""
+    picture, noise = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    history = History()
+    for number in range(5):
+        place = Place(float(number), LEVELS[number], LEVELS[number + 1])
+        history.add(place, picture + place.sigma * noise, picture)
+    place = Place(6.0, LEVELS[6], LEVELS[7])
+    assert torch.allclose(history.forecast(name, place, picture + place.sigma * noise), picture, atol=1e-4)
+
+
+def test_going_back_in_the_schedule_forgets():
+    history = History()
+    for position in (3.0, 4.0, 1.0):
+        history.add(Place(position, 1.0, 0.5), torch.zeros(1, 2), torch.zeros(1, 2))
+    assert len(history) == 1
+
+
+def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
+    """Run a solver by its updates, as ComfyUI's loop does; ``predict(x, sigma)``. Skipped steps hold the prediction."""
+    correction = Correction(SOLVERS[solver]) if correct else None
+    x, last, given_before = torch.full((1, 4), 9.0), None, None
+    held, pending, places = None, [], []
+    for number in range(len(levels) - 1):
+        place = Place(float(number), levels[number], levels[number + 1])
+        if number in skip:
+            denoised, off = held, None
+            pending.append(place)
+        else:
+            denoised, off = predict(x, place.sigma), None
+            if correction is not None and pending:
+                shares = [(p.position - last) / (number - last) for p in pending]
+                off = correction.take_back(place, x, [held.lerp(denoised, share) for share in shares])
+            pending, held, last = [], denoised, number
+        given = denoised if correction is None else correction.given(place, x, denoised, off)
+        update = SOLVERS[solver](place, places[-1] if places else None)
+        x = update.keep * x + update.now * given + (update.before * given_before if update.before else 0.0)
+        given_before = given
+        places.append(place)
+    return x
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_updates_are_those_of_comfyui(solver, monkeypatch):
+    from comfy_host import in_process
+
+    in_process.bootstrap()
+    import comfy.k_diffusion.sampling as sampling
+
+    def predict(x, sigma):
+        return torch.sin(x / (1 + sigma)) * 2
+
+    def model(x, sigma, **_):
+        return predict(x, float(sigma[0]))
+
+    start = torch.full((1, 4), 9.0)
+    expected = getattr(sampling, f"sample_{solver}")(model, start, torch.tensor(LEVELS), disable=True)
+    assert torch.allclose(sample(solver, predict), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS))
+def test_what_a_forecast_did_is_taken_back(solver):
+    """A prediction that depends on the noise level alone, linearly in the number of the step, is known exactly."""
+
+    def predict(_, sigma):
+        return torch.full((1, 4), min(range(20), key=lambda i: abs(LEVELS[i] - sigma)) * 0.1)
+
+    levels, skip = LEVELS[:-1], range(3, 17, 2)  # the very last prediction would be the picture, whatever came before
+    full = sample(solver, predict, levels=levels)
+    assert (sample(solver, predict, skip, levels=levels) - full).abs().max() > 1e-3
+    assert torch.allclose(sample(solver, predict, skip, correct=True, levels=levels), full, atol=1e-5)
+
+
+def test_the_worst_picture_of_a_batch_decides():
+    budget = Budget(0.1, calibration=1.0)
+    budget.measure_seeds([1.0, 1.0], 0.0)
+    assert budget.allows([0.0, 0.01], 1.0)
+    assert not budget.allows([0.0, 0.5], 1.0)
+    budget.spend([0.0, 0.04])
+    assert not budget.allows([0.0, 0.02], 1.0)
+    budget.settle([0.0, 0.001])
+    assert budget.allows([0.0, 0.02], 1.0)
+
+
+def test_a_longer_leap_is_expected_to_be_worse():
+    rate = ErrorRate(order=1)
+    rate.test(1.0, [0.1])
+    assert rate.expected(2.0) == pytest.approx([0.4])
+
+
+def drive(run, predict, steps=20):
+    """Run Euler with a ``ReuseRun`` around ``predict(x, sigma)``; return decisions and the latent."""
+    x, decisions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0], []
+    for number in range(steps):
+        place = run.place_of(LEVELS[number])
+        decisions.append(run.begin(place, x))
+        if run.can_forecast(run.next_slot(), [True]):
+            found = run.end(run.forecast(0, x)[0])
+        else:
+            found = predict(x, place.sigma)
+            run.keep(0, x, [found])
+            found = run.end(found)
+        x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
+    run.close()
+    return decisions, x
+
+
+def smooth(x, sigma):
+    return x / (1 + sigma**2) + 0.5
+
+
+def abrupt(x, sigma):
+    """Nothing happens until half of the schedule, then everything at once, each time differently."""
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(int(sigma * 1e6)))
+    return smooth(x, sigma) if sigma > 0.7 else smooth(x, sigma) + noise
+
+
+def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
+    run = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
+    decisions, found = drive(run, smooth)
+    full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    assert decisions.count(Decision.FORECAST) >= 6
+    assert (found - full).square().mean().sqrt() < 0.05
+    late = drive(ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
+    assert late.count(Decision.FORECAST) <= 1
+
+
+def test_a_planted_bad_plan_is_caught():
+    """A plan that leaves out the steps in which all happens. The budget computes them all the same, and counts it."""
+    plan = ["compute"] * 4 + ["hold"] * 15 + ["compute"]
+    guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, plan, solver="euler")
+    decisions, near = drive(guarded, abrupt)
+    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, plan, solver="euler")
+    trusting.budget.limit = float("inf")
+    far = drive(trusting, abrupt)[1]
+    full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]
+    assert guarded.outcome.refused >= 4
+    assert (near - full).norm() < 0.2 * (far - full).norm()
+    assert decisions[0] is decisions[-1] is Decision.COMPUTE
+
+
+def test_first_and_last_steps_are_protected_whatever_the_budget():
+    decisions, _ = drive(ReuseRun(StepReuseSettings(budget=1.0), LEVELS), smooth)
+    assert decisions[:3] == decisions[-2:] + [Decision.COMPUTE] == [Decision.COMPUTE] * 3
+
+
+def test_another_conditioning_starts_anew():
+    run = ReuseRun(StepReuseSettings(budget=1.0), LEVELS)
+    x = torch.zeros(1, 4)
+    found = []
+    for number in range(12):
+        found.append(run.begin(run.place_of(LEVELS[number]), x, active="first" if number < 6 else "second"))
+        if not run.can_forecast(run.next_slot(), [True]):
+            run.keep(0, x, [x])
+        run.end(x)
+    assert Decision.FORECAST in found[3:6]
+    assert found[6:9] == [Decision.COMPUTE] * 3 and Decision.FORECAST in found[9:]
+
+
+PLAN = Plan("SD15", "euler", "normal", 7.0, ("compute", "hold", "guidance", "compute"))
+
+
+def test_a_plan_goes_through_json():
+    assert Plan.from_json(PLAN.to_json()) == PLAN
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"actions": ["compute", "jump"]}, "Step 1 of the plan is 'jump'"),
+        ({"actions": "compute"}, "no list of actions"),
+        ({"actions": [["compute"]]}, "Step 0"),
+        ({"guidance": "seven"}, "guidance of the plan"),
+        ({"family": 3}, "family of the plan"),
+        ({"format": 2}, "format of the plan"),
+        ({"more": 1}, "more is unknown"),
+        ({"budget": math.inf}, "budget of the plan"),
+    ],
+)
+def test_a_plan_that_is_wrong_says_where(change, message):
+    with pytest.raises(InvalidSetting, match=message):
+        Plan.from_json(json.dumps({**json.loads(PLAN.to_json()), **change}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}'])
+def test_text_that_is_no_plan(text):
+    with pytest.raises(InvalidSetting):
+        Plan.from_json(text)
+
+
+def test_a_plan_is_for_one_kind_of_run():
+    assert PLAN.mismatch("SD15", "euler", 4, 7.0) is None
+    assert "the sampler here is heun" in str(PLAN.mismatch("SD15", "heun", 4, 7.0))
+    assert "the steps here is 20" in str(PLAN.mismatch("SD15", "euler", 20, 7.0))
+    assert "the guidance here is 3" in str(PLAN.mismatch("SD15", "euler", 4, 3.0))
