@@ -159,7 +159,7 @@ def test_the_baseline_comes_back_after_an_optimised_run_on_the_same_loaded_model
     [
         ("PacelineApplyToMe", {"max_downsample": "1", "sx": 64}, "sx is 64 and sy is 2, but block input 1.0"),
         ("PacelineApplyToMe", {"start_percent": 0.8, "end_percent": 0.2}, "start_percent is 0.8, after end_percent"),
-        ("PacelineSetAttentionProcessor", {"backend": "sage"}, "has no kernel for cpu"),
+        ("PacelineSetAttentionProcessor", {"backend": "sage", "strict": True}, "has no kernel for cpu"),
     ],
 )
 def test_a_mistake_is_a_sentence_in_the_error_dialog(workflow, client, node, inputs, message):
