@@ -50,6 +50,9 @@ class PacelineNode(io.ComfyNode):
         headline, *details = technique.clauses()
         if replaced is not None:
             details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
+            by = f"replaced by {technique.title} #{technique.node_id}"
+            if replaced.node_id != technique.node_id is not None:
+                announce(replaced.node_id, Summary("inactive", by, details=(replaced.describe(),)), replaced.title)
         announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)
         return result
 

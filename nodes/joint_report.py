@@ -31,7 +31,7 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
     states = {summary.state for _, summary in summaries}
     headline = f"{len(active)} of {len(techniques)} active{': ' if active else ''}{', '.join(active)}"
     if "working" in states:
-        return Summary("working", headline if active else "running")
+        return Summary("working", headline if active else "sampling")
     details = []
     for title, summary in summaries:
         details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]

@@ -1,4 +1,4 @@
-"""What the page asks the server: how large the cache of compiled code is, to clear it, and to save a preset."""
+"""What the page asks the server: what happened in a run, how large the cache of compiled code is, to clear it, a preset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from ..workbench.comfyui.sweeping.run import require_preset_name
 from ..workbench.recipe import Recipe, Step, save_recipe
 from .built_in_presets import BUILT_IN
 from .recipes import check_steps
+from .run_routes import RUN, run_payload
 
 PATH = "/paceline/cache"
 PRESETS_PATH = "/paceline/presets"
 
 
 def register_routes() -> None:
-    """Answer at ``/paceline/cache``; does nothing without a server, or when it answers already."""
+    """Answer at ``/paceline/...``; does nothing without a server, or when it answers already."""
     server = running_server()
     if server is None or any(getattr(route, "path", None) == PATH for route in server.routes):
         return
@@ -44,6 +45,12 @@ def register_routes() -> None:
         return web.json_response({})
 
     server.routes.post(PRESETS_PATH)(keep)
+    async def run(request: web.Request) -> web.Response:
+        query = request.rel_url.query
+        found = run_payload(server, query.get("workflow", ""), query.get("prompt_id", ""))
+        return web.json_response({} if found is None else found)
+
+    server.routes.get(RUN)(run)
     server.routes.get(PATH)(size)
     server.routes.delete(PATH)(clear)
 

@@ -11,8 +11,8 @@ import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createReportCommand } from "./js/report.js";
+import { follow } from "./js/restore.js";
 import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
-import { restore } from "./js/restore.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
@@ -24,6 +24,10 @@ const store = new ActivityStore();
 const badges = createBadges(store);
 const shown = [badges, createComparisons(store), createReports(store), createSweeps(store), createProfiles(store)];
 const timeline = new Timeline();
+
+// Does nothing before the page is set up.
+/** @type {ReturnType<typeof follow>} */
+let lookForRun = async () => {};
 
 for (const name of ["paceline.css", "results.css"]) {
   const href = new URL(name, import.meta.url).href;
@@ -38,11 +42,12 @@ app.registerExtension({
   settings: createSettings(() => badges.refresh()),
   async setup() {
     await loadWords();
-    listen(store);
-    restore(store);
+    lookForRun = follow(store);
+    listen(store, lookForRun);
     timeline.listen();
     startChips(timeline);
     for (const kind of shown) kind.start();
+    void lookForRun();
   },
   getNodeMenuItems(node) {
     return [...expandMenuItems(node, store), ...convertMenuItems(node)];
@@ -56,5 +61,6 @@ app.registerExtension({
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();
+    void lookForRun();
   },
 });

@@ -110,12 +110,38 @@ def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
     assert len(page.driver.find_elements("css selector", ".paceline-badge")) == 1
 
 
-def test_a_bypassed_node_says_so_and_loses_its_badge_with_the_next_run(page: Page, ran: dict[str, Any]):
-    page.script("app.canvas.graph.getNodeById(args[0]).mode = 4; app.canvas.graph.afterChange()", TOME)
-    page.script("await app.extensionManager.setting.set('Paceline.Badges', false)")
-    page.script("await app.extensionManager.setting.set('Paceline.Badges', true)")
-    page.settle()
-    assert page.badges()[str(TOME)].startswith("active: ●bypassed · ")
+def test_a_badge_says_when_it_is_of_other_settings(page: Page, ran: dict[str, Any]):
+    ratio = next(node for node in ran["nodes"] if node["id"] == TOME)["widgets_values"][2]
+    for change, back, words in (
+        ("node.widgets.find((w) => w.name === 'ratio').value = 0.4",
+         f"node.widgets.find((w) => w.name === 'ratio').value = {ratio}", "settings changed since"),
+        ("node.mode = 4", "node.mode = 0", "bypassed"),
+        ("node.mode = 2", "node.mode = 0", "muted"),
+        ("window.wire = node.getInputLink(0); node.disconnectInput(0)",
+         "node.graph.getNodeById(wire.origin_id).connect(wire.origin_slot, node, 0)", "settings changed since"),
+    ):  # fmt: skip
+        edit(page, change)
+        page.wait(lambda words=words: page.badges()[str(TOME)].startswith(f"stale: ◌{words} · active in"), words)
+        page.screenshot(f"badge_stale_{words.split()[0]}")
+        assert page.badges()[str(ATTENTION)].startswith("active") or page.badges()[str(ATTENTION)].startswith(
+            "inactive"
+        )
+        edit(page, back)
+        page.wait(lambda: page.badges()[str(TOME)] == ACTIVE, "badge as before")
+
+
+def edit(page: Page, script: str) -> None:
+    """Change something at Apply ToMe and let the frontend notice, as after a click."""
+    page.script(
+        f"const node = app.canvas.graph.getNodeById({TOME}); {script};"
+        "const { changeTracker } = app.extensionManager.workflow.activeWorkflow;"
+        "(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker)"
+    )
+
+
+def test_a_bypassed_node_loses_its_badge_with_the_next_run(page: Page):
+    edit(page, "node.mode = 4")
+    page.wait(lambda: page.badges()[str(TOME)].startswith("stale: ◌bypassed · "), "bypassed")
     assert page.run() == "success"
     assert set(page.badges()) == {str(ATTENTION)}
 
@@ -176,13 +202,13 @@ def test_badges_can_be_switched_off(page: Page, ran: dict[str, Any]):
     assert page.badges()[str(TOME)] == ACTIVE
 
 
-def test_after_a_reload_there_is_the_same_workflow_and_no_badge(page: Page):
-    before = page.workflow()
+def test_after_a_reload_there_is_the_same_workflow_with_its_badges(page: Page):
+    before, badges = page.workflow(), page.badges()
     page.wait(lambda: page.script("return !!localStorage.length || !!sessionStorage.length"), "saved draft")
     page.reload()
     page.wait(lambda: len(page.workflow()["nodes"]) == len(before["nodes"]), "workflow of last time")
+    page.wait(lambda: page.badges() == badges, "badges of before")
     after = page.workflow()
-    assert page.badges() == {}
     for workflow in (before, after):
         workflow.pop("extra", None)
     assert after == before

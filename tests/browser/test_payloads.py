@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.nodes import routes
     from paceline.nodes.compare_models import shown_comparison
     from paceline.nodes.optimize_preset import shown_steps
+    from paceline.nodes.run_routes import run_payload
     from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.compilation import Progress
     from paceline.optimizers.hosts.comfyui import reporting
@@ -93,6 +95,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Profile": set(profile),
         "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
+        "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt") or ()),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
     }
@@ -133,6 +136,12 @@ def swept() -> dict[str, Any]:
     view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
     view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
     return view.payload([Result({"size": 512}, "measured")])
+def finished_run() -> Any:
+    """Return a server whose history has one run."""
+    history = {"prompt": (0, "a prompt", {}, {}, []), "outputs": {}, "status": {"messages": []}}
+    return SimpleNamespace(
+        prompt_queue=SimpleNamespace(mutex=nullcontext(), currently_running={}, history={"a prompt": history})
+    )
 
 
 def outputs_of_nodes() -> set[str]:
@@ -160,11 +169,12 @@ def test_the_scripts_read_no_other_keys():
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.nodes import routes
+    from paceline.nodes import routes, run_routes
     from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
 
+    assert ours("runs.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}
     assert ours("sweeps.js") == {routes.PRESETS_PATH}

@@ -36,6 +36,43 @@ export function failure(message) {
   return { state: "failed", title: OURS, headline, counts: {}, details };
 }
 
+/** Values of `node.mode`. */
+const MUTED = 2;
+const BYPASSED = 4;
+
+/**
+ * @param {Activity} activity of the last run
+ * @param {boolean} stale whether the node is set otherwise than in that run
+ * @param {number} mode of the node now
+ * @returns {Activity} what is true now
+ */
+export function shownActivity(activity, stale, mode) {
+  if (!stale || activity.state === "working") return activity;
+  const why = words(mode === BYPASSED ? "bypassed" : mode === MUTED ? "muted" : "settingsChanged");
+  return { ...activity, state: "stale", headline: `${why} · ${activity.headline}` };
+}
+
+/** States in which a node has done something already. */
+const DONE = ["active", "partly", "failed"];
+
+/**
+ * @param {Activity} activity in a run that the user has cancelled
+ * @returns {Activity}
+ */
+export function cancelled({ state, headline, ...rest }) {
+  if (!DONE.includes(state)) return { ...rest, state: "cancelled", headline: words("cancelled"), counts: {}, details: [] };
+  return { ...rest, state: "cancelled", headline: `${words("cancelled")} · ${headline}` };
+}
+
+/**
+ * @param {Activity} activity in a run that has failed at some node
+ * @returns {Activity}
+ */
+export function notReached(activity) {
+  if (activity.state !== "waiting" && activity.state !== "working") return activity;
+  return { ...activity, state: "inactive", headline: words("notReached"), counts: {}, details: [] };
+}
+
 /**
  * @param {Activity} activity
  * @returns {string} what fits on a badge: the headline, and how often something did not go as asked

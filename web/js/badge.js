@@ -1,18 +1,26 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer.
 
-import { activityLines, badgeText } from "./activity.js";
+import { activityLines, badgeText, shownActivity } from "./activity.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 import { stateWords, words } from "./words.js";
 
 /** @typedef {import("./activity.js").Activity} Activity */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
+/** @typedef {import("./store.js").Entry} Entry */
 
 /** Shape as well as colour tells the state. */
-const SIGNS = { active: "●", partly: "◐", inactive: "○", waiting: "…", working: "↻", failed: "▲", ran: "●", unknown: "–" };
-
-/** Values of `node.mode`. */
-const MUTED = 2;
-const BYPASSED = 4;
+const SIGNS = {
+  active: "●",
+  partly: "◐",
+  inactive: "○",
+  waiting: "…",
+  working: "↻",
+  failed: "▲",
+  cancelled: "×",
+  stale: "◌",
+  ran: "●",
+  unknown: "–",
+};
 
 /**
  * @param {string} state
@@ -24,9 +32,10 @@ export function signOf(state) {
 
 export class Badge {
   element = document.createElement("div");
+  /** @type {Entry | undefined} */
+  #entry;
   /** @type {Activity | undefined} */
   #activity;
-  #mode = "";
   #sign = document.createElement("span");
   #text = document.createElement("span");
   #button = document.createElement("button");
@@ -55,20 +64,20 @@ export class Badge {
   }
 
   /**
-   * @param {Activity} activity
+   * @param {Entry} entry
    * @param {LGraphNode} node
    */
-  show(activity, node) {
-    const mode = modeWords(node);
-    if (activity === this.#activity && mode === this.#mode) return;
+  show(entry, node) {
+    if (entry === this.#entry) return;
+    this.#entry = entry;
+    const activity = entry.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
+    if (!activity) return;
     this.#activity = activity;
-    this.#mode = mode;
     const { state, headline, progress } = activity;
     this.#button.dataset.state = state;
     this.#sign.textContent = signOf(state);
-    this.#text.textContent = (mode && `${mode} · `) + badgeText(activity);
-    const spoken = [mode, stateWords(state)].filter(Boolean).join(", ");
-    this.#button.ariaLabel = `Paceline, ${spoken}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
+    this.#text.textContent = badgeText(activity);
+    this.#button.ariaLabel = `Paceline, ${stateWords(state)}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
     this.#progress.hidden = progress === undefined;
     // Without a value the bar says only that something goes on.
     if (progress == null) this.#progress.removeAttribute("value");
@@ -84,13 +93,4 @@ export class Badge {
   #showDetails() {
     if (this.#activity) showTooltip(this.#button, this.#activity);
   }
-}
-
-/**
- * @param {LGraphNode} node
- * @returns {string} that the node is switched off now, whatever it did in its last run
- */
-function modeWords(node) {
-  if (node.mode === BYPASSED) return words("bypassed");
-  return node.mode === MUTED ? words("muted") : "";
 }

@@ -11,13 +11,14 @@ const HEIGHT = 26;
 
 /**
  * @param {import("./store.js").ActivityStore} store
- * @returns {Shown<import("./activity.js").Activity>}
+ * @returns {Shown<import("./store.js").Entry>}
  */
 export function createBadges(store) {
   return new Shown(store, {
     widget: "$$paceline-badge",
     size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
-    pick: ({ activity }) => (app.extensionManager.setting.get(BADGES_SETTING) === false ? undefined : activity),
+    pick: (entry) =>
+      entry.activity && app.extensionManager.setting.get(BADGES_SETTING) !== false ? entry : undefined,
     create: () => new Badge(() => openReport(store)),
   });
 }

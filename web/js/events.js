@@ -1,8 +1,10 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
-import { compileActivity, failure } from "./activity.js";
+import { cancelled, compileActivity, failure, notReached } from "./activity.js";
 import { api } from "./comfy.js";
-import { isOurType } from "./graph.js";
+import { findNode, isOurType, openWorkflow, savedWorkflow } from "./graph.js";
+import { askForRun } from "./runs.js";
+import { settingsOf } from "./saved.js";
 
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
 /** @typedef {import("./payloads").ActivityPayload} ActivityPayload */
@@ -18,28 +20,24 @@ const SWEEP = "paceline.sweep";
 class Run {
   /** @type {Set<string>} */
   participants = new Set();
+  /** @type {Set<string>} those that have handed over something to show */
+  done = new Set();
+  /** @type {Set<string>} those whose result was there already, and which have said nothing */
+  silent = new Set();
   over = false;
 
-  /** @param {string} promptId */
-  constructor(promptId) {
+  /**
+   * @param {string} promptId
+   * @param {ActivityStore} store
+   */
+  constructor(promptId, store) {
     this.promptId = promptId;
-    /** Resolves to the id of the workflow; the messages themselves do not name it. */
-    this.workflow = workflowOf(promptId);
-  }
-}
-
-/**
- * Ask the server which workflow a prompt was made from.
- * @param {string} promptId
- * @returns {Promise<string>} "" if the prompt was not made by a frontend
- */
-async function workflowOf(promptId) {
-  try {
-    const response = await api.fetchApi(`/jobs/${encodeURIComponent(promptId)}`);
-    const job = response.ok ? await response.json() : {};
-    return String(job.workflow_id ?? "");
-  } catch {
-    return ""; // offline: the messages stop as well
+    /** Resolves to the id of the workflow ("" if no page made it); the messages themselves do not name it. */
+    this.workflow = askForRun({ prompt_id: promptId }).then((found) => {
+      const workflow = found?.workflow.id ?? "";
+      if (found && workflow) store.begin(workflow, promptId, settingsOf(found.workflow));
+      return workflow;
+    });
   }
 }
 
@@ -58,8 +56,9 @@ export function newsOf(output) {
 /**
  * Start to listen. Messages are handled in the order in which they arrive.
  * @param {ActivityStore} store
+ * @param {(promptId: string) => Promise<void>} look asks the server about a run
  */
-export function listen(store) {
+export function listen(store, look) {
   /** @type {Run | null} */
   let run = null;
   let queue = Promise.resolve();
@@ -80,7 +79,7 @@ export function listen(store) {
    * @param {(workflow: string, run: Run) => void} action
    */
   const later = (promptId, action) => {
-    run ??= new Run(promptId); // the page was loaded during the run
+    run ??= new Run(promptId, store); // the page was loaded during the run
     const current = run;
     if (current.promptId !== promptId || current.over) return;
     queue = queue.then(async () => action(await current.workflow, current));
@@ -93,6 +92,7 @@ export function listen(store) {
   const update = (promptId, node, news) => {
     later(promptId, (workflow, current) => {
       current.participants.add(node);
+      current.silent.delete(node);
       store.update(workflow, node, news);
     });
   };
@@ -101,15 +101,21 @@ export function listen(store) {
    * @param {(workflow: string, run: Run) => void} action
    */
   const end = (promptId, action) => {
-    later(promptId, action);
+    later(promptId, (workflow, current) => {
+      action(workflow, current);
+      if (workflow === openWorkflow()) store.compare(workflow, settingsOf(savedWorkflow()));
+    });
     if (run?.promptId === promptId) run.over = true;
   };
 
   on("execution_start", ({ prompt_id }) => {
-    run = new Run(prompt_id);
+    run = new Run(prompt_id, store);
   });
   on("execution_cached", ({ prompt_id, nodes }) => {
-    later(prompt_id, (_, { participants }) => nodes.forEach((/** @type {string} */ node) => participants.add(node)));
+    later(prompt_id, (_, { participants, silent }) => {
+      for (const node of nodes) participants.add(node);
+      for (const node of nodes) silent.add(node);
+    });
   });
   on("executing", (node) => {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
@@ -124,19 +130,25 @@ export function listen(store) {
     update(prompt_id, node, { sweep });
   });
   on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {
-    const news = newsOf(message.output);
-    if (news) update(message.prompt_id, message.node, news);
+    const news = newsOf(message.output ?? {});
+    if (!news) return;
+    later(message.prompt_id, (_, { done }) => done.add(message.node));
+    update(message.prompt_id, message.node, news);
   });
   on("execution_success", ({ prompt_id }) => {
-    end(prompt_id, (workflow, { participants }) => store.finish(workflow, participants));
+    end(prompt_id, (workflow, { participants, silent }) => {
+      store.finish(workflow, participants);
+      // What they have shown so far can be of other settings: the server knows of which run their results are.
+      if (workflow === openWorkflow() && [...silent].some((node) => findNode(node))) void look(prompt_id);
+    });
   });
   on("execution_error", ({ prompt_id, node_id, node_type, exception_message }) => {
-    end(prompt_id, (workflow) => {
-      store.stop(workflow);
+    end(prompt_id, (workflow, { done }) => {
+      store.stop(workflow, done, notReached);
       if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message) });
     });
   });
   on("execution_interrupted", ({ prompt_id }) => {
-    end(prompt_id, (workflow) => store.stop(workflow));
+    end(prompt_id, (workflow, { done }) => store.stop(workflow, done, cancelled));
   });
 }

@@ -21,9 +21,7 @@ const PASSED_ON = { model: "MODEL", vae: "VAE" };
  */
 export function expandMenuItems(node, store) {
   if (node.type !== TYPE) return [];
-  const executionId = executionIdOf(node);
-  const entry = store.entries(openWorkflow()).find((candidate) => candidate.node === executionId);
-  const steps = entry?.steps ?? [];
+  const steps = store.entry(openWorkflow(), executionIdOf(node) ?? "")?.steps ?? [];
   const content = steps.length ? words("expand") : words("expandAfterRun");
   return [{ content, disabled: steps.length === 0, callback: () => expand(node, steps) }];
 }

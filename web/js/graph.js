@@ -42,6 +42,11 @@ export function openWorkflow() {
   return String(rootGraph()?.id ?? "");
 }
 
+/** @returns {import("./saved.js").SavedWorkflow} the open workflow, as it would be saved */
+export function savedWorkflow() {
+  return /** @type {any} */ (rootGraph()?.serialize() ?? { nodes: [] }); // litegraph's type allows nodes without a type
+}
+
 /**
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node
@@ -61,7 +66,7 @@ export function nodeAt(executionId) {
   /** @type {LGraphNode | undefined} */
   let node;
   for (const id of executionId.split(":")) {
-    node = graph?.nodes.find((candidate) => String(candidate.id) === id);
+    node = graph?.getNodeById(id) ?? undefined;
     graph = node && inside(node);
   }
   return node;

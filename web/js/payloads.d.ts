@@ -31,6 +31,25 @@ export interface CompilePayload {
   expected_seconds: number | null;
 }
 
+/** Answer of the route `/paceline/run`, from `run_payload` in nodes/run_routes.py: a run that the page has not seen. */
+export interface RunPayload {
+  prompt_id: string;
+  /** As it was saved when it was queued; empty if no page made it. */
+  workflow: import("./saved.js").SavedWorkflow;
+  /** `running`, `success`, `failed` or `cancelled`. */
+  outcome: string;
+  /** What each node said last. */
+  activities: ActivityPayload[];
+  /** What nodes have handed over. */
+  outputs: { node: string; output: NodeOutput }[];
+  /** Execution id of the node that has failed; null if none has. */
+  failed_node: string | null;
+  /** Its type. */
+  failed_type: string | null;
+  /** Of its error. */
+  message: string | null;
+}
+
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
 export interface NodeOutput {
   paceline_comparison?: Comparison[];

@@ -1,6 +1,6 @@
 // The command "Paceline: report": what every Paceline node of the open workflow did in its last run.
 
-import { activityLines } from "./activity.js";
+import { activityLines, shownActivity } from "./activity.js";
 import { signOf } from "./badge.js";
 import { openDialog } from "./dialog.js";
 import { openWorkflow, ourNodes } from "./graph.js";
@@ -14,9 +14,9 @@ import { stateWords, words } from "./words.js";
  * @returns {Row[]} one for each of our nodes
  */
 export function reportRows(store) {
-  const activities = new Map(store.entries(openWorkflow()).map((entry) => [entry.node, entry.activity]));
   return ourNodes().map(({ executionId, node }) => {
-    const activity = activities.get(executionId);
+    const entry = store.entry(openWorkflow(), executionId);
+    const activity = entry?.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
     return {
       title: `${node.getTitle()} (#${executionId})`,
       // Optimization Report, for one, runs and has nothing to say about itself.

@@ -45,8 +45,19 @@ export class Shown {
   /** Begin, once the frontend has a graph and the settings have their values. */
   start() {
     this.#started = true;
-    this.store.addEventListener("change", () => this.refresh());
+    this.store.addEventListener("change", (event) => this.#changed(/** @type {CustomEvent} */ (event).detail));
     this.refresh();
+  }
+
+  /** @param {string[] | null} nodes execution ids of those that have news; null for all */
+  #changed(nodes) {
+    if (!nodes) return this.refresh();
+    for (const executionId of nodes) {
+      const entry = this.store.entry(openWorkflow(), executionId);
+      const value = entry && this.kind.pick(entry);
+      const node = value && findNode(executionId);
+      if (value && node) this.#viewOf(node).show(value, node);
+    }
   }
 
   /** Show what the store knows about the open workflow, and nothing else. */

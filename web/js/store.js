@@ -1,4 +1,4 @@
-// What our nodes last reported, for every workflow that was run since the page was loaded.
+// What our nodes last reported, for every workflow that this page knows a run of.
 //
 // Node ids are only unique within a workflow, and the frontend keeps several workflows in tabs. So an activity belongs
 // to a workflow's id and to an execution id: the ids of the subgraph nodes on the way and of the node, joined by ":".
@@ -7,6 +7,8 @@
  * @typedef {object} Entry
  * @property {string} node execution id
  * @property {import("./activity.js").Activity} [activity] the last one
+ * @property {boolean} [stale] whether the node's settings, wires or mode are others than in that run
+ * @property {string} [now] what it is set to, if it is stale
  * @property {import("./payloads").Comparison[]} [comparison] what Compare Models last handed over
  * @property {import("./payloads").Sweep} [sweep] what Benchmark Sweep has measured
  * @property {import("./payloads").Profile} [profile] where the time went, from Profile
@@ -14,12 +16,34 @@
  * @property {import("./payloads").Step[]} [steps] what Optimize (Preset) last applied
  */
 
-/** Tells its listeners ("change" events) about every change. */
+/** What is known of the last run of a workflow. */
+class LastRun {
+  promptId = "";
+  /** @type {Map<string, Entry>} */
+  entries = new Map();
+  /** @type {Set<string>} */
+  participants = new Set();
+  /** @type {Map<string, string>} what each node was set to, by execution id */
+  settings = new Map();
+}
+
+/** Tells its listeners ("change" events) about every change; `detail` has the nodes, or null for all of them. */
 export class ActivityStore extends EventTarget {
-  /** @type {Map<string, Map<string, Entry>>} */
-  #workflows = new Map();
-  /** @type {Map<string, Set<string>>} */
-  #participants = new Map();
+  /** @type {Map<string, LastRun>} */
+  #runs = new Map();
+
+  /**
+   * Remember that a run begins.
+   * @param {string} workflow
+   * @param {string} promptId
+   * @param {Map<string, string>} settings of all our nodes in it
+   */
+  begin(workflow, promptId, settings) {
+    const run = this.#run(workflow);
+    if (run.promptId === promptId) return;
+    run.promptId = promptId;
+    run.settings = settings;
+  }
 
   /**
    * Remember what a node reported.
@@ -28,23 +52,12 @@ export class ActivityStore extends EventTarget {
    * @param {Omit<Entry, "node">} news
    */
   update(workflow, node, news) {
-    const entries = this.#workflows.get(workflow) ?? new Map();
-    this.#workflows.set(workflow, entries);
-    const entry = { ...entries.get(node), ...news, node };
+    const { entries } = this.#run(workflow);
+    const entry = { ...entries.get(node), stale: false, ...news, node };
     // Deleted first, so that the order of the map is the order of the last reports.
     entries.delete(node);
     entries.set(node, entry);
-    this.#changed();
-  }
-
-  /**
-   * Remember what a node reported earlier; what is known of it already is newer.
-   * @param {string} workflow
-   * @param {string} node execution id
-   * @param {Omit<Entry, "node">} earlier
-   */
-  fill(workflow, node, earlier) {
-    this.update(workflow, node, { ...earlier, ...this.#workflows.get(workflow)?.get(node) });
+    this.#changed([node]);
   }
 
   /**
@@ -53,12 +66,12 @@ export class ActivityStore extends EventTarget {
    * @param {Set<string>} participants execution ids
    */
   finish(workflow, participants) {
-    this.#participants.set(workflow, participants);
-    const entries = this.#workflows.get(workflow);
-    for (const node of [...(entries?.keys() ?? [])]) {
-      if (!participants.has(node)) entries?.delete(node);
+    const run = this.#run(workflow);
+    run.participants = participants;
+    for (const node of [...run.entries.keys()]) {
+      if (!participants.has(node)) run.entries.delete(node);
     }
-    this.#changed();
+    this.#changed(null);
   }
 
   /**
@@ -67,20 +80,58 @@ export class ActivityStore extends EventTarget {
    * @returns {boolean} whether the node took part in the last run
    */
   tookPart(workflow, node) {
-    return this.#participants.get(workflow)?.has(node) ?? false;
+    return this.#runs.get(workflow)?.participants.has(node) ?? false;
   }
 
   /**
-   * Forget what was under way in a run that ended before its end.
+   * End what was under way in a run that ended before its end.
    * @param {string} workflow
+   * @param {Set<string>} done execution ids of nodes whose own work was over
+   * @param {(activity: import("./activity.js").Activity) => import("./activity.js").Activity} ended
    */
-  stop(workflow) {
-    for (const [node, entry] of this.#workflows.get(workflow) ?? []) {
-      if (entry.activity?.state === "working" || entry.activity?.state === "waiting") {
-        this.#workflows.get(workflow)?.delete(node);
-      }
+  stop(workflow, done, ended) {
+    const { entries } = this.#run(workflow);
+    for (const [node, entry] of entries) {
+      if (entry.activity && !done.has(node)) entries.set(node, { ...entry, activity: ended(entry.activity) });
     }
-    this.#changed();
+    this.#changed(null);
+  }
+
+  /**
+   * Compare what the nodes are set to now with what they were set to in the last run.
+   * @param {string} workflow
+   * @param {Map<string, string>} settings by execution id
+   */
+  compare(workflow, settings) {
+    const run = this.#runs.get(workflow);
+    if (!run) return;
+    const changed = [];
+    for (const [node, entry] of run.entries) {
+      const then = run.settings.get(node);
+      const now = settings.get(node);
+      const stale = then !== undefined && now !== undefined && now !== then;
+      if (stale === (entry.stale ?? false) && (!stale || now === entry.now)) continue;
+      run.entries.set(node, { ...entry, stale, now });
+      changed.push(node);
+    }
+    if (changed.length) this.#changed(changed);
+  }
+
+  /**
+   * @param {string} workflow
+   * @returns {string} of the last run that is known; "" if there is none
+   */
+  promptOf(workflow) {
+    return this.#runs.get(workflow)?.promptId ?? "";
+  }
+
+  /**
+   * @param {string} workflow
+   * @param {string} node execution id
+   * @returns {Entry | undefined}
+   */
+  entry(workflow, node) {
+    return this.#runs.get(workflow)?.entries.get(node);
   }
 
   /**
@@ -88,10 +139,21 @@ export class ActivityStore extends EventTarget {
    * @returns {Entry[]} oldest report first
    */
   entries(workflow) {
-    return [...(this.#workflows.get(workflow)?.values() ?? [])];
+    return [...(this.#runs.get(workflow)?.entries.values() ?? [])];
   }
 
-  #changed() {
-    this.dispatchEvent(new Event("change"));
+  /**
+   * @param {string} workflow
+   * @returns {LastRun}
+   */
+  #run(workflow) {
+    const run = this.#runs.get(workflow) ?? new LastRun();
+    this.#runs.set(workflow, run);
+    return run;
+  }
+
+  /** @param {string[] | null} nodes */
+  #changed(nodes) {
+    this.dispatchEvent(new CustomEvent("change", { detail: nodes }));
   }
 }

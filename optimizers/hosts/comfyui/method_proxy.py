@@ -118,6 +118,7 @@ class NetworkTechnique(Technique[NetworkCall]):
     """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
     not_run = "not used yet"
+    under_way = "running"
 
 
 class NetworkTarget(ABC, Generic[T]):

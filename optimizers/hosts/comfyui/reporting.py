@@ -1,4 +1,4 @@
-"""Tell the page that started a workflow what happened at a node.
+"""Tell the page that started a workflow what happened at a node, and remember it for a page that is opened later.
 
 ComfyUI's own progress text is not used: it would repeat the badge in the node, and stay there after the run.
 """
@@ -6,6 +6,8 @@ ComfyUI's own progress text is not used: it would repeat the badge in the node, 
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,6 +20,31 @@ Payload = dict[str, Any]
 """What the page receives. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
 
 
+class Announced:
+    """What each node said last, for the last prompts: a page that is loaded afterwards asks for it."""
+
+    def __init__(self, prompts: int = 100) -> None:
+        self._limit = prompts
+        self._prompts: OrderedDict[str, dict[str, Payload]] = OrderedDict()
+
+    def add(self, prompt_id: str, node_id: str, payload: Payload) -> None:
+        """Remember what a node has said, in the place of what it said before; forget the oldest prompts."""
+        self._prompts.setdefault(prompt_id, {})[node_id] = payload
+        self._prompts.move_to_end(prompt_id)
+        while len(self._prompts) > self._limit:
+            self._prompts.popitem(last=False)
+
+    def of(self, prompt_id: str) -> list[Payload]:
+        """Return what the nodes said last in a prompt."""
+        return list(self._prompts.get(prompt_id, {}).values())
+
+
+@cache
+def announced() -> Announced:
+    """Return what this server's nodes have said; ComfyUI's history, which it belongs to, is in memory too."""
+    return Announced()
+
+
 def running_server() -> Any | None:
     """Return ComfyUI's running server, or None (tests and scripts sample without one)."""
     # Looked up, never imported: outside of ComfyUI's main.py an import of `server` would start to build one.
@@ -25,7 +52,7 @@ def running_server() -> Any | None:
 
 
 def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> None:
-    """Show ``summary`` at a node. ``title``: whose summary it is. Does nothing without a page to show it."""
+    """Show ``summary`` at a node. ``title``: whose summary it is. Does nothing without a server."""
     payload = {
         "state": summary.state,
         "title": title,
@@ -39,9 +66,13 @@ def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> 
 def send(event: str, node_id: str | None, payload: Payload) -> None:
     """Send a websocket event of a node to the page that has started the workflow, if there is one."""
     server = running_server()
-    # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
-    if server is None or node_id is None or server.client_id is None:
+    if server is None or node_id is None:
         return
     # ComfyUI runs one prompt at a time, and names it where it starts it.
     prompt_id = getattr(server, "last_prompt_id", None)
-    server.send_sync(event, {"node": node_id, "prompt_id": prompt_id, **payload}, server.client_id)
+    payload = {"node": node_id, "prompt_id": prompt_id, **payload}
+    if event == ACTIVITY_EVENT and prompt_id is not None:
+        announced().add(prompt_id, node_id, payload)
+    # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
+    if server.client_id is not None:
+        server.send_sync(event, payload, server.client_id)

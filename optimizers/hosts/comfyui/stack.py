@@ -109,12 +109,14 @@ class Technique(core.Technique, Generic[Call]):
         runs: what it did; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
         not_run: what is said before the first run.
+        under_way: what is said during a run, before there is more to say.
         recordable: whether a recording of the network's kernels repeats what the technique does: its hooks, which do
             not run in a replay, launch the same kernels on the same addresses in each call of the same sizes and
             ``ModelCall.variants``.
     """
 
     not_run: ClassVar[str] = "not sampled yet"
+    under_way: ClassVar[str] = "sampling"
     recordable: bool = False
 
     def __init__(self) -> None:
@@ -155,7 +157,7 @@ class Technique(core.Technique, Generic[Call]):
         if run.activity.model_calls:
             return self.summarize(run.activity)
         if run.seconds is None:
-            return Summary("working", "running", details=(self.describe(),))
+            return Summary("working", self.under_way, details=(self.describe(),))
         why = "the run was cancelled or failed before its first call was finished"
         return Summary("inactive", "no call was finished", details=(why,))
 
