@@ -1,4 +1,4 @@
-"""What the page asks the server: what happened in a run, how large the cache of compiled code is, to clear it, a preset."""
+"""What the page asks the server: what happened in a run, the cache of compiled code, and to save a preset."""
 
 from __future__ import annotations
 
