@@ -41,8 +41,20 @@ class Machine:
 def machine_for(model: ModelPatcher) -> Machine:
     """Return what decides which techniques suit a MODEL on the device it runs on."""
     device = torch.device(model.load_device).type
-    can_compile = device == "cuda" and find_spec("triton") is not None
+    can_compile = _can_compile(device)
     return Machine(device, can_compile, int8_gains(model), can_compile and has_room_for_recordings(model))
+
+
+def machine_here() -> Machine:
+    """Return what is known of the machine before a model is loaded; whether int8 is faster is not."""
+    from comfy.model_management import get_torch_device
+
+    device = torch.device(get_torch_device()).type
+    return Machine(device, _can_compile(device))
+
+
+def _can_compile(device: str) -> bool:
+    return device == "cuda" and find_spec("triton") is not None
 
 
 def built_in_recipe(name: str, machine: Machine) -> Recipe:

@@ -162,6 +162,7 @@ def shown_comparison(
     settings, around, unit = numbers["settings"], numbers["surroundings"], numbers["speedup_of"]
     return {
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
+        "seed_share": numbers["seed_share"],
         "found": numbers["state"],
         "state": page_state(numbers["state"], quality),
         "quality": quality,

@@ -12,6 +12,7 @@ from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 from ..workbench.comfyui.sweeping.run import require_preset_name
 from ..workbench.recipe import Recipe, Step, save_recipe
+from .advice import ADVICE, advice_payload
 from .built_in_presets import BUILT_IN
 from .recipes import check_steps
 from .run_routes import RUN, run_payload
@@ -50,7 +51,11 @@ def register_routes() -> None:
         found = run_payload(server, query.get("workflow", ""), query.get("prompt_id", ""))
         return web.json_response({} if found is None else found)
 
+    async def advice(_: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(advice_payload))
+
     server.routes.get(RUN)(run)
+    server.routes.get(ADVICE)(advice)
     server.routes.get(PATH)(size)
     server.routes.delete(PATH)(clear)
 

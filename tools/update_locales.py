@@ -52,17 +52,18 @@ Tree = dict[str, Any]
 def english() -> dict[str, Tree]:
     """Return every text that can be translated, by file (without ``.json``) and key."""
     settings = _settings((SCRIPTS / "settings.js").read_text(encoding="utf-8"))
-    (label,) = re.findall(r'label: "(.+)"', (SCRIPTS / "report.js").read_text(encoding="utf-8"))
+    sources = "".join(_read(name) for name in ("faster_command", "report"))
+    commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n    label: "(.+)"', sources))
     words = dict(re.findall(r'^  (\w+): "(.+)",$', (SCRIPTS / "words.js").read_text(encoding="utf-8"), re.MULTILINE))
     categories = re.findall(r'category: \["(.+)"\]', (SCRIPTS / "settings.js").read_text(encoding="utf-8"))
     names = {name for category in categories for name in category.split('", "')[:2]}
     return {
         "nodeDefs": {name: _node(node.GET_SCHEMA()) for name, node in _nodes().items()},
         "settings": settings,
-        "commands": {"Paceline_Report": {"label": label}},
+        "commands": {name.replace(".", "_"): {"label": label} for name, label in commands.items()},
         "main": {
             "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
-            "menuLabels": {label: label},
+            "menuLabels": {label: label for label in commands.values()},
             "paceline": words,
         },
     }

@@ -10,6 +10,7 @@ import { startChips } from "./js/chips.js";
 import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
+import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
 import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
@@ -36,8 +37,9 @@ for (const name of ["paceline.css", "results.css"]) {
 
 app.registerExtension({
   name: "Paceline",
-  commands: [createReportCommand(store)],
-  menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.Report"] }],
+  commands: [createFasterCommand(), createReportCommand(store)],
+  menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
+  actionBarButtons: fasterButtons(),
   bottomPanelTabs: [createSpeedTab(timeline, store)],
   settings: createSettings(() => badges.refresh()),
   async setup() {
@@ -50,7 +52,7 @@ app.registerExtension({
     void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...expandMenuItems(node, store), ...convertMenuItems(node)];
+    return [...fasterMenuItems(node), ...expandMenuItems(node, store), ...convertMenuItems(node)];
   },
   beforeRegisterNodeDef(nodeType, nodeData) {
     rememberWidgetNames(nodeType, nodeData.name);

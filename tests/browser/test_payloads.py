@@ -64,6 +64,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
     from paceline.nodes import routes
+    from paceline.nodes.advice import advice_payload
     from paceline.nodes.compare_models import shown_comparison
     from paceline.nodes.optimize_preset import shown_steps
     from paceline.nodes.run_routes import run_payload
@@ -96,6 +97,8 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
         "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt") or ()),
+        "Advice": set(advice_payload()),
+        "AdvisedChoice": set(advice_payload()["choices"][0]),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
     }
@@ -110,7 +113,8 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
     settings = dict.fromkeys(("steps", "sampler_name", "scheduler", "cfg"), 1)
     control = asdict(FewerSteps(10, 20, 1.0, Distance(**distance))) | {"ratio": 2.0, "as_good": False}
     return {
-        "verdict": "", "state": "", "speedup_of": "step", "runs": {}, "activity": {}, "settings": settings,
+        "verdict": "", "state": "", "seed_share": 0.1, "speedup_of": "step", "runs": {}, "activity": {},
+        "settings": settings,
         "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
         **speedup,
     }  # fmt: skip
@@ -169,11 +173,12 @@ def test_the_scripts_read_no_other_keys():
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.nodes import routes, run_routes
+    from paceline.nodes import advice, routes, run_routes
     from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
 
+    assert ours("faster.js") == {advice.ADVICE}
     assert ours("runs.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

@@ -23,6 +23,23 @@ export function createButton(label, onClick) {
  * @param {string} options.text what the button "Copy" puts into the clipboard
  */
 export function openDialog({ title, content, text }) {
+  const copy = createButton(words("copy"), async () => {
+    await navigator.clipboard?.writeText(text);
+    copy.textContent = words("copied");
+  });
+  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
+  const close = createButton(words("close"), () => dialog.close());
+  close.autofocus = true;
+  const dialog = showDialog(title, content, [copy, close]);
+}
+
+/**
+ * @param {string} title
+ * @param {HTMLElement} content
+ * @param {HTMLButtonElement[]} actions
+ * @returns {HTMLDialogElement} which is gone when it is closed
+ */
+export function showDialog(title, content, actions) {
   const dialog = document.createElement("dialog");
   dialog.className = "paceline-dialog";
   const heading = Object.assign(document.createElement("h2"), { textContent: title, id: "paceline-dialog-title" });
@@ -35,16 +52,9 @@ export function openDialog({ title, content, text }) {
   body.setAttribute("aria-labelledby", heading.id);
   body.append(content);
 
-  const copy = createButton(words("copy"), async () => {
-    await navigator.clipboard?.writeText(text);
-    copy.textContent = words("copied");
-  });
-  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
-  const close = createButton(words("close"), () => dialog.close());
-  close.autofocus = true;
   const buttons = document.createElement("div");
   buttons.className = "paceline-dialog-buttons";
-  buttons.append(copy, close);
+  buttons.append(...actions);
 
   dialog.append(heading, body, buttons);
   dialog.addEventListener("close", () => dialog.remove());
@@ -52,4 +62,5 @@ export function openDialog({ title, content, text }) {
   dialog.addEventListener("keydown", (event) => event.stopPropagation());
   document.body.append(dialog);
   dialog.showModal();
+  return dialog;
 }

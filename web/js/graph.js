@@ -90,6 +90,39 @@ export function typeOf(executionId) {
 }
 
 /**
+ * List the open workflow's graphs: the outermost, and those of subgraph nodes, each once.
+ * @param {LGraph} [graph]
+ * @param {string} [prefix] of the execution ids
+ * @param {Set<LGraph>} [seen]
+ * @returns {{graph: LGraph, prefix: string}[]}
+ */
+export function allGraphs(graph = rootGraph(), prefix = "", seen = new Set()) {
+  if (seen.has(graph)) return [];
+  seen.add(graph);
+  const inner = graph.nodes.flatMap((node) => {
+    const subgraph = inside(node);
+    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, seen) : [];
+  });
+  return [{ graph, prefix }, ...inner];
+}
+
+/**
+ * Do something to the open workflow that is undone in one step.
+ * @template Result
+ * @param {() => Result} action
+ * @returns {Result}
+ */
+export function asOneStep(action) {
+  const graph = rootGraph();
+  graph.beforeChange();
+  try {
+    return action();
+  } finally {
+    graph.afterChange();
+  }
+}
+
+/**
  * List our nodes in the open workflow, those in subgraphs included.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids

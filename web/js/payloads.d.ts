@@ -50,6 +50,21 @@ export interface RunPayload {
   message: string | null;
 }
 
+/** Answer of the route `/paceline/advice`, from `advice_payload` in nodes/advice.py. */
+export interface Advice {
+  /** torch's name of the kind of device, e.g. `cuda`. */
+  device: string;
+  choices: AdvisedChoice[];
+}
+
+/** A choice of *Make this workflow faster*. */
+export interface AdvisedChoice {
+  /** `lossless`, `balanced` or `fast`. */
+  name: string;
+  /** What would be inserted, in order. */
+  steps: Step[];
+}
+
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
@@ -75,6 +90,8 @@ export interface Comparison {
   speedup_low: number | null;
   /** Upper end. */
   speedup_high: number | null;
+  /** The difference as a share of what another seed changes; null if that changes nothing. */
+  seed_share: number | null;
   /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
   speedup_of: string;
   /** Of each round, by side. */

@@ -1,0 +1,155 @@
+""" "Make this workflow faster": what it inserts, that one undo takes it back, and the measured trial."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.page import CANVAS, VUE, Page, example
+
+pytestmark = pytest.mark.usefixtures("quiet_console")
+
+
+@pytest.fixture
+def baseline(page: Page, sd15_checkpoint: Path) -> dict[str, Any]:
+    """A workflow without our nodes, open in the canvas renderer."""
+    workflow = example("txt2img_baseline", sd15_checkpoint)
+    workflow["nodes"] = [node for node in workflow["nodes"] if not node["type"].startswith("Paceline")]
+    page.use(CANVAS)
+    page.load(workflow)
+    return workflow
+
+
+def open_dialog(page: Page) -> Any:
+    page.script("app.extensionManager.command.execute('Paceline.MakeFaster')")
+    return page.wait(lambda: page.element("dialog.paceline-dialog .paceline-faster"), "dialog")
+
+
+def press(page: Page, label: str) -> None:
+    buttons = page.driver.find_elements("css selector", "dialog.paceline-dialog button")
+    next(button for button in buttons if button.text == label).click()
+
+
+def choose(page: Page, name: str) -> None:
+    page.element(f"dialog input[value={name}]").click()
+
+
+def graph(page: Page) -> tuple[set[str], set[tuple[Any, ...]]]:
+    """Return the types of the nodes, and what is wired to what."""
+    saved = page.workflow()
+    types = {node["id"]: node["type"] for node in saved["nodes"]}
+    return set(types.values()), {(types[link[1]], link[2], types[link[3]], link[4]) for link in saved["links"]}
+
+
+def overlapping(page: Page) -> list[str]:
+    return page.script(
+        """
+        const boxes = app.graph.nodes.map((node) => [node.type, node.pos[0], node.pos[1] - 30, ...node.size]);
+        return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
+          && a[2] < b[2] + b[4] + 30 && b[2] < a[2] + a[4] + 30).map((b) => `${a[0]} and ${b[0]}`));
+        """
+    )
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict[str, Any], renderer: str):
+    page.use(renderer)
+    before = graph(page)
+    dialog = open_dialog(page)
+    assert "Set Attention Processor" in dialog.text and "Apply ToMe" in dialog.text
+    page.screenshot(f"faster_dialog_{renderer}")
+    choose(page, "lossless")
+    assert "Apply ToMe" not in page.element(".paceline-faster ul").text
+    choose(page, "fast")
+    press(page, "Insert")
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    press(page, "Not now")
+    page.settle()
+    types, wires = graph(page)
+    assert types - before[0] == {"PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineReuseSteps"}
+    assert ("CheckpointLoaderSimple", 0, "PacelineApplyToMe", 0) in wires
+    assert ("PacelineReuseSteps", 0, "KSampler", 0) in wires
+    assert ("CheckpointLoaderSimple", 0, "KSampler", 0) not in wires
+    assert overlapping(page) == []
+    page.fit()
+    page.screenshot(f"faster_inserted_{renderer}")
+    page.script("await app.extensionManager.command.execute('Comfy.Undo')")
+    page.settle()
+    assert graph(page) == before
+
+
+def test_what_is_there_already_is_not_inserted_twice(page: Page, baseline: dict[str, Any]):
+    open_dialog(page)
+    choose(page, "balanced")
+    press(page, "Insert")
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    press(page, "Not now")
+    dialog = open_dialog(page)
+    choose(page, "balanced")
+    assert "there already" in dialog.text
+    press(page, "Cancel")
+
+
+def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, baseline: dict[str, Any]):
+    workflow = copy.deepcopy(baseline)
+    page.load(workflow)
+    page.script(
+        """
+        const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
+        const foreign = LiteGraph.createNode("TomePatchModel");
+        graph.add(foreign);
+        foreign.pos = [0, -400];
+        graph.getNodeById(args[1]).connect(0, foreign, 0);
+        foreign.connect(0, sampler, 0);
+        window.outer = graph.convertToSubgraph(new Set([sampler])).node.id;
+        """,
+        *(
+            next(node["id"] for node in workflow["nodes"] if node["type"] == name)
+            for name in ("KSampler", "CheckpointLoaderSimple")
+        ),
+    )
+    page.settle()
+    open_dialog(page)
+    choose(page, "lossless")
+    press(page, "Insert")
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    press(page, "Not now")
+    inside = page.script(
+        """
+        const { subgraph } = app.graph.getNodeById(window.outer);
+        const sampler = subgraph.nodes.find((node) => node.type === "KSampler");
+        const link = sampler.getInputLink(0);
+        return subgraph.getNodeById(link.origin_id).type;
+        """
+    )
+    assert inside == "PacelineSetAttentionProcessor"
+    prompt = page.script("return (await app.graphToPrompt()).output")
+    types = {node["class_type"]: node for node in prompt.values()}
+    link = types["PacelineSetAttentionProcessor"]["inputs"]["model"]
+    assert prompt[link[0]]["class_type"] == "TomePatchModel"
+
+
+def test_the_trial_keeps_what_measured_faster_and_ends_in_one_sentence(page: Page, baseline: dict[str, Any]):
+    before = graph(page)
+    open_dialog(page)
+    choose(page, "balanced")
+    press(page, "Insert")
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    press(page, "Measure")
+    page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
+    page.screenshot("faster_measuring")
+    result = page.wait(lambda: page.element(".paceline-trial-result"), "result", 300)
+    page.screenshot("faster_result")
+    types, wires = graph(page)
+    if "x faster" in result.text:
+        kept = types - before[0]
+        assert kept
+        assert page.badges() == {}
+        press(page, "Undo")
+    else:
+        assert result.text.startswith("Nothing was certainly faster here")
+        press(page, "Close")
+    page.settle()
+    assert graph(page) == before

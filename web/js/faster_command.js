@@ -1,0 +1,31 @@
+// Where "Make this workflow faster" is found: menu, command palette, toolbar, and the context menu of samplers.
+
+import { makeFaster } from "./faster.js";
+import { findWires } from "./wires.js";
+import { words } from "./words.js";
+
+/** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyExtension} Extension */
+
+/** @returns {Extension["commands"] extends (infer Command)[] | undefined ? Command : never} */
+export function createFasterCommand() {
+  return {
+    id: "Paceline.MakeFaster",
+    label: "Paceline: make this workflow faster",
+    icon: "pi pi-forward",
+    function: () => makeFaster(),
+  };
+}
+
+/** @returns {Extension["actionBarButtons"]} a button beside the frontend's own */
+export function fasterButtons() {
+  return [{ icon: "pi pi-forward", tooltip: words("faster_title"), onClick: () => void makeFaster() }];
+}
+
+/**
+ * @param {import("./graph.js").LGraphNode} node
+ * @returns {Extension["getNodeMenuItems"] extends ((node: any) => infer Items) | undefined ? Items : never}
+ */
+export function fasterMenuItems(node) {
+  const samples = findWires().some(({ receivers }) => receivers.some((receiver) => receiver.node === node));
+  return samples ? [{ content: words("faster_title"), callback: () => void makeFaster() }] : [];
+}

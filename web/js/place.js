@@ -1,0 +1,59 @@
+// Room for new nodes, where they lie on nothing.
+
+/** @typedef {import("./graph.js").LGraph} LGraph */
+
+const GAP = 40;
+const TITLE = 30;
+/** A badge and what the Vue renderer adds need room below. */
+const BELOW = 60;
+const STEP = 40;
+
+/**
+ * Lay nodes in a row where nothing else is, as near to a point as can be.
+ * @param {LGraph} graph which has the nodes already
+ * @param {import("./graph.js").LGraphNode[]} nodes
+ * @param {[number, number]} near where the upper right corner should be
+ */
+export function layInRow(graph, nodes, [right, top]) {
+  if (!nodes.length) return;
+  const width = nodes.reduce((sum, node) => sum + node.size[0] + GAP, -GAP);
+  const height = Math.max(...nodes.map((node) => node.size[1])) + BELOW;
+  const others = graph.nodes.filter((node) => !nodes.includes(node)).map(({ pos, size }) => [...pos, ...size]);
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
+  const isFree = (x, y) =>
+    others.every(
+      ([left, upper, w, h]) =>
+        x >= left + w + GAP || left >= x + width + GAP || y - TITLE >= upper + h + GAP || upper - TITLE >= y + height,
+    );
+  let [x, y] = [right - width, top];
+  search: for (let ring = 0; ring < 500; ring++) {
+    for (const [dx, dy] of ringOf(ring)) {
+      if (!isFree(right - width + dx * STEP, top + dy * STEP)) continue;
+      [x, y] = [right - width + dx * STEP, top + dy * STEP];
+      break search;
+    }
+  }
+  for (const node of nodes) {
+    node.pos = [x, y];
+    x += node.size[0] + GAP;
+  }
+}
+
+/**
+ * @param {number} ring
+ * @returns {[number, number][]} the places on a square ring, straight above and below first
+ */
+function ringOf(ring) {
+  if (ring === 0) return [[0, 0]];
+  /** @type {[number, number][]} */
+  const places = [];
+  for (let along = 0; along <= ring; along++) {
+    for (const side of along ? [along, -along] : [0]) {
+      places.push([side, -ring], [side, ring], [-ring, side], [ring, side]);
+    }
+  }
+  return places;
+}
