@@ -128,7 +128,8 @@ def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, bas
     prompt = page.script("return (await app.graphToPrompt()).output")
     types = {node["class_type"]: node for node in prompt.values()}
     link = types["PacelineSetAttentionProcessor"]["inputs"]["model"]
-    assert prompt[link[0]]["class_type"] == "TomePatchModel"
+    assert prompt[link[0]]["class_type"] == "PacelineApplyToMe"
+    assert prompt[link[0]]["inputs"]["method"] == "merge"
 
 
 def test_the_trial_keeps_what_measured_faster_and_ends_in_one_sentence(page: Page, baseline: dict[str, Any]):

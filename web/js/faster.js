@@ -59,7 +59,7 @@ function apply(plans) {
     plans.map(({ wire, steps, foreign }) => {
       for (const node of foreign) {
         const made = convert(node, CONVERSIONS[String(node.type)]);
-        if (made && node.id === wire.origin) wire.origin = made.id;
+        if (made?.graph === wire.graph && node.id === wire.origin) wire.origin = made.id;
       }
       return { wire, steps, nodes: insertOn(wire, steps) };
     }),

@@ -51,7 +51,7 @@ export function savedWorkflow() {
  * @param {LGraphNode} node
  * @returns {LGraph | undefined} the graph inside of a subgraph node
  */
-function inside(node) {
+export function inside(node) {
   return /** @type {{subgraph?: LGraph}} */ (node).subgraph;
 }
 
@@ -93,17 +93,18 @@ export function typeOf(executionId) {
  * List the open workflow's graphs: the outermost, and those of subgraph nodes, each once.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids
+ * @param {LGraphNode[]} [around] the subgraph nodes that it is inside of, the innermost first
  * @param {Set<LGraph>} [seen]
- * @returns {{graph: LGraph, prefix: string}[]}
+ * @returns {{graph: LGraph, prefix: string, around: LGraphNode[]}[]}
  */
-export function allGraphs(graph = rootGraph(), prefix = "", seen = new Set()) {
+export function allGraphs(graph = rootGraph(), prefix = "", around = [], seen = new Set()) {
   if (seen.has(graph)) return [];
   seen.add(graph);
   const inner = graph.nodes.flatMap((node) => {
     const subgraph = inside(node);
-    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, seen) : [];
+    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, [node, ...around], seen) : [];
   });
-  return [{ graph, prefix }, ...inner];
+  return [{ graph, prefix, around }, ...inner];
 }
 
 /**

@@ -84,8 +84,17 @@ export async function measure(scene, baseline, optimized, times, progress) {
     body: JSON.stringify({ client_id: api.clientId, prompt }),
   });
   const answer = await response.json();
-  if (!response.ok) throw new Error(answer.error?.message ?? response.statusText);
+  if (!response.ok) throw new Error(refusal(answer) || response.statusText);
   return heard(answer.prompt_id, progress);
+}
+
+/**
+ * @param {{error?: {message?: string}, node_errors?: Record<string, {errors: {message: string, details: string}[]}>}} answer
+ * @returns {string} why ComfyUI does not take a prompt
+ */
+function refusal({ error, node_errors }) {
+  const [first] = Object.values(node_errors ?? {}).flatMap(({ errors }) => errors);
+  return first ? `${first.message}: ${first.details}` : (error?.message ?? "");
 }
 
 /**
@@ -113,6 +122,7 @@ function promptOf({ prompt, source, settings }, baseline, optimized, times) {
     ...times,
     model_baseline: behind(baseline, "a"),
     model_optimized: behind(optimized, "b"),
+    fp32_reference: false,
     filename_prefix: "paceline/trial",
     save_files: false,
     fewer_steps: false,

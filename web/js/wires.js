@@ -1,6 +1,6 @@
 // The wires on which something can be made faster: a MODEL into a sampler, a VAE into what decodes or encodes.
 
-import { allGraphs, isOurType } from "./graph.js";
+import { allGraphs, inside, isOurType } from "./graph.js";
 
 /** @typedef {import("./graph.js").LGraph} LGraph */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
@@ -11,6 +11,7 @@ import { allGraphs, isOurType } from "./graph.js";
  * @property {string} type of the slots
  * @property {LGraph} graph
  * @property {string} prefix of the execution ids in that graph
+ * @property {LGraphNode[]} around the subgraph nodes that the graph is inside of, the innermost first
  * @property {number | string} origin id of the node it comes from; that of the graph's own input, in a subgraph
  * @property {number} slot of the origin
  * @property {{node: LGraphNode, input: number}[]} receivers
@@ -31,9 +32,9 @@ const KINDS = /** @type {const} */ ([
 export function findWires() {
   /** @type {Map<string, Wire>} */
   const wires = new Map();
-  for (const { graph, prefix } of allGraphs()) {
+  for (const { graph, prefix, around } of allGraphs()) {
     for (const node of graph.nodes) {
-      if (node.mode !== 0 || isOurType(node.type)) continue;
+      if (node.mode !== 0 || isOurType(node.type) || inside(node)) continue;
       for (const { name, type, results } of KINDS) {
         const outputs = (node.outputs ?? []).map((slot) => String(slot.type));
         if (outputs.includes(type) || !outputs.some((output) => results.includes(output))) continue;
@@ -42,7 +43,8 @@ export function findWires() {
           if (!link) continue;
           const key = [prefix, type, link.origin_id, link.origin_slot].join(" ");
           const { origin_id: origin, origin_slot } = link;
-          const wire = wires.get(key) ?? { name, type, graph, prefix, origin, slot: origin_slot, receivers: [] };
+          const place = { name, type, graph, prefix, around, origin, slot: origin_slot };
+          const wire = wires.get(key) ?? { ...place, receivers: [] };
           wires.set(key, wire);
           wire.receivers.push({ node, input });
         }
@@ -56,15 +58,25 @@ export function findWires() {
  * @param {Wire} wire
  * @returns {LGraphNode[]} the nodes that it goes through on its way from the loader, the last first
  */
-export function upstream({ graph, type, origin }) {
+export function upstream({ graph, around, type, origin, slot }) {
   /** @type {LGraphNode[]} */
   const found = [];
-  let node = graph.getNodeById(origin);
-  while (node && !found.includes(node)) {
-    found.push(node);
-    const input = (node.inputs ?? []).findIndex((slot) => slot.type === type && slot.link != null);
-    const link = input < 0 ? null : node.getInputLink(input);
-    node = link && graph.getNodeById(link.origin_id);
+  const outside = [...around];
+  /** @type {{origin_id: number | string, origin_slot: number} | null} */
+  let link = { origin_id: origin, origin_slot: slot };
+  while (link) {
+    const node = graph.getNodeById(link.origin_id);
+    if (node && found.includes(node)) break;
+    if (node) {
+      found.push(node);
+      const input = (node.inputs ?? []).findIndex((entry) => entry.type === type && entry.link != null);
+      link = input < 0 ? null : node.getInputLink(input);
+    } else {
+      // It comes from the graph's own input: go on outside. (A subgraph node's `getInputLink` gives the link inside.)
+      const outer = outside.shift();
+      graph = outer?.graph ?? graph;
+      link = graph.links.get(outer?.inputs[link.origin_slot]?.link ?? -1) ?? null;
+    }
   }
   return found;
 }
