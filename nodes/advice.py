@@ -14,10 +14,10 @@ ADVICE = "/paceline/advice"
 
 
 def advice_payload() -> Payload:
-    """Return the machine's kind of device, and for each choice what would be inserted, in order."""
+    """Return for each choice what would be inserted here, in order."""
     machine = machine_here()
     choices = [{"name": name, "steps": shown_steps(advised_steps(name, machine))} for name in BUILT_IN]
-    return {"device": machine.device, "choices": choices}
+    return {"choices": choices}
 
 
 def advised_steps(name: str, machine: Machine) -> Sequence[Step]:

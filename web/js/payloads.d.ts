@@ -52,8 +52,6 @@ export interface RunPayload {
 
 /** Answer of the route `/paceline/advice`, from `advice_payload` in nodes/advice.py. */
 export interface Advice {
-  /** torch's name of the kind of device, e.g. `cuda`. */
-  device: string;
   choices: AdvisedChoice[];
 }
 
