@@ -132,7 +132,6 @@ const ENGLISH = {
   trialStopped: "Stopped. Nothing was taken out.",
   trialNothing: "Nothing was certainly faster here with a picture as good as you chose. The nodes are out again.",
   shareOfSeed: "difference %s of a seed change",
-  insert: "Insert",
   paysAfter: "compiling took %s s once and pays off after %n images",
   difference: "Difference to the baseline",
 };
