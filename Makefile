@@ -8,6 +8,9 @@ PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 MUTANTS_ARGS ?=
+AUDIT := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)/audit
+AUDIT_ARGS ?=
+FUZZ_SECONDS ?= 300
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record render_results roof stack_variants transformers_at_width unets
@@ -15,7 +18,7 @@ NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record render_
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all quick mutants lint bench results train-emoji clean
+.PHONY: help setup demo test test-all quick mutants lint audit fuzz bench results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,6 +45,15 @@ lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .
 	@$(VENV_PYTHON) -m mypy
 	@$(VENV_PYTHON) tools/check_layers.py
+
+audit: setup ## look for unsafe code (bandit) and for packages with known holes (pip-audit); both stay out of .venv
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(AUDIT)" bandit pip-audit
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml -r core optimizers workbench nodes __init__.py __main__.py
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools demo benchmarks
+	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
+
+fuzz: setup ## feed random files to every parser of user files, for FUZZ_SECONDS each (300), guided by coverage where atheris is
+	@$(VENV_PYTHON) tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \

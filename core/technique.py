@@ -12,7 +12,7 @@ PRECISION = "precision"
 QKV_FUSION = "qkv_fusion"
 INT8 = "int8"
 ATTENTION = "attention"
-TOKEN_MERGING = "token_merging"
+TOKEN_MERGING = "token_merging"  # nosec B105
 COMPILATION = "compilation"
 STEP_REUSE = "step_reuse"
 

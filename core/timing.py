@@ -110,15 +110,21 @@ class KeptTimes:
         self._failed: dict[tuple[str, str], KernelFailed] = {}
         self._changed = False
 
-    def get(self, section: str, key: str, measure: Callable[[], list[float]]) -> list[float]:
+    def get(self, section: str, key: str, measure: Callable[[], list[float]], count: int = 0) -> list[float]:
         """Return the seconds under ``key``, measured unless they are known.
+
+        Args:
+            section: see above.
+            key: of what is timed.
+            measure: returns the seconds of each function.
+            count: how many functions there are, so that a file which was changed by hand is not believed; 0 for any.
 
         Raises:
             KernelFailed: if ``measure`` raises. That is remembered.
             RuntimeError: if memory runs out. That is not: a moment later there can be enough.
         """
         known = self._known.setdefault(section, {})
-        if key not in known:
+        if key not in known or (count and len(known[key]) != count):
             if (failed := self._failed.get((section, key))) is not None:
                 raise failed
             try:
@@ -168,7 +174,7 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
     """Return what a file has; what is damaged in it is left out, and measured again."""
     try:
         content = json.loads(file.read_text("utf-8")) if file is not None else {}
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     sections = content.items() if isinstance(content, dict) else ()
     return {
@@ -179,4 +185,9 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
 
 
 def _are_seconds(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(one, (int, float)) and 0 < one < math.inf for one in value)
+    """Return whether ``value`` is a list of positive numbers."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, (int, float)) and 0 < one < math.inf for one in value)
+    )

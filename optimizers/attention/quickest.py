@@ -162,7 +162,7 @@ class QuickestKernel:
         section = f"{where(self._device, self._dtype)} | attention: {', '.join(functions)}"
         sizes = f"{tuple(q.shape)} x {tuple(k.shape)}".replace(" ", "")
         measure = partial(interleaved_seconds, self._device, list(functions.values()))
-        seconds = dict(zip(functions, self._kept.get(section, sizes, measure), strict=True))
+        seconds = dict(zip(functions, self._kept.get(section, sizes, measure, len(functions)), strict=True))
         best = min(seconds, key=lambda name: seconds[name])
         if seconds[best] * CLEARLY >= seconds[OWN]:
             best = OWN

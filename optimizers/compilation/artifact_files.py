@@ -8,9 +8,13 @@ import os
 import stat
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 
 _FORMAT = 3
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+"""What reading a file of somebody else, or half of one, can raise."""
+
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
 
 
@@ -19,16 +23,17 @@ def read_about(file: Path) -> dict[str, object] | None:
     try:
         content = json.loads(file.read_text("utf-8"))
         return dict(content["about"]) if content["format"] == _FORMAT else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except _DAMAGED:
         return None
 
 
 def read_seconds(folder: Path) -> dict[str, float]:
     """Return how long each function took to compile the last time, by its name; empty if that is not known."""
     try:
-        return {str(name): float(value) for name, value in json.loads(_entry(folder))["seconds"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = {str(name): float(value) for name, value in json.loads(_entry(folder))["seconds"].items()}
+    except (*_DAMAGED, OverflowError):
         return {}
+    return {name: value for name, value in found.items() if 0 <= value < inf}
 
 
 def write_about(folder: Path, about: Mapping[str, object], seconds: Mapping[str, float]) -> None:
@@ -50,7 +55,7 @@ def libraries_are_whole(folder: Path) -> bool:
         for name in found.keys() - expected.keys():
             (folder / name).unlink()
         return all(found.get(name) == digest for name, digest in expected.items())
-    except (OSError, ValueError, KeyError, AttributeError):
+    except _DAMAGED:
         return False
 
 

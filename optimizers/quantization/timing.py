@@ -88,7 +88,7 @@ class Timings:
         most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)
         timed = replace(shape, tokens=min(shape.tokens, most))
         section = f"{self._machine} | {kernel.name}"
-        floating, int8 = self._kept.get(section, timed.key, lambda: self._measure(kernel, timed))
+        floating, int8 = self._kept.get(section, timed.key, lambda: self._measure(kernel, timed), 2)
         factor = shape.tokens / timed.tokens
         return Timing(floating * factor, int8 * factor)
 

@@ -91,7 +91,7 @@ class Plan:
         """
         try:
             found = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidSetting(f"The plan is not JSON: {error}.", "Paste what Benchmark Sweep has saved.") from error
         if not isinstance(found, Mapping):
             raise InvalidSetting("The plan is not a JSON object.", "Paste what Benchmark Sweep has saved.")

@@ -20,6 +20,12 @@ CONTENTS = "contents.json"
 """Name of the file inside that lists all others with their hashes."""
 
 
+_LARGEST_LIST = 64 * 2**20
+"""Bytes; a list that unpacks to more was not made here."""
+
+_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RecursionError)
+
+
 class Refused(Exception):
     """The file cannot be imported; the text says why."""
 
@@ -44,27 +50,35 @@ def import_entries(store: ArtifactStore, file: Path, fingerprint: str) -> list[E
     Raises:
         Refused: if the fingerprint, a file's hash, or the machine is another one; nothing is written then.
     """
+    try:
+        contents = _read(store.root, file, fingerprint)
+        _require_this_machine(contents)
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, *_DAMAGED) as error:
+        raise Refused(f"{file} cannot be read, or was not made by this command ({type(error).__name__}).") from error
+    before = {entry.path for entry in store.entries()}
+    for path, data in contents.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return [entry for entry in store.entries() if entry.path not in before]
+
+
+def _read(root: Path, file: Path, fingerprint: str) -> dict[Path, bytes]:
+    """Return what a zip file holds, by the place below ``root`` where it belongs; all of it as it was exported."""
     with zipfile.ZipFile(file) as archive:
-        try:
-            hashes: dict[str, str] = json.loads(archive.read(CONTENTS))
-        except (KeyError, ValueError) as error:
-            raise Refused(f"{file} was not made by this command.") from error
+        if archive.getinfo(CONTENTS).file_size > _LARGEST_LIST:
+            raise Refused(f"{file} was not made by this command.")
+        hashes: dict[str, str] = json.loads(archive.read(CONTENTS))
         if _fingerprint(hashes) != fingerprint:
             raise Refused(f"{file} has the fingerprint {_fingerprint(hashes)}, not {fingerprint}.")
         contents: dict[Path, bytes] = {}
         for name, expected in hashes.items():
             parts = PurePosixPath(name).parts
-            if ".." in parts or PurePosixPath(name).is_absolute() or "\\" in name or ":" in name:
-                raise Refused(f"{file} wants to write to {name}, which is outside of the store.")
-            contents[store.root.joinpath(*parts)] = data = archive.read(name)
+            if not parts or ".." in parts or PurePosixPath(name).is_absolute() or set(name) & set("\\:\0"):
+                raise Refused(f"{file} wants to write to {name!r}, which is outside of the store.")
+            contents[root.joinpath(*parts)] = data = archive.read(name)
             if hashlib.sha256(data).hexdigest() != expected:
                 raise Refused(f"{name} in {file} is damaged.")
-    before = {entry.path for entry in store.entries()}
-    _require_this_machine(contents)
-    for path, data in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return [entry for entry in store.entries() if entry.path not in before]
+    return contents
 
 
 def _require_this_machine(contents: dict[Path, bytes]) -> None:

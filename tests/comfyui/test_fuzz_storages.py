@@ -1,0 +1,63 @@
+"""Whatever the server's file of storages holds, and whatever name a workflow gives: a storage, or one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paceline.core.errors import PacelineError
+
+fuzzed = settings(
+    max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+SECRET = "postgresql+psycopg://me:hunter2@db.example/lab"
+documents = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=10), inner, max_size=3)),
+    max_leaves=8,
+)
+CONTENTS = st.one_of(
+    st.binary(max_size=60),
+    st.sampled_from([b"[" * 100_000, b'{"lab": "' + SECRET.encode()]),
+    documents.map(lambda document: json.dumps({"lab": SECRET, "other": document}).encode()),
+    documents.map(lambda document: json.dumps(document).encode()),
+)
+NAMES = st.one_of(
+    st.text(),
+    documents,
+    st.sampled_from(["lab", " lab ", SECRET, "{SCHEMA_VERSION!s:.0}sqlite:////x", "../x", "sqlite:///x", "a" * 200]),
+)
+
+
+@pytest.fixture
+def user_folder(comfy, tmp_path):
+    import folder_paths
+
+    before = folder_paths.get_user_directory()
+    folder_paths.set_user_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_user_directory(before)
+
+
+@fuzzed
+@given(content=CONTENTS, name=NAMES)
+def test_storages(user_folder, content, name):
+    from paceline.optimizers.hosts.comfyui.paths import user_folder as ours
+    from paceline.workbench.comfyui.sweeping.storages import storage_named
+
+    file = ours("storages.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    try:
+        found = storage_named(name)
+    except PacelineError as error:
+        assert "hunter2" not in str(error) and str(user_folder) not in str(error)
+        return
+    assert "hunter2" not in repr(found)
+    assert found.url == SECRET or str(user_folder) in found.url or json.loads(content)[name.strip()] == found.url

@@ -1,0 +1,291 @@
+"""Whatever is in a file or a text that a user may bring: it is read, or refused with a sentence; never a raw error.
+
+``PACELINE_FUZZ=5000`` tries so many examples of each; ``tools/fuzz.py`` lets atheris look for more, guided by coverage.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import re
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paceline.core.errors import PacelineError
+from paceline.core.name_pattern import name_pattern
+from paceline.core.timing import KeptTimes
+from paceline.optimizers.compilation.artifact_files import libraries_are_whole, read_about, read_seconds
+from paceline.optimizers.compilation.artifacts import ArtifactStore
+from paceline.optimizers.quantization.kernels import ChunkedIntMM
+from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
+from paceline.optimizers.quantization.timing import Shape, Timings
+from paceline.optimizers.step_reuse.plan import Plan
+from paceline.workbench.comfyui import cache_transfer
+from paceline.workbench.measurement import Lpips, WrongWeights
+from paceline.workbench.recipe import Recipe, load_recipe
+from paceline.workbench.sweep import parse_space
+from paceline.workbench.sweep.space import nodes_of, picture_of
+
+fuzzed = settings(
+    max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+numbers = st.one_of(st.integers(), st.floats(), st.booleans(), st.none())
+documents = st.recursive(
+    st.one_of(numbers, st.text(max_size=20)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+def changed(document: dict, name: str = "") -> st.SearchStrategy:
+    """Valid documents with any of their values replaced, missing, or one more."""
+    keys = st.sampled_from([*document, "unknown"])
+
+    def change(changes):
+        made = dict(document)
+        for key, value in changes:
+            if value == "missing":
+                made.pop(key, None)
+            else:
+                made[key] = value
+        return made
+
+    return st.lists(st.tuples(keys, st.one_of(st.just("missing"), documents)), max_size=3).map(change)
+
+
+RECIPE = {
+    "paceline_recipe": 1,
+    "name": "mine",
+    "description": "",
+    "made_on": {"device": "cpu"},
+    "steps": [{"node": "PacelineApplyToMe", "inputs": {"ratio": 0.5}}],
+}
+NESTED = ["[" * 100_000, '{"a":' * 100_000, '{"paceline_recipe": ' + "9" * 5000 + "}"]
+
+
+@fuzzed
+@given(st.one_of(st.text(), documents.map(json.dumps), changed(RECIPE).map(json.dumps), st.sampled_from(NESTED)))
+def test_recipes_and_presets(text):
+    try:
+        recipe = Recipe.from_json(text)
+    except PacelineError:
+        return
+    assert Recipe.from_json(recipe.to_json()).steps == recipe.steps or "NaN" in text
+
+
+@fuzzed
+@given(st.one_of(st.binary(max_size=200), st.just(b"{" * (1 << 21))))
+def test_files_of_presets(content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "preset.json")
+        path.write_bytes(content)
+        with pytest.raises(PacelineError) as refused:
+            load_recipe(path)
+        assert folder not in str(refused.value)
+
+
+@fuzzed
+@given(st.one_of(st.text(), documents.map(json.dumps), st.sampled_from(NESTED)))
+def test_plans(text):
+    try:
+        plan = Plan.from_json(text)
+    except PacelineError:
+        return
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+LINES = st.lists(
+    st.one_of(
+        st.text(max_size=60),
+        st.builds(
+            "{}: {}".format,
+            st.sampled_from(["size", "batch", "ApplyToMe.ratio", "Compile UNet", "x.y"]),
+            st.text(alphabet="0123456789.,x \"'[]{}eE+-offn", max_size=40),
+        ),
+    ),
+    max_size=5,
+).map("\n".join)
+
+
+@fuzzed
+@given(LINES)
+def test_grids(text):
+    begun = time.perf_counter()
+    try:
+        space = parse_space(text, "example")
+        cells = [] if space.ranges else space.cells()
+    except PacelineError:
+        cells = []
+    for cell in cells[:50]:
+        nodes_of(cell)
+        width, height, batch = picture_of(cell)
+        assert all(value is None or 0 < value < 100_000 for value in (width, height, batch))
+    assert time.perf_counter() - begun < 5, "a text must not keep the server busy"
+
+
+PATTERNS = st.text(alphabet="ab.^$|()[]*+?\\d!:=-_0", max_size=30)
+
+
+@fuzzed
+@given(st.one_of(PATTERNS, st.text(max_size=40)), st.text(alphabet="ab.0_", max_size=12))
+def test_patterns_of_names_find_what_re_finds(pattern, name):
+    try:
+        found = name_pattern(pattern)
+    except ValueError:
+        return
+    try:
+        expected = re.search(pattern, name) is not None
+    except re.error:
+        return
+    assert found(name) == expected
+
+
+@pytest.mark.parametrize("part", ["a", "a*", "(a|a)", "(?=a*)", "[^b]*", ".*"])
+def test_patterns_take_linear_time(part):
+    begun = time.perf_counter()
+    name_pattern((part * 2000)[:1990].rsplit("(", 1)[0] or part)("a" * 2000 + "!")
+    assert time.perf_counter() - begun < 5
+
+
+TIMES = st.one_of(documents, st.dictionaries(st.just("machine"), st.dictionaries(st.just("8x8x8r0"), documents)))
+
+
+@fuzzed
+@given(st.one_of(st.one_of(TIMES.map(json.dumps), st.sampled_from(NESTED)).map(str.encode), st.binary(max_size=50)))
+def test_kept_timings(content):
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "timings.json")
+        file.write_bytes(content)
+        kept = KeptTimes(file)
+        found = kept.get("machine", "8x8x8r0", lambda: [2.0, 1.0])
+        assert len(found) > 0 and all(0 < value < math.inf for value in found)
+        kept.get("machine", "new", lambda: [1.0])
+        kept.save()
+        assert KeptTimes(file).get("machine", "new", lambda: [5.0]) == [1.0]
+
+
+@pytest.mark.parametrize("times", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_kept_timings_of_another_number_of_functions(tmp_path, times):
+    file, shape = tmp_path / "timings.json", Shape(32, 32, 32)
+    first = Timings(torch.device("cpu"), torch.float32, file)
+    first.time(ChunkedIntMM(), shape)
+    first.save()
+    (section,) = json.loads(file.read_text())
+    file.write_text(json.dumps({section: {shape.key: times}}))
+    assert Timings(torch.device("cpu"), torch.float32, file).time(ChunkedIntMM(), shape).speedup > 0
+
+
+@fuzzed
+@given(st.binary(max_size=300))
+def test_lpips_weights(content):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "weights")
+        path.write_bytes(content)
+        with pytest.raises(WrongWeights):
+            Lpips(path)
+
+
+ENTRY = {"format": 3, "about": {"torch": "2", "device": "cpu"}, "libraries": {}, "seconds": {"forward": 1.0}}
+
+
+@fuzzed
+@given(st.one_of(st.binary(max_size=80), st.one_of(documents, changed(ENTRY)).map(json.dumps).map(str.encode)))
+def test_the_index_of_compiled_code(content):
+    with tempfile.TemporaryDirectory() as folder:
+        entry = Path(folder, "machine", "entry")
+        entry.mkdir(parents=True)
+        (entry / "entry.json").write_bytes(content)
+        about = read_about(entry / "entry.json")
+        assert about is None or isinstance(about, dict)
+        assert all(isinstance(value, float) for value in read_seconds(entry).values())
+        assert libraries_are_whole(entry) in (True, False)
+        store = ArtifactStore(Path(folder))
+        store.entries()
+        store.size()
+
+
+def zipped(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+PLACES = ["../x", "/etc/x", "a/../../x", "C:\\x", "a\\b", "", ".", "m/e/entry.json"]
+NAMES = st.one_of(st.sampled_from(PLACES), st.text())
+CONTENTS = st.one_of(
+    st.one_of(documents, st.dictionaries(NAMES, documents, max_size=3)).map(json.dumps).map(str.encode),
+    st.binary(max_size=40),
+)
+
+
+@fuzzed
+@given(
+    st.one_of(
+        st.binary(max_size=100),
+        st.builds(lambda contents: zipped({"contents.json": contents}), CONTENTS),
+        st.builds(
+            lambda name, data: zipped({"contents.json": json.dumps({name: _sha(data)}).encode(), name or "x": data}),
+            NAMES.filter(lambda name: "\0" not in name and name.isprintable()),
+            st.one_of(st.binary(max_size=40), documents.map(json.dumps).map(str.encode)),
+        ),
+    )
+)
+def test_files_of_compiled_code_that_are_imported(content):
+    """Also those whose fingerprint was given with them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, store = Path(folder, "import.zip"), ArtifactStore(Path(folder, "store", "compiled"))
+        file.write_bytes(content)
+        fingerprint = "?"
+        for _ in range(2):
+            try:
+                cache_transfer.import_entries(store, file, fingerprint)
+            except (cache_transfer.Refused, PacelineError) as refused:
+                fingerprint = re.sub(r".*has the fingerprint (\w+), .*", r"\1", str(refused), flags=re.DOTALL)
+        outside = {path for path in Path(folder).rglob("*") if path.is_file()} - {file}
+        assert all(path.is_relative_to(Path(folder, "store", "compiled")) for path in outside)
+
+
+def _sha(data: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+SCALES = st.one_of(
+    st.sampled_from([float("nan"), float("inf"), 0.0, -1.0, 1e-30, 1e30]), st.floats(width=32, allow_nan=True)
+)
+
+
+@fuzzed
+@given(
+    shape=st.one_of(st.just((4, 256)), st.tuples(st.integers(0, 5), st.integers(0, 300))),
+    dtype=st.sampled_from([torch.int8, torch.int8, torch.uint8, torch.float32, torch.bool]),
+    scale_shape=st.sampled_from([(), (1,), (4,), (4, 1), (1, 4), (4, 4), (5, 1), (0,)]),
+    scale=SCALES,
+    rotation=st.one_of(st.integers(-2, 600), st.sampled_from([2**30, 2**63])),
+)
+def test_int8_weights_of_others(shape, dtype, scale_shape, scale, rotation):
+    """What passes the check can be computed with; all else is refused."""
+    values, scales = torch.ones(shape).to(dtype), torch.full(scale_shape, scale)
+    try:
+        weight = with_row_scales(Int8Weight(values, scales, rotation), 4, 256)
+    except PacelineError:
+        return
+    out = ChunkedIntMM().linear(torch.randn(3, 256), weight, None)
+    assert out.shape == (3, 4) and (abs(scale) > 1e30 or out.isfinite().all())
