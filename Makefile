@@ -7,6 +7,8 @@ VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
 TEST_PROCESSES ?= 2
 PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+TRUST_MINUTES ?= 180
+SOAK_MINUTES ?= 30
 MUTANTS_ARGS ?=
 AUDIT := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)/audit
 AUDIT_ARGS ?=
@@ -18,7 +20,7 @@ NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record render_
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all quick mutants lint audit fuzz bench results train-emoji clean
+.PHONY: help setup demo test test-all quick mutants trust soak lint audit fuzz bench results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +42,12 @@ quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines,
 
 mutants: setup ## put small faults into matching, rounding, guards and verdict, and count those that the tests notice
 	@$(VENV_PYTHON) tools/mutants.py --jobs $(TEST_PROCESSES) $(MUTANTS_ARGS)
+
+trust: setup ## try random graphs, bad input, faults and many clients, and write docs/TRUST.md (TRUST_MINUTES=180)
+	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
+
+soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
+	@$(VENV_PYTHON) tests/trust/run_soak.py --minutes $(SOAK_MINUTES)
 
 lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .

@@ -95,7 +95,7 @@ class Generator:
         graph = Graph(seed, kind, shape)
         graph.fault = draw.choice(["none"] * 5 + ["memory", "error", "cancel"])
         graph.unload = draw.random() < 0.2
-        compiled = draw.random() < self.compiled
+        compiled = draw.random() < self.compiled and kind != "sdxl"  # tracing 70 blocks takes two minutes
         # A second chain is for the second sampler, or the second model of a guider.
         for _ in range(2 if shape in TWO_CHAINS else 1):
             chain: list[tuple[str, dict[str, Any]]] = []

@@ -43,7 +43,7 @@ def give_bad_inputs(count: int, seed: int, minutes: float, only: str) -> dict[st
                 kind, message = "unclear", f"{type(error).__name__}: {error}"
             answers[kind] += 1
             took = time.monotonic() - begun
-            if kind == "unclear" or took > 20:
+            if kind == "unclear":
                 unclear.append({"node": case.node, "what": case.what, "message": message, "seconds": f"{took:.1f}"})
                 print(f"{kind}: {case.node}: {case.what} ({took:.1f} s): {message}", flush=True)
     return {

@@ -1,0 +1,86 @@
+"""Writes docs/TRUST.md from the results of the runs: no number in it is typed by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
+PARTS = ("graphs", "bad_inputs", "faults", "soak")
+
+Found = Mapping[str, Any]
+
+
+def render(parts: Mapping[str, Found]) -> str:
+    """Return the document for what was found; a part that is missing was not run, and that is said."""
+    frame = (HERE / "trust.md").read_text(encoding="utf-8")
+    for name, section in (("graphs", _graphs), ("bad_inputs", _bad_inputs), ("faults", _faults), ("soak", _soak)):
+        text = section(parts[name]) if name in parts else "Not run this time."
+        frame = frame.replace(f"<!-- {name} -->", text)
+    return frame
+
+
+def write(folder: Path) -> None:
+    """Write the document from the JSON files in ``folder``, one for each part."""
+    files = {name: folder / f"{name}.json" for name in PARTS}
+    parts = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    DOCUMENT.write_text(render(parts), encoding="utf-8")
+
+
+def _graphs(found: Found) -> str:
+    states, rows = found["states"], [("Graphs drawn", found["graphs"])]
+    names = {
+        "right": "right",
+        "refused": "refused in one of our sentences",
+        "not a graph": "that ComfyUI's own nodes alone refuse",
+        "wrong": "wrong",
+    }
+    rows += [(f"of these {text}", states.get(state, 0)) for state, text in names.items()]
+    kinds = {"memory": "running out of memory", "error": "an error of another node", "cancel": "a cancel"}
+    rows += [
+        (f"with {text} in the middle of an extra run", found["faults"].get(kind, 0)) for kind, text in kinds.items()
+    ]
+    ours = {name: count for name, count in found["nodes"].items() if name.startswith("Paceline")}
+    rows += [("nodes of ours in them", sum(ours.values())), ("nodes of ComfyUI's that change a model in them",
+             sum(found["nodes"].values()) - sum(ours.values()))]  # fmt: skip
+    text = _table(rows) + _about(found)
+    growth = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found["growth"].items())
+    text += f"\nGrowth over ten graphs, in the second half of the run: {growth or 'not measured'}.\n"
+    if found["wrong"]:
+        wrong = [f"- seed {entry['seed']}: {entry['problems'][0].splitlines()[0]}" for entry in found["wrong"]]
+        text += "\nWrong in this run:\n\n" + "\n".join(wrong) + "\n"
+    return text
+
+
+def _bad_inputs(found: Found) -> str:
+    rows = [("Cases given", f"{found['cases']} of {found['possible']} that there are")]
+    rows += [(kind, count) for kind, count in sorted(found["answers"].items())]
+    rows += [("unclear", 0)] if "unclear" not in found["answers"] else []
+    return _table(rows) + _about(found)
+
+
+def _faults(found: Found) -> str:
+    rows = [(f"`{name}`" if name.startswith("--") else name, f"{row['tried']} tried, {len(row['wrong'])} wrong")
+            for name, row in found.items() if isinstance(row, Mapping)]  # fmt: skip
+    return _table(rows) + _about({"minutes": sum(row["minutes"] for row in found.values() if isinstance(row, Mapping)),
+                                  "commit": found.get("commit", "")})  # fmt: skip
+
+
+def _soak(found: Found) -> str:
+    rows = [("Clients at once", found["clients"]), *sorted(found["answers"].items()), ("wrong", len(found["wrong"]))]
+    if found["memory"]:
+        first, last = found["memory"][len(found["memory"]) // 2], found["memory"][-1]
+        rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in first]
+    return _table(rows) + _about(found) + "".join(f"\n- {problem.splitlines()[0]}" for problem in found["wrong"])
+
+
+def _table(rows: list[tuple[str, Any]]) -> str:
+    return "| | |\n|---|---:|\n" + "\n".join(f"| {name} | {value} |" for name, value in rows) + "\n"
+
+
+def _about(found: Found) -> str:
+    commit = f", at commit {found['commit']}" if found.get("commit") else ""
+    return f"\n{found['minutes']:.0f} minutes{commit}.\n"

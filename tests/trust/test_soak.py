@@ -1,0 +1,24 @@
+"""Some clients at once for a moment, and that the checks notice. ``make soak`` has 32 of them for half an hour."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def test_clients_at_once_are_all_answered_and_none_sees_another(trust_server):
+    from soak import soak
+
+    done = soak(trust_server, clients=4, minutes=0.2, most=4)
+    assert not done.problems
+    assert done.answers["right"] >= 2 and len(done.memory) >= 1
+
+
+def test_growth_is_noticed():
+    from soak import grows
+
+    flat = [{"modules": 100, "tensors": 500, "resident_kb": 10**6 + number % 3} for number in range(40)]
+    assert grows(flat) == []
+    leaking = [{**sample, "modules": 100 + number} for number, sample in enumerate(flat)]
+    assert len(grows(leaking)) == 1 and "modules" in grows(leaking)[0]
