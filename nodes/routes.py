@@ -41,11 +41,10 @@ def register_routes() -> None:
     async def keep(request: web.Request) -> web.Response:
         try:
             await asyncio.to_thread(save_preset, await request.json())
-        except (PacelineError, ValueError) as error:
+        except (PacelineError, ValueError, RecursionError) as error:
             return web.json_response({"error": str(error)}, status=400)
         return web.json_response({})
 
-    server.routes.post(PRESETS_PATH)(keep)
     async def run(request: web.Request) -> web.Response:
         query = request.rel_url.query
         found = run_payload(server, query.get("workflow", ""), query.get("prompt_id", ""))
@@ -54,6 +53,7 @@ def register_routes() -> None:
     async def advice(_: web.Request) -> web.Response:
         return web.json_response(await asyncio.to_thread(advice_payload))
 
+    server.routes.post(PRESETS_PATH)(keep)
     server.routes.get(RUN)(run)
     server.routes.get(ADVICE)(advice)
     server.routes.get(PATH)(size)
@@ -80,7 +80,10 @@ def save_preset(sent: Any) -> None:
     if not isinstance(sent, dict) or not isinstance(sent.get("steps"), list):
         raise InvalidSetting("This is no preset.", "Send name, steps and description.")
     name = require_preset_name("name", str(sent.get("name", "")), BUILT_IN)
-    steps = tuple(Step(str(step["node"]), dict(step["inputs"])) for step in sent["steps"])
+    try:
+        steps = tuple(Step(str(step["node"]), dict(step["inputs"])) for step in sent["steps"])
+    except (KeyError, TypeError, ValueError):
+        raise InvalidSetting("A step of the preset cannot be read.", "Send node and inputs of each.") from None
     check_steps(steps, f"The preset {name!r}")
     save_recipe(Recipe(name, steps, str(sent.get("description", ""))[:500]), user_folder("presets", f"{name}.json"))
 

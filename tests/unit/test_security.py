@@ -34,3 +34,14 @@ def test_no_source_runs_text_reads_pickle_or_opens_a_connection(path: Path):
             # torch.compile and re.compile are other functions of that name.
             found += [text] if text in RUNS_CODE or text in ("os.system", "torch.load") else []
     assert not found
+
+
+def test_every_route_is_described():
+    described = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    routes = {
+        match
+        for path in (ROOT / "nodes").rglob("*.py")
+        for match in re.findall(r'= "(/paceline/[^"]+)"', path.read_text(encoding="utf-8"))
+    }
+    assert "/paceline/cache" in routes
+    assert not [route for route in routes if f" {route}`" not in described]

@@ -1,4 +1,4 @@
-"""Whatever the server's file of storages holds, and whatever name a workflow gives: a storage, or one sentence."""
+"""Whatever the server's file of storages holds, or a page or workflow sends: a storage, a preset, or one sentence."""
 
 from __future__ import annotations
 
@@ -61,3 +61,24 @@ def test_storages(user_folder, content, name):
         return
     assert "hunter2" not in repr(found)
     assert found.url == SECRET or str(user_folder) in found.url or json.loads(content)[name.strip()] == found.url
+
+
+STEPS = st.one_of(
+    documents,
+    st.fixed_dictionaries(
+        {"node": st.sampled_from(["PacelineApplyToMe", "PacelineCompareModels", "x"]), "inputs": documents}
+    ),
+)
+
+
+@fuzzed
+@given(st.one_of(documents, st.fixed_dictionaries({"name": NAMES, "steps": st.lists(STEPS, max_size=3)})))
+def test_presets_that_are_sent(user_folder, sent):
+    from paceline.nodes.routes import save_preset
+
+    try:
+        save_preset(sent)
+    except PacelineError as error:
+        assert str(user_folder) not in str(error)
+    presets = user_folder / "__paceline" / "presets"
+    assert all(path.parent == presets or path.name == "storages.json" for path in user_folder.rglob("*.json"))
