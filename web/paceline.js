@@ -11,9 +11,11 @@ import { convertMenuItems } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
+import { addGridForm } from "./js/grid_form.js";
+import { rememberSettings } from "./js/grid_settings.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
-import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures } from "./js/results.js";
+import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures, sweepOf } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
@@ -56,10 +58,12 @@ app.registerExtension({
   },
   beforeRegisterNodeDef(nodeType, nodeData) {
     rememberWidgetNames(nodeType, nodeData.name);
+    rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser
   },
   nodeCreated(node) {
     applyDefaultPreset(node);
     if (showsOwnPictures(node)) hidePictures(node);
+    addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();

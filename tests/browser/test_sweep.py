@@ -51,6 +51,67 @@ def build(page: Page, **values: Any) -> int:
     )
 
 
+TEXT = "return app.graph.getNodeById(args[0]).widgets.find(({ name }) => name === 'grid').value"
+TOTAL = "return document.querySelector('.paceline-grid output').textContent"
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_grid_is_a_form(page: Page, renderer: str, axe):
+    node = build(page, grid="Apply ToMe.preset: quality, fast\nsize: 512")
+    page.use(renderer)
+    page.show_node(node, zoom=0.8)
+    page.wait(lambda: page.element(".paceline-grid fieldset"), "form")
+    page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
+    assert page.script(TOTAL) == "2 cells · its time is known after the first cell"
+    box = "[...document.querySelectorAll('.paceline-grid label')].find((l) => l.textContent === args[0]).firstChild"
+    page.script(f"{box}.click()", "balanced")
+    assert page.script(TEXT, node) == "Apply ToMe.preset: quality, balanced, fast\nsize: 512\n"
+    page.script(f"{box}.click()", "1024")
+    add = """
+      const select = document.querySelector(".paceline-grid select");
+      select.value = args[0];
+      select.dispatchEvent(new Event("change"));
+    """
+    page.script(add, "ApplyToMe.ratio")
+    change = """
+      const [from, to, count] = document.querySelectorAll(".paceline-grid input[type=number]");
+      for (const [input, value] of [[from, 0.25], [to, 0.75]]) input.value = value;
+      count.value = 3;
+      count.dispatchEvent(new Event("change"));
+    """
+    page.script(change)
+    page.settle()
+    page.screenshot(f"sweep_form_{renderer}")
+    assert page.script(TEXT, node).endswith("size: 512, 1024\nApplyToMe.ratio: 0.25, 0.5, 0.75\n")
+    assert page.script(TOTAL).startswith("18 cells · ")
+    assert axe(".paceline-grid") == []
+    assert not any(area.is_displayed() for area in page.driver.find_elements("css selector", "textarea"))
+    press = "[...document.querySelectorAll('.paceline-grid button')].find((b) => b.textContent === args[0]).click()"
+    page.script(press, "Edit as text")
+    page.settle()
+    area = page.wait(lambda: page.element(".paceline-grid textarea"), "text")
+    area.send_keys("batch: 2")
+    assert page.script(TEXT, node).endswith("0.75\nbatch: 2")
+    page.script(press, "Edit with checkboxes")
+    page.script("document.querySelector('.paceline-grid-row > button').click()")
+    assert page.script(TEXT, node) == "size: 512, 1024\nApplyToMe.ratio: 0.25, 0.5, 0.75\nbatch: 2\n"
+
+
+def test_the_form_counts_as_the_server_does(page: Page, comfy):
+    from paceline.workbench.sweep import parse_space
+
+    grids = ["A.x: 1, 2\nB: on, off\nB.y: 3, 4, 5\nsize: 512, 768", "A: off\nA.x: 1, 2", "A.x: 1", "A.x: 0.2 .. 0.8"]
+    counted = page.script(
+        """
+        const base = document.querySelector("[href$='results.css']").href;
+        const { countCells, readRows } = await import(new URL("js/grid_text.js", base));
+        return args[0].map((text) => countCells(readRows(text)));
+        """,
+        grids,
+    )
+    assert counted == [*(len(parse_space(grid, "").cells()) for grid in grids[:3]), None]
+
+
 @pytest.fixture(scope="module")
 def swept(page: Page, tmp_path_factory) -> int:
     """A sweep of four cells that was stopped after the first, looked at, and finished."""
@@ -71,7 +132,8 @@ def swept(page: Page, tmp_path_factory) -> int:
     page.settle()
     page.show_node(node, zoom=0.7)
     page.screenshot("sweep_stopped")
-    page.stopped_sweep = {**page.script(STATE), "badge": page.badges()[str(node)]}
+    page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
+    page.stopped_sweep = {**page.script(STATE), "badge": page.badges()[str(node)], "form": page.script(TOTAL)}
     assert page.run(seconds=300) == "success"
     return node
 
@@ -80,6 +142,7 @@ def test_a_stop_says_what_is_kept_and_offers_to_go_on(page: Page, swept: int):
     stopped = page.stopped_sweep
     kept = stopped["points"]
     assert 1 <= kept < 4
+    assert "about" in stopped["form"], "the form knows from the first cell how long the whole takes"
     assert stopped["text"].startswith(f"{kept} / 4 cells kept · about ")
     assert f"{kept} of 4 cells kept: run it again to go on" in stopped["badge"]
 

@@ -3,7 +3,7 @@
 import { comparisonParts } from "./comparisons.js";
 import { profileParts } from "./profiles.js";
 import { reportParts } from "./report_text.js";
-import { comfyClassOf } from "./graph.js";
+import { comfyClassOf, executionIdOf, openWorkflow } from "./graph.js";
 import { Shown } from "./shown.js";
 import { sweepParts } from "./sweeps.js";
 
@@ -91,4 +91,14 @@ export function createSweeps(store) {
 /** @param {ActivityStore} store */
 export function createProfiles(store) {
   return createResults(store, "paceline-profile", 260, (entry) => entry.profile, profileParts);
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {ActivityStore} store
+ * @returns {import("./payloads").Sweep | undefined} what it has measured last
+ */
+export function sweepOf(node, store) {
+  const id = executionIdOf(node);
+  return store.entries(openWorkflow()).find((entry) => entry.node === id)?.sweep;
 }

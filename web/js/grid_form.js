@@ -1,0 +1,237 @@
+// The settings of a sweep as checkboxes and ranges, in the place of its text. The text is what is saved and sent.
+
+import { addElement, app } from "./comfy.js";
+import { createButton } from "./dialog.js";
+import { comfyClassOf } from "./graph.js";
+import { allSettings, settingOf } from "./grid_settings.js";
+import { countCells, readRows, spread, writeRows } from "./grid_text.js";
+import { timeText, wholeTime } from "./sweep_time.js";
+import { words } from "./words.js";
+
+const TYPE = "PacelineBenchmarkSweep";
+const ROW_HEIGHT = 26;
+
+/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
+/** @typedef {import("./grid_text.js").Row} Row */
+/** @typedef {{value: string, hidden?: boolean, options: {hidden?: boolean}, callback?: (value: string) => void}} TextWidget */
+
+/**
+ * @param {LGraphNode} node that was made just now
+ * @param {(node: LGraphNode) => number | null} secondsPerStep of both sides together, from its last run
+ */
+export function addGridForm(node, secondsPerStep) {
+  if (comfyClassOf(node) !== TYPE) return;
+  const text = /** @type {TextWidget | undefined} */ (
+    /** @type {unknown} */ (node.widgets?.find(({ name }) => name === "grid"))
+  );
+  if (!text) return;
+  const form = new GridForm(node, text, secondsPerStep);
+  addElement(node, "$$paceline-grid", form.element, { margin: 8, getMinHeight: () => form.height });
+  const { onConfigure } = node;
+  node.onConfigure = function (...saved) {
+    onConfigure?.apply(this, saved);
+    form.refresh();
+  };
+  form.refresh();
+}
+
+class GridForm {
+  element = Object.assign(document.createElement("div"), { className: "paceline-grid" });
+  #asText = false;
+  #shown = "";
+  #lines = 3;
+  #total = document.createElement("output");
+
+  /**
+   * @param {LGraphNode} node
+   * @param {TextWidget} text
+   * @param {(node: LGraphNode) => number | null} secondsPerStep
+   */
+  constructor(node, text, secondsPerStep) {
+    this.node = node;
+    this.text = text;
+    this.secondsPerStep = secondsPerStep;
+    // What was typed into the text, and another number of steps or runs.
+    this.element.addEventListener("pointerenter", () => this.refresh());
+  }
+
+  get height() {
+    return this.#lines * ROW_HEIGHT + 16;
+  }
+
+  refresh() {
+    this.text.hidden = this.text.options.hidden = true; // in the canvas renderer and in Nodes 2.0
+    const value = String(this.text.value ?? "");
+    if (value !== this.#shown || !this.element.childElementCount) this.#draw(value);
+    this.#showTotal();
+  }
+
+  /** @param {string} value */
+  #draw(value) {
+    this.#shown = value;
+    const rows = readRows(value);
+    const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
+    const swap = createButton(words(this.#asText ? "asForm" : "asText"), () => {
+      this.#asText = !this.#asText;
+      this.#shown = "";
+      this.refresh();
+      this.#fit();
+    });
+    bar.append(this.#adder(rows), swap);
+    const lines = this.#asText ? [this.#area(value)] : rows.map((row) => this.#row(row, rows));
+    this.element.replaceChildren(...lines, bar, this.#total);
+    this.#lines = 3 + (this.#asText ? 4 : rows.reduce((sum, { name }) => sum + (this.#wide(name) ? 2 : 1), 0));
+    this.#fit();
+  }
+
+  /**
+   * @param {string} value
+   * @returns {HTMLElement}
+   */
+  #area(value) {
+    const area = Object.assign(document.createElement("textarea"), { value, spellcheck: false, rows: 5 });
+    area.ariaLabel = words("asText");
+    area.addEventListener("keydown", (event) => event.stopPropagation()); // the canvas has shortcuts
+    area.addEventListener("input", () => {
+      this.#shown = area.value; // not drawn anew while it is typed
+      this.#set(area.value);
+    });
+    return area;
+  }
+
+  /** @param {string} value */
+  #set(value) {
+    this.text.value = value;
+    this.text.callback?.(value);
+    this.refresh();
+  }
+
+  /** @param {string} name */
+  #wide(name) {
+    const options = settingOf(name)?.options;
+    return !options || options.join("").length + 4 * options.length > 36;
+  }
+
+  #fit() {
+    const [width, height] = this.node.computeSize();
+    this.node.setSize([Math.max(this.node.size[0], width), Math.max(this.node.size[1], height)]);
+    app.canvas?.setDirty(true, true);
+  }
+
+  #showTotal() {
+    const rows = readRows(this.#shown);
+    const widget = (/** @type {string} */ name) => this.node.widgets?.find((one) => one.name === name)?.value;
+    const cells = widget("search") === "optuna" ? Number(widget("trials")) : countCells(rows);
+    const seconds = this.secondsPerStep(this.node);
+    const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
+    this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
+  }
+
+  /** @param {Row[]} rows */
+  #write(rows) {
+    this.#set(writeRows(rows));
+  }
+
+  /**
+   * @param {Row} row
+   * @param {Row[]} rows
+   * @returns {HTMLElement}
+   */
+  #row(row, rows) {
+    const setting = settingOf(row.name);
+    const element = Object.assign(document.createElement("fieldset"), { className: "paceline-grid-row" });
+    const legend = Object.assign(document.createElement("legend"), { textContent: titleOf(row.name) });
+    const remove = createButton("×", () => this.#write(rows.filter((each) => each !== row)));
+    remove.ariaLabel = `${words("remove")} ${titleOf(row.name)}`;
+    const change = (/** @type {string[]} */ values) => this.#write(rows.map((each) => (each === row ? { ...row, values } : each)));
+    const choices = setting?.options ? checkboxes(row, setting.options, change) : numbers(row, setting, change);
+    element.append(legend, choices, remove);
+    return element;
+  }
+
+  /**
+   * @param {Row[]} rows
+   * @returns {HTMLElement}
+   */
+  #adder(rows) {
+    const select = document.createElement("select");
+    select.ariaLabel = words("addSetting");
+    select.append(new Option(words("addSetting"), ""));
+    const used = new Set(rows.map(({ name }) => settingOf(name)?.name));
+    const free = allSettings().filter(({ name }) => !used.has(name));
+    for (const title of new Set(free.map((setting) => setting.title))) {
+      const options = Object.assign(document.createElement("optgroup"), { label: title });
+      options.append(...free.filter((setting) => setting.title === title).map(({ name, input }) => new Option(input || `${title}: ${words("onOff")}`, name)));
+      select.append(options);
+    }
+    select.addEventListener("change", () => {
+      const setting = settingOf(select.value);
+      if (!setting) return;
+      const { name, options, low, high, whole } = setting;
+      this.#write([...rows, { name, values: options ? options.slice(0, 2) : spread(low, Math.min(high, low + 1), 2, whole) }]);
+    });
+    return select;
+  }
+}
+
+/**
+ * @param {string} name
+ * @returns {string} e.g. "Apply ToMe · ratio"
+ */
+function titleOf(name) {
+  const setting = settingOf(name);
+  return setting ? [setting.title, setting.input].filter(Boolean).join(" · ") : name;
+}
+
+/**
+ * @param {Row} row
+ * @param {string[]} options
+ * @param {(values: string[]) => void} change
+ * @returns {HTMLElement}
+ */
+function checkboxes({ values }, options, change) {
+  const group = Object.assign(document.createElement("div"), { className: "paceline-grid-values" });
+  // Values that are not offered (another size) stay.
+  for (const option of new Set([...options, ...values])) {
+    const label = document.createElement("label");
+    const box = Object.assign(document.createElement("input"), { type: "checkbox", checked: values.includes(option) });
+    box.addEventListener("change", () => {
+      change([...options, ...values.filter((value) => !options.includes(value))].filter((each) =>
+        each === option ? box.checked : values.includes(each),
+      ));
+    });
+    label.append(box, option);
+    group.append(label);
+  }
+  return group;
+}
+
+/**
+ * @param {Row} row
+ * @param {import("./grid_settings.js").Setting | undefined} setting
+ * @param {(values: string[]) => void} change
+ * @returns {HTMLElement}
+ */
+function numbers({ values }, setting, change) {
+  const group = Object.assign(document.createElement("div"), { className: "paceline-grid-values" });
+  const list = Object.assign(document.createElement("input"), { type: "text", value: values.join(", ") });
+  list.ariaLabel = words("values");
+  list.addEventListener("change", () => change(list.value.split(",").map((value) => value.trim()).filter(Boolean)));
+  list.addEventListener("keydown", (event) => event.stopPropagation()); // the canvas has shortcuts
+  group.append(list);
+  if (!setting) return group;
+  const known = values.map(Number).filter(Number.isFinite);
+  const ends = [Math.min(...known, setting.high), Math.max(...known, setting.low)];
+  const [from, to, count] = [...ends, Math.max(2, values.length)].map((value, index) => {
+    const input = Object.assign(document.createElement("input"), { type: "number", value: String(value), step: "any" });
+    Object.assign(input, index < 2 ? { min: String(setting.low), max: String(setting.high) } : { min: "1", max: "20" });
+    input.ariaLabel = words(index === 0 ? "from" : index === 1 ? "to" : "howMany");
+    input.addEventListener("keydown", (event) => event.stopPropagation());
+    input.addEventListener("change", () => {
+      change(spread(Number(from.value), Number(to.value), Math.min(20, Number(count.value) || 1), setting.whole));
+    });
+    return input;
+  });
+  group.append(from, "–", to, "×", count);
+  return group;
+}
