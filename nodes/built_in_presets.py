@@ -13,6 +13,7 @@ from ..core.errors import require_choice
 from ..optimizers.compilation.settings import CUDA_GRAPH
 from ..optimizers.hosts.comfyui.compilation.room import has_room_for_recordings
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
+from ..optimizers.step_reuse.settings import BUDGETS
 from ..workbench.recipe import Recipe, Step, Value
 
 if TYPE_CHECKING:
@@ -57,8 +58,15 @@ def _can_compile(device: str) -> bool:
     return device == "cuda" and find_spec("triton") is not None
 
 
-def built_in_recipe(name: str, machine: Machine) -> Recipe:
+REUSE = {"balanced": BUDGETS["balanced"], "fast": BUDGETS["fast"]}
+"""Presets that can leave out steps, with the budget of Reuse Steps."""
+
+
+def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
     """Return the recipe ``name`` for ``machine``.
+
+    With ``reuse_steps``, presets that may change the picture also leave out steps; Reuse Steps finds out from the
+    schedule whether that pays. Without it a preset is what it was before Reuse Steps came.
 
     ``lossless`` changes no more than rounding does; ``balanced`` costs detail that is hard to see; ``fast`` costs
     detail that can be seen side by side.
@@ -73,7 +81,10 @@ def built_in_recipe(name: str, machine: Machine) -> Recipe:
         "balanced": "A little detail for speed: differences are hard to see.",
         "fast": "More detail for more speed: compare the images before you use it.",
     }
-    return Recipe(name, tuple(makers[name](machine)), sentences[name])
+    steps = makers[name](machine)
+    if reuse_steps and name in REUSE:
+        steps.append(Step("PacelineReuseSteps", {"budget": REUSE[name]}))
+    return Recipe(name, tuple(steps), sentences[name])
 
 
 def _lossless(machine: Machine) -> list[Step]:

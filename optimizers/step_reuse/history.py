@@ -40,10 +40,10 @@ class Place:
     def effect(self) -> float:
         """How far an error of the denoised prediction here moves the latent at the end.
 
-        What is wrong at a high noise level is mostly forgotten: for pictures of variance 1, a difference of two latents
-        shrinks on its way as the root of 1 + sigma^2 does.
+        What is wrong at a high noise level is partly forgotten. For independent pixels of variance 1, a difference of
+        two latents shrinks on its way as the root of 1 + sigma^2 does; pictures and guidance keep more: its root.
         """
-        return self.weight / math.hypot(1.0, self.ahead)
+        return self.weight / math.hypot(1.0, self.ahead) ** 0.5
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,18 @@ def test_a_preset_is_its_nodes_one_after_the_other(studio):
     assert "applied ApplyToMe(preset=balanced)" in report
 
 
+def test_steps_are_left_out_only_where_somebody_asks(studio):
+    kinds = {}
+    for preset in ("lossless", "balanced", "fast"):
+        for asked in (False, True):
+            report = apply(studio, preset, reuse_steps=asked).result[2]
+            kinds[preset, asked] = "ReuseSteps" in report
+    assert kinds == {key: key in (("balanced", True), ("fast", True)) for key in kinds}
+    schema = studio.nodes["PacelineOptimizePreset"].define_schema()
+    # A workflow from before has no value for it, and the frontend puts the default in its place.
+    assert next(entry for entry in schema.inputs if entry.id == "reuse_steps").default is False
+
+
 def test_disconnecting_it_gives_back_the_baseline(studio, baseline):
     model = apply(studio, "fast").result[0]
     assert not torch.equal(studio.sample(model), baseline)

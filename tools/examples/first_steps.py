@@ -46,6 +46,27 @@ def txt2img_tome_attention(graph: Graph) -> None:
     finish(graph, sampler, attention[0], loader["VAE"], "tome_attention")
 
 
+def reuse_steps(graph: Graph) -> None:
+    """SD 1.5 with steps left out."""
+    graph.note(
+        "## Steps left out\n\n**Reuse Steps** leaves the network out in steps whose result can be forecast from the "
+        "steps before, until the picture would move farther than *budget*: a share of what another seed changes. The "
+        "report says how many steps were computed, and how much of the budget was used.\n\n*budget* 0 leaves nothing "
+        "out. Look at **Compare Models** too: it also draws the plain model with as many steps as fit into the same "
+        "time.\n\nModel: any checkpoint in `models/checkpoints` that is not made for a few steps."
+    )
+    graph.column()
+    loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
+    latent = graph.add("EmptyLatentImage")
+    graph.column()
+    reused = graph.add("PacelineReuseSteps", model=loader["MODEL"])
+    positive, negative = prompts(graph, loader["CLIP"])
+    graph.column()
+    settings = {"steps": 25, "sampler_name": "dpmpp_2m", "scheduler": "karras"}
+    sampler = sample(graph, reused[0], positive[0], negative[0], latent[0], **settings)
+    finish(graph, sampler, reused[0], loader["VAE"], "reuse_steps")
+
+
 def img2img_preset(graph: Graph) -> None:
     """A picture as the beginning, with one node that chooses the others."""
     graph.note(

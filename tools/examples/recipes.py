@@ -12,6 +12,7 @@ EXAMPLES: dict[str, Callable[[Graph], None]] = {
     for make in (
         first_steps.txt2img_baseline,
         first_steps.txt2img_tome_attention,
+        first_steps.reuse_steps,
         first_steps.img2img_preset,
         first_steps.inpaint,
         combined.sdxl_full_recipe,
