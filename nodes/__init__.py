@@ -11,6 +11,7 @@ from comfy_api.latest import ComfyExtension, io
 
 from ..core.errors import HostTooOld
 from ..optimizers.hosts.comfyui.compat import require_host
+from ..optimizers.hosts.comfyui.touches import untested
 
 NODES = (
     ("optimize_preset", "PacelineOptimizePreset"),
@@ -53,6 +54,9 @@ class PacelineExtension(ComfyExtension):
         except HostTooOld as error:
             logging.error("Paceline: %s", error)
             return []
+        note = untested()
+        if note is not None:
+            logging.warning("Paceline: %s", note)
         classes: list[type[io.ComfyNode]] = []
         for module, name in NODES:
             try:

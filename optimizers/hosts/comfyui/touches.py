@@ -1,0 +1,175 @@
+"""Every place where this pack touches ComfyUI, by what for: after an update, what is missing names what changed.
+
+Objects that ComfyUI hands us (MODEL, VAE, ...) are in ``protocols.py``. A test compares this list with the sources, and
+another one holds each line against the ComfyUI that the tests run with.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from functools import reduce
+from importlib import import_module
+from typing import Any
+
+from .compat import host_version
+
+NEWEST_TESTED = "0.33.0"
+
+TOUCHES: Mapping[str, tuple[str, ...]] = {
+    "hooks into a model call": (
+        "comfy.patcher_extension:CallbacksMP.ON_CLEANUP",
+        "comfy.patcher_extension:CallbacksMP.ON_DETACH",
+        "comfy.patcher_extension:CallbacksMP.ON_PRE_RUN",
+        "comfy.patcher_extension:WrappersMP.APPLY_MODEL",
+        "comfy.patcher_extension:WrappersMP.CALC_COND_BATCH",
+        "comfy.patcher_extension:WrappersMP.DIFFUSION_MODEL",
+        "comfy.patcher_extension:WrappersMP.OUTER_SAMPLE",
+        "comfy.patcher_extension:WrappersMP.PREDICT_NOISE",
+        "comfy.patcher_extension:WrappersMP.SAMPLER_SAMPLE",
+    ),
+    "attention": (
+        "comfy.ldm.modules.attention:CrossAttention",
+        "comfy.ldm.modules.attention:attention_pytorch",
+        "comfy.ldm.modules.attention:optimized_attention.__wrapped__",
+        "comfy.ldm.modules.attention:optimized_attention_masked",
+        "comfy.ldm.modules.diffusionmodules:model",
+        "comfy.ops:scaled_dot_product_attention",
+    ),
+    "the blocks of a UNet": (
+        "comfy.ldm.modules.attention:SpatialTransformer",
+        "comfy.ldm.modules.diffusionmodules.openaimodel:Downsample",
+        "comfy.ldm.modules.diffusionmodules.openaimodel:ResBlock",
+        "comfy.ldm.modules.diffusionmodules.openaimodel:UNetModel",
+        "comfy.ldm.modules.diffusionmodules.openaimodel:Upsample",
+    ),
+    "clones and second models": (
+        "comfy.model_management:archive_model_dtypes",
+        "comfy.model_management:current_loaded_models",
+        "comfy.model_management:get_torch_device",
+        "comfy.model_management:module_size",
+        "comfy.model_management:unload_model_and_clones",
+        "comfy.model_patcher:CoreModelPatcher",
+        "comfy.model_patcher:ModelPatcher",
+    ),
+    "int8 layers and files": (
+        "comfy.ops:disable_weight_init.Linear",
+        "comfy.ops:mixed_precision_ops",
+        "comfy.quant_ops:QuantizedTensor",
+        "comfy.quant_ops:get_layout_class",
+        "comfy.sd:save_checkpoint",
+        "comfy_kitchen.registry:registry.list_backends",
+        "comfy_kitchen.tensor:register_layout_op",
+    ),
+    "Compile": ("comfy_api.torch_helpers:set_torch_compile_wrapper",),
+    "VAEs and ControlNets": (
+        "comfy.controlnet:ControlLora",
+        "comfy.controlnet:ControlNet",
+        "comfy.controlnet:T2IAdapter",
+        "comfy.sd:VAE",
+    ),
+    "the schedule": (
+        "comfy.k_diffusion:sampling",
+        "comfy.model_sampling:ModelSamplingContinuousEDM",
+        "comfy.model_sampling:V_PREDICTION",
+        "comfy.samplers:KSAMPLER",
+    ),
+    "Compare Models and Benchmark Sweep": (
+        "comfy.cli_args:args.disable_metadata",
+        "comfy.cli_args:args.extra_model_paths_config",
+        "comfy.cli_args:args.output_directory",
+        "comfy.cli_args:args.user_directory",
+        "comfy.model_management:soft_empty_cache",
+        "comfy.model_management:unload_all_models",
+        "comfy.options:enable_args_parsing",
+        "comfy.sample:fix_empty_latent_channels",
+        "comfy.sample:prepare_noise",
+        "comfy.sample:sample",
+        "comfy.samplers:KSampler.SAMPLERS",
+        "comfy.samplers:KSampler.SCHEDULERS",
+        "comfy.sd:load_checkpoint_guess_config",
+        "comfy.utils:common_upscale",
+        "comfy.utils:repeat_to_batch_size",
+    ),
+    "presets for this machine": (
+        "comfy.model_management:get_total_memory",
+        "comfy.model_management:vram_state.name",
+    ),
+    "Cancel and the progress bar": (
+        "comfy.model_management:InterruptProcessingException",
+        "comfy.model_management:throw_exception_if_processing_interrupted",
+        "comfy.utils:ProgressBar",
+    ),
+    "folders": (
+        "folder_paths:get_filename_list",
+        "folder_paths:get_folder_paths",
+        "folder_paths:get_full_path",
+        "folder_paths:get_output_directory",
+        "folder_paths:get_save_image_path",
+        "folder_paths:get_system_user_directory",
+        "folder_paths:get_temp_directory",
+        "folder_paths:get_user_directory",
+        "folder_paths:set_output_directory",
+        "folder_paths:set_user_directory",
+    ),
+    "nodes": ("comfy_api.latest:ComfyExtension", "comfy_api.latest:io", "comfy_execution.graph_utils:ExecutionBlocker"),
+}
+"""``module:attribute.attribute``, by what they are for."""
+
+PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "comfy.model_base:BaseModel.apply_model": ("x", "t", "c_concat", "c_crossattn", "control", "transformer_options"),
+    "comfy.ldm.modules.attention:attention_pytorch": (
+        *("q", "k", "v", "heads", "mask", "attn_precision", "skip_reshape", "skip_output_reshape"),
+    ),
+    "comfy.ldm.modules.attention:CrossAttention.forward": ("x", "context", "value", "mask", "transformer_options"),
+    "comfy.model_patcher:ModelPatcher.clone": ("disable_dynamic", "model_override"),
+    "comfy.model_patcher:ModelPatcher.add_wrapper_with_key": ("wrapper_type", "key", "wrapper"),
+    "comfy.ops:scaled_dot_product_attention": ("q", "k", "v"),
+    "comfy.sample:prepare_noise": ("latent_image", "seed"),
+    "comfy.sample:sample": (
+        *("model", "noise", "steps", "cfg", "sampler_name", "scheduler", "positive", "negative", "latent_image"),
+        *("denoise", "disable_pbar", "seed"),
+    ),
+}
+"""Parameters that functions must have in this order, others may stand between."""
+
+OPTIONS = (
+    *("activations_shape", "block", "block_index", "cond_or_uncond", "n_heads", "sample_sigmas", "sigmas"),
+    *("transformer_index", "uuids", "wrappers"),
+)
+"""What patches of a UNet's attention are told, as ``extra_options``."""
+
+
+def problem(touch: str) -> str:
+    """Return what is wrong with a line of ``TOUCHES`` or ``PARAMETERS`` in this ComfyUI; empty if nothing is."""
+    module, _, path = touch.partition(":")
+    try:
+        found: Any = reduce(getattr, path.split("."), import_module(module))
+    except (ImportError, AttributeError) as error:
+        return f"{touch} is missing ({error})"
+    if touch not in PARAMETERS:
+        return ""
+    expected, there = PARAMETERS[touch], list(inspect.signature(found).parameters)
+    in_order = [name for name in there if name in expected]
+    return "" if in_order == list(expected) else f"{touch} takes {', '.join(there)}, not {', '.join(expected)}"
+
+
+def untested() -> str | None:
+    """Return what is not tested of this ComfyUI, in one line; None if it is not newer than what was."""
+    version = host_version()
+    if _numbers(version) <= _numbers(NEWEST_TESTED):
+        return None
+    text = f"ComfyUI {version} is newer than {NEWEST_TESTED}, the newest that this version of Paceline was tested with"
+    wrong = {purpose: [touch for touch in touches if problem(touch)] for purpose, touches in TOUCHES.items()}
+    wrong["how functions are called"] = [touch for touch in PARAMETERS if problem(touch)]
+    changed = [f"{purpose} ({', '.join(touches)})" for purpose, touches in wrong.items() if touches]
+    if changed:
+        return f"{text}. It has changed what these need: {'; '.join(changed)}. Update Paceline."
+    count = sum(map(len, TOUCHES.values()))
+    return f"{text}. All {count} parts of it that are used are there; what they do is untested."
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return e.g. ``(0, 38, 1)``; nothing for a version without numbers, which is older than all."""
+    parts = version.split(".")
+    return tuple(int(part) for part in parts) if all(part.isdecimal() for part in parts) else ()
