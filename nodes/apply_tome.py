@@ -32,7 +32,7 @@ class PacelineApplyToMe(OptimizingNode):
                 "Merges similar image tokens before self-attention (Token Merging for Stable Diffusion, "
                 "arXiv 2303.17604). Large images gain most; fine detail changes a little."
             ),
-            search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed"],
+            search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed", "faster", "slow", "memory"],
             inputs=[
                 io.Model.Input(
                     "model",

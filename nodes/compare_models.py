@@ -40,7 +40,17 @@ class PacelineCompareModels(PacelineNode):
                 "Samples with both models in turn, from the same seed, and shows how much faster the optimised one is, "
                 "how much memory it needs, how far its image is from the baseline's, and what chance alone would do."
             ),
-            search_aliases=["benchmark", "speed", "quality", "psnr", "ssim", "lpips", "difference", "measure"],
+            search_aliases=[
+                "benchmark",
+                "profile",
+                "speed",
+                "quality",
+                "psnr",
+                "ssim",
+                "lpips",
+                "difference",
+                "measure",
+            ],
             inputs=[
                 io.Model.Input("model_baseline", tooltip="The model to compare with, as it comes from its loader."),
                 io.Conditioning.Input("positive", tooltip="As in the KSampler."),

@@ -27,7 +27,7 @@ class PacelineCompileControlNet(CompileNode):
                 "Compiles the ControlNet with torch.compile. Its first step takes longer, those after it less; so "
                 "does the first step of another image size. Disconnect the node to get the ControlNet back as it was."
             ),
-            search_aliases=["torch.compile", "TorchCompileControlNet", "inductor", "speed"],
+            search_aliases=["torch.compile", "TorchCompileControlNet", "inductor", "speed", "faster"],
             inputs=[
                 io.ControlNet.Input("control_net", tooltip="Goes before the node that applies the ControlNet."),
                 *compile_inputs(),

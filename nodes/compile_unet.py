@@ -52,7 +52,15 @@ class PacelineCompileUNet(CompileNode):
                 "Compiles the diffusion model with torch.compile. The first step takes longer, once; the ones after "
                 "it take less. Goes with LoRA, ControlNet, Apply ToMe and other patches, in any order."
             ),
-            search_aliases=["torch.compile", "TorchCompileModel", "inductor", "max-autotune", "cuda graph", "speed"],
+            search_aliases=[
+                "torch.compile",
+                "TorchCompileModel",
+                "inductor",
+                "max-autotune",
+                "cuda graph",
+                "speed",
+                "faster",
+            ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other nodes that change it."),
                 *compile_inputs(MODES, (_SCOPE,), _TOOLTIPS),

@@ -27,7 +27,7 @@ class PacelineCompileVAE(CompileNode):
                 "Compiles the VAE with torch.compile. The first image takes longer, those after it less; so does the "
                 "first one of another size. Disconnect the node to get the VAE back as it was."
             ),
-            search_aliases=["torch.compile", "TorchCompileVAE", "inductor", "speed", "decode"],
+            search_aliases=["torch.compile", "TorchCompileVAE", "inductor", "speed", "faster", "decode"],
             inputs=[
                 io.Vae.Input("vae"),
                 io.Boolean.Input(

@@ -62,7 +62,18 @@ class PacelineModelPrecision(OptimizingNode):
                 "Lets one model compute in bf16, fp16 or fp32, with channels last, fp16 accumulation or TF32. "
                 "Other models, and this one before the node, stay as they are."
             ),
-            search_aliases=["dtype", "bf16", "fp16", "fp32", "half precision", "channels_last", "TF32"],
+            search_aliases=[
+                "dtype",
+                "bf16",
+                "fp16",
+                "fp32",
+                "half precision",
+                "channels_last",
+                "TF32",
+                "memory",
+                "vram",
+                "speed",
+            ],
             inputs=[io.Model.Input("model"), *precision_inputs()],
             outputs=[io.Model.Output()],
         )

@@ -30,7 +30,7 @@ class PacelineOptimizationReport(PacelineNode):
                 "Shows what is attached to the model, VAE or ControlNet and what it did when it was last used: where "
                 "it was active, tokens before and after, graphs compiled, fallbacks and their reasons."
             ),
-            search_aliases=["report", "statistics", "is it active", "benchmark"],
+            search_aliases=["report", "statistics", "is it active", "benchmark", "profile"],
             inputs=[
                 io.Model.Input("model", optional=True, tooltip="The model that goes into the sampler."),
                 io.AnyType.Input(

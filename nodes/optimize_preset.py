@@ -34,7 +34,7 @@ class PacelineOptimizePreset(OptimizingNode):
                 "Applies the Paceline nodes that suit this model and this machine, and says which. Its context menu "
                 "turns it into the single nodes."
             ),
-            search_aliases=["speed up", "accelerate", "optimize", "auto", "preset"],
+            search_aliases=["faster", "speed", "slow", "speed up", "accelerate", "optimize", "auto", "preset"],
             inputs=[
                 io.Model.Input("model"),
                 io.Combo.Input(

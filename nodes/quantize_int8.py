@@ -29,7 +29,18 @@ class PacelineQuantizeInt8(OptimizingNode):
                 "Computes linear layers in int8: those that are quicker that way on this machine, measured. Their "
                 "weights need half the memory of 16 bits. LoRAs work before and after this node."
             ),
-            search_aliases=["int8", "w8a8", "torchao", "quantization", "convrot", "low memory"],
+            search_aliases=[
+                "int8",
+                "w8a8",
+                "torchao",
+                "quantization",
+                "convrot",
+                "memory",
+                "vram",
+                "low memory",
+                "speed",
+                "faster",
+            ],
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
                 io.Combo.Input(

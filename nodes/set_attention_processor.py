@@ -29,7 +29,16 @@ class PacelineSetAttentionProcessor(OptimizingNode):
                 "Computes this model's attention with the backend you choose. Calls that the backend cannot take "
                 "fall back to ComfyUI's own, counted and shown. Does not reach VAE, text encoders and ControlNets."
             ),
-            search_aliases=["attention", "sdpa", "xformers", "flash attention", "sage attention", "sageattn", "speed"],
+            search_aliases=[
+                "attention",
+                "sdpa",
+                "xformers",
+                "flash attention",
+                "sage attention",
+                "sageattn",
+                "speed",
+                "faster",
+            ],
             inputs=[
                 io.Model.Input("model"),
                 io.Combo.Input(

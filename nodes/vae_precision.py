@@ -29,7 +29,17 @@ class PacelineVAEPrecision(OptimizingNode):
                 "Lets one VAE compute in bf16, fp16 or fp32, with channels last in memory, fp16 accumulation or TF32. "
                 "The VAE before the node stays as it is."
             ),
-            search_aliases=["dtype", "bf16", "fp16", "fp32", "half precision", "channels_last", "VAE"],
+            search_aliases=[
+                "dtype",
+                "bf16",
+                "fp16",
+                "fp32",
+                "half precision",
+                "channels_last",
+                "VAE",
+                "memory",
+                "vram",
+            ],
             inputs=[io.Vae.Input("vae"), *precision_inputs()],
             outputs=[io.Vae.Output()],
         )

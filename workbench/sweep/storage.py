@@ -158,7 +158,8 @@ def import_optuna() -> Any:
         import optuna
     except ImportError as error:
         raise BackendUnavailable(
-            f"A sweep keeps its results with Optuna, which is not installed ({error}).", "Run `pip install optuna`."
+            f"A search, and a sweep that machines share, need Optuna, which is not installed ({error}).",
+            "Run `pip install optuna` with ComfyUI's Python, or choose search grid without a storage.",
         ) from error
     return optuna
 

@@ -83,7 +83,7 @@ class Sweep:
         self._space, self._settings = space, settings
         self._cells = space.cells() if settings.mode == "grid" else []
         with quiet(self._optuna), without_credentials(self._optuna):
-            self._study = self._open(_identity(space, settings, job))
+            self._study = self._open(identity_of(space, settings, job))
 
     @property
     def total(self) -> int:
@@ -142,13 +142,8 @@ class Sweep:
         known = study.user_attrs.get(_JOB)
         if known is None:
             study.set_user_attr(_JOB, identity)
-        elif known != identity:
-            changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
-            parts = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
-            raise InvalidSetting(
-                f"The study {settings.name!r} was begun with other settings: {parts}.",
-                "Choose another name, or restore the settings to go on with it.",
-            )
+        else:
+            require_same_job(settings.name, known, identity)
         self._release_cells_of_the_dead(study)
         self._enqueue_missing(study)
         study.set_user_attr(_READY, True)
@@ -239,7 +234,19 @@ class Sweep:
         return self._in_order(cell)
 
 
-def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
+def require_same_job(study: str, known: dict[str, str], identity: dict[str, str]) -> None:
+    """Check that a study that is ``known`` goes on with the same job; `InvalidSetting` names what is another."""
+    if known == identity:
+        return
+    changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
+    parts = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
+    raise InvalidSetting(
+        f"The study {study!r} was begun with other settings: {parts}.",
+        "Choose another name, or restore the settings to go on with it.",
+    )
+
+
+def identity_of(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
     """Return what must be the same for results to be comparable, by name."""
     identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
     # A grid may grow: its cells stand for themselves. A search's space may not, as the sampler learns from all of it.

@@ -18,9 +18,9 @@ from ...sweep import (
     Result,
     Space,
     Storage,
-    Sweep,
     SweepSettings,
     best,
+    open_sweep,
     pareto_front,
     pareto_picture,
     to_csv,
@@ -131,12 +131,12 @@ def run_sweep(
 
     Raises:
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
-        BackendUnavailable: without Optuna.
+        BackendUnavailable: without Optuna, for a search or a shared storage.
     """
     OutputFiles(plan.prefix, plan.keep)  # a bad one should not be found after all the work
     for cell in _corners(space):
         bench.check(cell)
-    sweep = Sweep(space, plan.settings(), job_identity(bench, source))
+    sweep = open_sweep(space, plan.settings(), job_identity(bench, source))
     done, total, started = [len(sweep.results())], sweep.total, [0]
     bar = _Bar(total)
 
