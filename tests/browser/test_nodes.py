@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, ENTER, PICTURES, VUE, Page
+from browser.page import CANVAS, ENTER, ESCAPE, PICTURES, VUE, Page
 from update_locales import DOCS, languages, load
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -54,6 +54,30 @@ def add_by_search(page: Page, kind: str, name: str) -> None:
     page.press(ENTER)
     page.wait(lambda: page.script("return app.graph.nodes.some((n) => n.type === args[0])", kind), name)
     ActionChains(page.driver).move_to_element_with_offset(page.element("#graph-canvas"), -200, 200).click().perform()
+
+
+WORDS = (
+    "faster", "speed", "slow", "optimize", "sage", "flash", "xformers", "profile", "benchmark", "memory", "vram", "teacache",
+    "deepcache",
+)  # fmt: skip
+"""What people type who do not know our names."""
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_the_words_that_people_type_find_us(page: Page, word: str, nodes: dict[str, Any]):
+    page.empty()
+    page.script("await app.extensionManager.command.execute('Workspace.SearchBox.Toggle')")
+    page.wait(lambda: page.driver.switch_to.active_element.tag_name == "input", "search field")
+    page.script(
+        "args[0].value = args[1]; args[0].dispatchEvent(new Event('input', { bubbles: true }))",
+        page.driver.switch_to.active_element,
+        word,
+    )
+    names = [info["display_name"] for info in nodes.values()]
+    found = "return args[0].some((name) => (() => {" + OFFERED.replace("args[0]", "name") + "})())"
+    page.wait(lambda: page.script(found, names), f"node of ours for {word}")
+    page.screenshot(f"search_{word}")
+    page.press(ESCAPE)
 
 
 def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, nodes: dict[str, Any]):
