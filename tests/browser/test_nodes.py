@@ -57,8 +57,8 @@ def add_by_search(page: Page, kind: str, name: str) -> None:
 
 
 WORDS = (
-    "faster", "speed", "slow", "optimize", "sage", "flash", "xformers", "profile", "benchmark", "memory", "vram", "teacache",
-    "deepcache",
+    "faster", "speed", "slow", "optimize", "sage", "flash", "xformers", "profile", "benchmark", "memory", "vram",
+    "teacache", "deepcache",
 )  # fmt: skip
 """What people type who do not know our names."""
 

@@ -142,6 +142,10 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
         app.graph.remove(app.graph.getNodeById(10));
         loader.connect(0, preset, 0);
         preset.connect(0, sampler, 0);
+        const text = LiteGraph.createNode("PreviewAny");
+        app.graph.add(text);
+        text.pos = [3000, 0];
+        preset.connect(2, text, 0);
         return preset.id;
         """
     )
@@ -170,4 +174,24 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
     assert len(chain) > 2
     assert "PacelineOptimizePreset" not in chain
     assert all(kind.startswith("Paceline") for kind in chain[1:-1])
+    # Who read the report has one still, and no node lies on another.
+    assert (
+        page.script(
+            """
+        const text = app.graph.nodes.find((node) => node.type === "PreviewAny");
+        return app.graph.getNodeById(app.graph.links.get(text.inputs[0].link).origin_id).type;
+        """
+        )
+        == "PacelineOptimizationReport"
+    )
+    assert (
+        page.script(
+            """
+        const boxes = app.graph.nodes.map((node) => [node.type, node.pos[0], node.pos[1] - 30, ...node.size]);
+        return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
+          && a[2] < b[2] + b[4] + 30 && b[2] < a[2] + a[4] + 30).map((b) => `${a[0]} and ${b[0]}`));
+        """
+        )
+        == []
+    )
     assert page.run() == "success"

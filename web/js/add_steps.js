@@ -1,11 +1,12 @@
 // Put nodes of a recipe into the graph, between a model and all who take it.
 
 import { app } from "./comfy.js";
-import { create } from "./expand.js";
+import { makeNode } from "./insert.js";
+import { layInRow } from "./place.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 
-const GAP = 40;
+const BELOW = 100;
 
 /** What is handed from node to node, by the name of the input. */
 const PASSED_ON = { model: "MODEL", vae: "VAE" };
@@ -20,10 +21,10 @@ export function addSteps(node, steps) {
   const { graph } = node;
   if (!graph) return;
   graph.beforeChange();
-  const before = [...graph.nodes];
-  const nodes = steps.flatMap((step) => create(graph, step));
+  const nodes = steps.flatMap((step) => makeNode(step) ?? []);
+  for (const made of nodes) graph.add(made);
   for (const [name, type] of Object.entries(PASSED_ON)) lead(node, nodes, name, type);
-  place(node, nodes, before);
+  layInRow(graph, nodes, [node.pos[0] + node.size[0], node.pos[1] + node.size[1] + BELOW]);
   graph.afterChange();
   app.canvas.selectItems(nodes);
 }
@@ -54,29 +55,5 @@ function lead(node, nodes, name, type) {
   for (const each of receivers) {
     const receiver = each && node.graph?.getNodeById(each.target_id);
     if (each && receiver) from.connect(slot, receiver, each.target_slot);
-  }
-}
-
-/**
- * Put nodes in a row below the node, where there is room.
- * @param {LGraphNode} node
- * @param {LGraphNode[]} nodes
- * @param {LGraphNode[]} others
- */
-function place(node, nodes, others) {
-  const width = nodes.reduce((sum, { size }) => sum + size[0] + GAP, 0);
-  const height = Math.max(...nodes.map(({ size }) => size[1])) + GAP;
-  const [left] = node.pos;
-  let top = node.pos[1] + node.size[1] + 2 * GAP;
-  const inTheWay = () =>
-    others.find(
-      ({ pos, size }) =>
-        pos[0] < left + width && pos[0] + size[0] > left && pos[1] - GAP < top + height && pos[1] + size[1] > top - GAP,
-    );
-  for (let other = inTheWay(); other; other = inTheWay()) top = other.pos[1] + other.size[1] + 2 * GAP;
-  let x = left;
-  for (const made of nodes) {
-    made.pos = [x, top];
-    x += made.size[0] + GAP;
   }
 }

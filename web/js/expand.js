@@ -2,13 +2,15 @@
 
 import { app, createNode } from "./comfy.js";
 import { executionIdOf, openWorkflow } from "./graph.js";
+import { makeNode } from "./insert.js";
+import { layInRow } from "./place.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").Step} Step */
 
 const TYPE = "PacelineOptimizePreset";
-const GAP = 40;
+const REPORT = "PacelineOptimizationReport";
 
 /** What is handed from node to node, by the name of the input. */
 const PASSED_ON = { model: "MODEL", vae: "VAE" };
@@ -35,31 +37,35 @@ export function expand(node, steps) {
   const { graph } = node;
   if (!graph) return;
   graph.beforeChange();
-  const nodes = steps.flatMap((step) => create(graph, step));
-  let x = node.pos[0];
-  for (const made of nodes) {
-    made.pos = [x, node.pos[1]];
-    x += made.size[0] + GAP;
-  }
+  const nodes = steps.flatMap((step) => makeNode(step) ?? []);
+  for (const made of nodes) graph.add(made);
   for (const [name, type] of Object.entries(PASSED_ON)) chain(node, nodes, name, type);
+  keepReport(node, nodes);
   graph.remove(node);
+  layInRow(graph, nodes, [node.pos[0] + node.size[0], node.pos[1]]);
   graph.afterChange();
   app.canvas.selectItems(nodes);
 }
 
 /**
- * @param {NonNullable<LGraphNode["graph"]>} graph
- * @param {Step} step
- * @returns {LGraphNode[]} the node, or none where this version of the pack has no such node
+ * Where somebody reads what the preset has applied, let Optimization Report say it of the single nodes.
+ * @param {LGraphNode} node
+ * @param {LGraphNode[]} nodes which are given the report's node
  */
-export function create(graph, step) {
-  const made = createNode(step.node);
-  if (!made) return [];
-  graph.add(made);
-  for (const widget of made.widgets ?? []) {
-    if (widget.name in step.inputs) widget.value = /** @type {string} */ (step.inputs[widget.name]);
+function keepReport(node, nodes) {
+  const { graph } = node;
+  const output = node.outputs.find((slot) => slot.type === "STRING");
+  const model = nodes.findLast((made) => made.outputs.some((slot) => slot.type === "MODEL"));
+  const report = graph && model && output?.links?.length ? createNode(REPORT) : null;
+  if (!graph || !model || !report) return;
+  graph.add(report);
+  model.connect(0, report, 0);
+  for (const id of [...(output?.links ?? [])]) {
+    const link = graph.links.get(id);
+    const receiver = link && graph.getNodeById(link.target_id);
+    if (link && receiver) report.connect(0, receiver, link.target_slot);
   }
-  return [made];
+  nodes.push(report);
 }
 
 /**
