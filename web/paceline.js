@@ -13,6 +13,7 @@ import { expandMenuItems } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { addGridForm } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
+import { drawOverlay } from "./js/overlay.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
 import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures, sweepOf } from "./js/results.js";
@@ -51,6 +52,7 @@ app.registerExtension({
     timeline.listen();
     startChips(timeline);
     for (const kind of shown) kind.start();
+    drawOverlay(store);
     void lookForRun();
   },
   getNodeMenuItems(node) {

@@ -108,6 +108,23 @@ export function allGraphs(graph = rootGraph(), prefix = "", around = [], seen = 
 }
 
 /**
+ * @param {LGraph} graph
+ * @returns {string | undefined} what the execution ids of its nodes begin with; undefined if it is not in the open workflow
+ */
+export function prefixOf(graph) {
+  return allGraphs().find((found) => found.graph === graph)?.prefix;
+}
+
+/**
+ * @param {LGraphNode} node a subgraph node
+ * @param {string} prefix of the execution ids in its graph
+ * @returns {string[]} the execution ids of our nodes inside of it
+ */
+export function executionIdsIn(node, prefix) {
+  return ourNodes(inside(node), `${prefix}${node.id}:`).map(({ executionId }) => executionId);
+}
+
+/**
  * Do something to the open workflow that is undone in one step.
  * @template Result
  * @param {() => Result} action
