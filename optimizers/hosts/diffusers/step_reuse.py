@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from .settings import ReuseSteps
 
 
+EULER = ("EulerDiscreteScheduler", "DDIMScheduler", "FlowMatchEulerDiscreteScheduler")
+"""Schedulers whose next latent is made of this one and of one prediction, in the shares of Euler's step."""
+
+
 class StepReuse(StepReusePolicy, Technique):
     """Forecasts calls of one denoiser.
 
@@ -88,7 +92,7 @@ class StepReuse(StepReusePolicy, Technique):
         try:
             if run.can_forecast(slot, [True] * passes):
                 found = run.forecast(slot, rows)
-                run.end(_guided(found, scale))
+                found = _shifted(found, run.end(_guided(found, scale)), scale)
                 return self._wrap(wide.output(latent, torch.cat(found[::-1])).to(sample.dtype))
             if decision is Decision.GUIDANCE:
                 half: Any = compute(*_second_half(args, sample.shape[0]), **_second_half(kwargs, sample.shape[0]))
@@ -104,8 +108,12 @@ class StepReuse(StepReusePolicy, Technique):
                 found = list(denoised.chunk(2))[::-1] if guided else [denoised]
                 self._kind = result
             run.keep(slot, rows, found)
-            run.end(_guided(found, scale))
-            return result
+            guided_now = _guided(found, scale)
+            given = run.end(guided_now)
+            if given is guided_now:
+                return result
+            found = _shifted(found, given, scale)
+            return self._wrap(wide.output(latent, torch.cat(found[::-1])).to(_tensor(result).dtype))
         finally:
             if last:
                 self._end_run()
@@ -127,7 +135,7 @@ class StepReuse(StepReusePolicy, Technique):
             self.outcome = Outcome()
             levels = _levels(pipeline.scheduler)
             # image to image begins in the middle of the schedule
-            self._run = ReuseRun(self.settings, levels, None, self.outcome)
+            self._run = ReuseRun(self.settings, levels, None, self.outcome, _solver(pipeline.scheduler))
             remaining = len(levels) - 1 - index
             if remaining < 1 or self._run.too_short or ReuseRun(self.settings, levels[index:]).too_short:
                 self.outcome.note(too_few(remaining))
@@ -219,6 +227,18 @@ def _guided(passes: list[Tensor], scale: float | None) -> Tensor:
     if scale is None or len(passes) < 2:
         return passes[0]
     return passes[1] + scale * (passes[0] - passes[1])
+
+
+def _shifted(passes: list[Tensor], given: Tensor, scale: float | None) -> list[Tensor]:
+    """Return the passes moved by one amount, so that the pipeline makes ``given`` of them."""
+    change = given - _guided(passes, scale)
+    return [found + change for found in passes]
+
+
+def _solver(scheduler: Any) -> str | None:
+    """Return the solver of the forecasts' corrections, where the scheduler's step is known to be its step."""
+    changed = any(scheduler.config.get(name) for name in ("clip_sample", "thresholding", "stochastic_sampling"))
+    return "euler" if type(scheduler).__name__ in EULER and not changed else None
 
 
 def _tensor(result: Any) -> Tensor:
