@@ -31,8 +31,9 @@ class SchedulePosition:
     def index(self) -> int:
         """Return the number of the step.
 
-        Most schedulers count their steps themselves. Where one does not, the step is found by its timestep, which
-        waits for the device.
+        Most schedulers count their steps themselves. Where one does not, the step is found by its timestep: by where it
+        stands among the scheduler's, as most pipelines hand on an element of them; else by its value, which waits for
+        the device.
         """
         if self._timesteps is None:
             return 0
@@ -41,8 +42,9 @@ class SchedulePosition:
             return int(counted)
         if hasattr(self._scheduler, "step_index"):
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
-        now = _number(self._timestep)
         values = self._timestep_values()
+        place = _place_of(self._timestep, self._timesteps)
+        now = _number(self._timestep) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
     def progress(self) -> tuple[int, int]:
@@ -61,6 +63,16 @@ class SchedulePosition:
         if not self._values and self._timesteps is not None:
             self._values = [float(value) for value in self._timesteps.tolist()]
         return self._values
+
+
+def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
+    """Return which element of ``timesteps`` a view of one is; None for other tensors. Nothing is read."""
+    if not isinstance(timestep, torch.Tensor) or timestep.dtype != timesteps.dtype or not timesteps.is_contiguous():
+        return None
+    if timestep.untyped_storage().data_ptr() != timesteps.untyped_storage().data_ptr() or any(timestep.stride()):
+        return None
+    place = timestep.storage_offset() - timesteps.storage_offset()
+    return place if 0 <= place < timesteps.numel() else None
 
 
 def _number(timestep: object) -> float:

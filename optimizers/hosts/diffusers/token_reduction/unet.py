@@ -60,9 +60,8 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
         sample = tensor_given(args, kwargs, "sample", 0)
         self._latent = (sample.shape[-2], sample.shape[-1])
         if self.draws:
-            # A tensor, so that compiled code serves all steps. It is not read back.
-            step = torch.tensor(self.position.index(), dtype=torch.int64)
-            self._state.step = step.to(sample.device, non_blocking=True)
+            # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
+            self._state.step = torch.full((), self.position.index(), dtype=torch.int64, device=sample.device)
         self._state.ratio_factor = self.factor
         self._state.prepared = self.prepare(self._latent, sample.device, self.factor)
         if self.settings.refresh_every > 1:

@@ -1,0 +1,99 @@
+"""Techniques in pairs, int8 with a kernel of a GPU, and VAEs, under a GPU's rules on a CPU: see ``fake_cuda``."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from comfy_host import fake_cuda, vaes
+from paceline.core.errors import NothingGained, UnsupportedModel
+from paceline.optimizers.hosts.comfyui.method_proxy import NetworkCall, install, stack_on
+from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
+
+from .test_fake_cuda import CUSTOM, TOME, call_of, made, step  # noqa: F401 - a fixture
+
+NODES = {
+    "sdpa": ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
+    "vanilla": ("PacelineSetAttentionProcessor", {"backend": "vanilla"}),
+    "kv_downsample": (TOME, {**CUSTOM, "method": "kv_downsample"}),
+    "merge": (TOME, {**CUSTOM, "method": "merge"}),
+    "fuse": ("PacelineFuseQKV", {}),
+    "int8": ("PacelineQuantizeInt8", {}),
+    "bf16": ("PacelineModelPrecision", {"dtype": "bf16"}),
+}
+PAIRS = [pair for pair in combinations(NODES, 2) if len({NODES[name][0] for name in pair}) == 2]
+OFTEN = ["sd15", "flux"]
+LESS_OFTEN = ["sdxl", "sd3", "qwen_image", "lumina2"]
+
+
+def apply(studio, model, title):
+    """Run a node with its defaults and what is set above; it must not pass the model through."""
+    node, inputs = NODES[title]
+    schema = studio.nodes[node].define_schema()
+    known = {entry.id: entry.default for entry in schema.inputs if getattr(entry, "default", None) is not None}
+    return studio.run(node, **{**known, "strict": True, "model": model, **inputs})
+
+
+def families():
+    from comfy_host.transformers import TRANSFORMERS
+
+    known = [name for name in LESS_OFTEN if name in TRANSFORMERS or name == "sdxl"]
+    return [*OFTEN, *(pytest.param(name, marks=pytest.mark.thorough) for name in known)]
+
+
+@pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 2)], ids=["fp16"])
+@pytest.mark.parametrize("name", families())
+def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype, batch):  # noqa: F811
+    call, served = call_of(name), []
+    plain, _ = step(made(name, dtype), call, batch)
+    for pair in PAIRS:
+        model = made(name, dtype)
+        try:
+            for title in pair:
+                model = apply(studio, model, title)
+        except (UnsupportedModel, NothingGained):
+            continue
+        found, _ = step(model, call, batch)
+        assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), pair
+        for technique in model.get_attachment("paceline").techniques:
+            assert technique.last_summary().state == "active", (pair, technique.title, technique.last_summary())
+        served.append(pair)
+    assert ("vanilla", "kv_downsample") in served and ("kv_downsample", "bf16") in served
+    assert (("merge", "fuse") in served) == (name in ("sd15", "sdxl"))
+
+
+@pytest.mark.parametrize("name", OFTEN)
+def test_the_int8_kernel_of_a_gpu_does_not_wait_for_it(studio, call_of, name):  # noqa: F811
+    kernel = Kitchen()
+    call = call_of(name)
+    plain, _ = step(made(name, torch.float16), call)
+    try:
+        model = apply(studio, made(name, torch.float16), "int8")
+    except NothingGained as reason:
+        pytest.skip(str(reason))
+    technique = model.get_attachment("paceline").find("int8")
+    assert isinstance(technique.kernel, SafeKernel)
+    technique.kernel.kernel = kernel
+    found, _ = step(model, call)
+    assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
+    assert technique.last_summary().state == "active" and not technique.kernel.failure
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio, dtype):
+    node = studio.nodes["PacelineVAEPrecision"]
+    schema = node.define_schema()
+    known = {entry.id: entry.default for entry in schema.inputs if getattr(entry, "default", None) is not None}
+    vae = node.execute(**{**known, "vae": vaes.kl(), "dtype": dtype, "channels_last": True}).result[0]
+    mode = fake_cuda.fake_cuda()
+    fake_cuda.move_network(vae.first_stage_model, mode)
+    call = NetworkCall(vae.first_stage_model, vae.patcher, ("decode", "encode"))
+    wanted = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+    with call.cleanup:
+        network = install(stack_on(vae), call)
+        with torch.inference_mode(), mode:
+            picture = network.decode(torch.zeros(2, 4, 8, 8, dtype=wanted, device="cuda"))
+            latent = network.encode(picture)
+    assert (picture.dtype, picture.device.type, tuple(picture.shape)) == (wanted, "cuda", (2, 3, 64, 64))
+    assert (latent.dtype, latent.device.type) == (wanted, "cuda")

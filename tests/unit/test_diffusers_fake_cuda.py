@@ -1,0 +1,167 @@
+"""Diffusers networks under the rules of a GPU, on a CPU: no call waits for the device or mixes devices.
+
+Real networks on fake CUDA tensors, called with what a real pipeline hands on; see ``comfy_host.fake_cuda``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import combinations
+
+import pytest
+import torch
+from comfy_host import fake_cuda
+from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize
+from paceline.core.errors import PacelineError
+from paceline.optimizers.hosts.diffusers import schedule
+from paceline.optimizers.hosts.diffusers.host import host_of
+from paceline.optimizers.hosts.diffusers.schedule import SchedulePosition
+from random_pipelines import picture, small
+
+TECHNIQUES = {
+    "kv_downsample": TokenMerging(method="kv_downsample", max_downsample=8),
+    # One block alone on a level makes a tensor of one number, which fake tensors keep on the CPU.
+    "merge": TokenMerging(max_downsample=4),
+    "fuse": FuseQKV(),
+    "vanilla": Attention("vanilla"),
+    "int8": QuantizeInt8(),
+    "bf16": Precision("bf16"),
+}
+PAIRS = [pair for pair in combinations(TECHNIQUES, 2) if pair != ("kv_downsample", "merge")]
+NAMES = ["sd15", "sd15-controlnet", "sdxl", "if-1", "flux", "sd3"]
+LESS_OFTEN = ["sd15-img2img", "sd15-inpaint", "ssd1b", "if-2"]
+
+
+@cache
+def recorded(name):
+    """What a real pipeline calls its denoiser with."""
+    pipeline, found = small(name), []
+    note = lambda module, args, kwargs: found.append((args, kwargs))  # noqa: E731
+    handle = pipeline.denoiser.register_forward_pre_hook(note, with_kwargs=True)
+    picture(pipeline, steps=2)
+    handle.remove()
+    return found[0]
+
+
+def in_dtype(value, dtype):
+    """Return the floating point tensors of ``value`` in ``dtype``, as pipelines hand them on."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.to(dtype)
+    if isinstance(value, dict):
+        return {key: in_dtype(item, dtype) for key, item in value.items()}
+    return type(value)(in_dtype(item, dtype) for item in value) if type(value) in (list, tuple) else value
+
+
+def call(name, *settings, dtype=torch.float32, calls=2):
+    """Call a denoiser on fake CUDA as in a run; return its output, the last call's launches, and states."""
+    pipeline, (args, kwargs) = small(name), recorded(name)
+    pipeline.denoiser.to(dtype)
+    if name not in ("flux", "sd3"):
+        from diffusers import EulerDiscreteScheduler  # it counts its steps, as most do
+
+        pipeline.pipe.scheduler = EulerDiscreteScheduler()
+    pipeline.pipe.scheduler.set_timesteps(2, **({"mu": 1.0} if name == "flux" else {}))
+    with optimize(pipeline.pipe, *settings, components=["unet" if hasattr(pipeline.pipe, "unet") else "transformer"]):
+        mode = fake_cuda.fake_cuda()
+        dtype = next(pipeline.denoiser.parameters()).dtype
+        fake_cuda.move_network(pipeline.denoiser, mode)
+        with mode:
+            args, kwargs = (in_dtype(fake_cuda.to_cuda(value, mode), dtype) for value in (args, kwargs))
+        host = host_of(pipeline.denoiser)
+        techniques = () if host is None else host.techniques
+        # What the first call of a run may wait for, once: the size of the image, and whether weights are others.
+        for technique in techniques:
+            if hasattr(technique, "_sides"):
+                technique.position.moved_to(pipeline.pipe, None)
+                technique._sides = (kwargs.get("img_ids"), (8, 8))
+            for product in getattr(technique, "_products", ()):
+                technique._schedule = pipeline.pipe.scheduler.timesteps
+                with mode:
+                    product.quantize()
+        for _ in range(calls):
+            with torch.inference_mode(), mode, fake_cuda.Launches() as launches:
+                output = pipeline.denoiser(*args, **kwargs)
+        states = {technique.title: technique.summarize(technique.activity) for technique in techniques}
+        return (output[0] if isinstance(output, tuple) else output.sample), launches, states
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.float16) for name in NAMES),
+        *(pytest.param(name, torch.bfloat16, marks=pytest.mark.thorough) for name in NAMES + LESS_OFTEN),
+    ],
+)
+def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
+    plain, _, _ = call(name, dtype=dtype)
+    served = [title for title in TECHNIQUES if active(name, plain, dtype, title)]
+    assert "kv_downsample" in served and "vanilla" in served and "fuse" in served
+    assert ("merge" in served) == name.startswith(("sd1", "sdxl", "ssd"))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+def test_no_pair_of_techniques_does(pair):
+    plain, _, _ = call("sd15", dtype=torch.float16)
+    # Whether int8 is quicker, so that it is used at all, is measured.
+    assert active("sd15", plain, torch.float16, *pair) or "int8" in pair
+
+
+def active(name, plain, dtype, *titles):
+    """Run a denoiser with techniques and compare with the plain one; False if it cannot have them."""
+    try:
+        found, _, states = call(name, *(TECHNIQUES[title] for title in titles), dtype=dtype)
+    except PacelineError:
+        return False
+    assert (found.device, found.shape) == (plain.device, plain.shape)
+    assert found.dtype == (torch.bfloat16 if "bf16" in titles else plain.dtype)
+    assert all(summary.state in ("active", "partly") for summary in states.values()), states
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "block"),
+    # One gather before projection in UNets, one for keys and one for values after it elsewhere.
+    [
+        ("sd15", "kv_downsample", 1),
+        ("sdxl", "kv_downsample", 1),
+        ("sd3", "kv_downsample", 2),
+        ("flux", "kv_downsample", 2),
+    ],
+)
+def test_fewer_keys_are_one_gather_for_each_block(name, title, block):
+    _, plain, _ = call(name)
+    _, found, states = call(name, TECHNIQUES[title])
+    blocks = states["Apply ToMe"].counts["blocks"]
+    assert blocks and found.total - plain.total == block * blocks
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fused_projections_launch_fewer_kernels(name):
+    assert call(name, FuseQKV())[1].total < call(name)[1].total
+
+
+def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
+    """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
+    read, seen = [], []
+    number, index = schedule._number, SchedulePosition.index
+
+    def counted(self):
+        seen.append(index(self))
+        return seen[-1]
+
+    monkeypatch.setattr(schedule, "_number", lambda timestep: read.append(timestep) or number(timestep))
+    monkeypatch.setattr(SchedulePosition, "index", counted)
+    pipeline = small("sd15")
+    assert not hasattr(pipeline.pipe.scheduler, "step_index")  # PNDM, which takes its second step twice
+    with optimize(pipeline.pipe, TECHNIQUES["merge"], components=["unet"]):
+        picture(pipeline, steps=4)
+    assert seen == [0, 1, 1, 3, 4] and not read
+
+
+def test_a_timestep_that_stands_elsewhere_is_read():
+    timesteps = torch.tensor([900.0, 600.0, 300.0])
+    assert [schedule._place_of(timestep, timesteps) for timestep in timesteps] == [0, 1, 2]
+    assert schedule._place_of(timesteps[1].expand(2), timesteps) == 1
+    assert schedule._place_of(timesteps[1:][1], timesteps) == 2
+    for other in (timesteps[1].clone(), timesteps, timesteps.to(torch.float64)[1], 600.0):
+        assert schedule._place_of(other, timesteps) is None
