@@ -61,6 +61,10 @@ def _problems(kind: str, counts: dict[str, float], plain: Calls, ours: Calls) ->
         total, real = counts["calls"] + counts["fallbacks"], sum(len(call) for call in plain)
         if total != real:
             problems.append(f"says {total} attention calls, there were {real}")
+    if kind == "PacelineReuseSteps" and not counts.get("guidance_reused") and counts.get("evaluations"):
+        share = counts["computed"] / counts["evaluations"]
+        if len(ours) != round(len(plain) * share):
+            problems.append(f"says {counts['computed']:g} computed: {len(ours)} calls of {len(plain)} were made")
     if kind == "PacelineApplyToMe" and "blocks" in counts and len(plain) == len(ours):
         problems += _merged_blocks(counts["blocks"], plain, ours)
     return problems
