@@ -145,8 +145,10 @@ class PacelineCompareModels(PacelineNode):
         control = (
             None if steps is None or pictures.fewer_steps is None else (f"{steps.steps} steps", pictures.fewer_steps)
         )
-        sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, lines, control)
         numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
+        # For others to read: what it was measured on, and not what is missing on this machine.
+        told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
+        sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
         shown = shown_comparison(numbers, files, found.verdict.quality, lines)
         counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}

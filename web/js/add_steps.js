@@ -1,15 +1,11 @@
-// Put nodes of a recipe into the graph, between a model and all who take it.
+// Put nodes of a recipe on the wires that a node measures, for all others that take what it is given.
 
 import { app } from "./comfy.js";
-import { makeNode } from "./insert.js";
-import { layInRow } from "./place.js";
+import { insertOn } from "./insert.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-
-const BELOW = 100;
-
-/** What is handed from node to node, by the name of the input. */
-const PASSED_ON = { model: "MODEL", vae: "VAE" };
+/** @typedef {import("./wires.js").Wire} Wire */
 
 /**
  * Lead what a node is given through new nodes to all others that take it. The node itself keeps the plain one, as it
@@ -19,41 +15,36 @@ const PASSED_ON = { model: "MODEL", vae: "VAE" };
  */
 export function addSteps(node, steps) {
   const { graph } = node;
-  if (!graph) return;
+  const wires = /** @type {const} */ ([["model", "MODEL"], ["vae", "VAE"]]).flatMap(([name, type]) => {
+    const wire = wireInto(node, name, type);
+    return wire?.receivers.length ? [wire] : [];
+  });
+  if (!graph || !wires.length) {
+    app.extensionManager.toast.add({ severity: "warn", summary: words("nothingTakesIt"), life: 6000 });
+    return;
+  }
   graph.beforeChange();
-  const nodes = steps.flatMap((step) => makeNode(step) ?? []);
-  for (const made of nodes) graph.add(made);
-  for (const [name, type] of Object.entries(PASSED_ON)) lead(node, nodes, name, type);
-  layInRow(graph, nodes, [node.pos[0] + node.size[0], node.pos[1] + node.size[1] + BELOW]);
+  const made = wires.flatMap((wire) => insertOn(wire, steps));
   graph.afterChange();
-  app.canvas.selectItems(nodes);
+  app.canvas.selectItems(made);
 }
 
 /**
  * @param {LGraphNode} node
- * @param {LGraphNode[]} nodes
- * @param {string} name of the inputs
- * @param {string} type of the outputs
+ * @param {"model" | "vae"} name of its input
+ * @param {string} type
+ * @returns {Wire | null} from where its input comes to all others; null if nothing is connected
  */
-function lead(node, nodes, name, type) {
+function wireInto(node, name, type) {
+  const { graph } = node;
   const input = node.inputs.findIndex((slot) => slot.name === name);
   const link = input < 0 ? null : node.getInputLink(input);
-  const source = link && node.graph?.getNodeById(link.origin_id);
-  if (!link || !source) return;
-  const receivers = [...(source.outputs[link.origin_slot].links ?? [])]
-    .map((id) => node.graph?.links.get(id))
-    .filter((each) => each && each.target_id !== node.id);
-  let [from, slot] = [source, link.origin_slot];
-  for (const made of nodes) {
-    const target = made.inputs.findIndex((candidate) => candidate.name === name);
-    const next = made.outputs.findIndex((candidate) => candidate.type === type);
-    if (target < 0) continue;
-    from.connect(slot, made, target);
-    if (next >= 0) [from, slot] = [made, next];
-  }
-  if (from === source) return;
-  for (const each of receivers) {
-    const receiver = each && node.graph?.getNodeById(each.target_id);
-    if (each && receiver) from.connect(slot, receiver, each.target_slot);
-  }
+  const source = link && graph?.getNodeById(link.origin_id);
+  if (!graph || !link || !source) return null;
+  const receivers = (source.outputs[link.origin_slot].links ?? []).flatMap((id) => {
+    const other = graph.links.get(id);
+    const receiver = other && graph.getNodeById(other.target_id);
+    return other && receiver && receiver !== node ? [{ node: receiver, input: other.target_slot }] : [];
+  });
+  return { name, type, graph, prefix: "", around: [], origin: link.origin_id, slot: link.origin_slot, receivers };
 }

@@ -99,6 +99,7 @@ const ENGLISH = {
   howMany: "how many",
   timeUnknown: "its time is known after the first cell",
   rangeNeedsSearch: "A range needs search: optuna",
+  nothingTakesIt: "No other node takes this model. Connect it to a sampler first.",
   plot: "Speed of each setting against its difference",
   plainModel: "1x: the plain model",
   allowed: "allowed:",

@@ -2,7 +2,7 @@
 
 from .compare import Progress, compare, node_progress
 from .findings import Comparison
-from .report import environment, record, summary_lines
+from .report import environment, measured_on, record, summary_lines
 from .rounds import ComparisonSettings, Side
 from .saving import save
 
@@ -13,6 +13,7 @@ __all__ = [
     "Side",
     "compare",
     "environment",
+    "measured_on",
     "node_progress",
     "record",
     "save",

@@ -97,6 +97,17 @@ def record(found: Comparison) -> dict[str, Any]:
     }
 
 
+def measured_on(numbers: dict[str, Any]) -> str:
+    """Return in one line what a comparison, as it is saved, was measured on and with."""
+    around, settings = numbers["surroundings"], numbers["settings"]
+    batch, *_, height, width = settings["latent_shape"]
+    return (
+        f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps "
+        f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, "
+        f"ComfyUI {around['comfyui']}"
+    )
+
+
 def environment(model: ModelPatcher) -> dict[str, Any]:
     """Return the model's class, the hardware and the versions that the numbers belong to."""
     return {
