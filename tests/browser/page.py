@@ -199,6 +199,24 @@ class Page:
         )
         self.settle()
 
+    def drawn(self) -> list[str]:
+        """Return the texts that the canvas draws."""
+        self.script(
+            """
+            const plain = CanvasRenderingContext2D.prototype.fillText;
+            window.drawnTexts = [];
+            CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+              window.drawnTexts.push(text);
+              return plain.call(this, text, ...rest);
+            };
+            window.plainFillText = plain;
+            """
+        )
+        self.settle()
+        return self.script(
+            "CanvasRenderingContext2D.prototype.fillText = window.plainFillText; return window.drawnTexts"
+        )
+
     def dismiss(self) -> None:
         """Close what the frontend says about missing models and nodes."""
         self.press(ESCAPE)

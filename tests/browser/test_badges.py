@@ -146,35 +146,18 @@ def test_a_bypassed_node_loses_its_badge_with_the_next_run(page: Page):
     assert set(page.badges()) == {str(ATTENTION)}
 
 
-def drawn(page: Page) -> list[str]:
-    """Return the texts that the canvas draws."""
-    page.script(
-        """
-        const plain = CanvasRenderingContext2D.prototype.fillText;
-        window.drawnTexts = [];
-        CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
-          window.drawnTexts.push(text);
-          return plain.call(this, text, ...rest);
-        };
-        window.plainFillText = plain;
-        """
-    )
-    page.settle()
-    return page.script("CanvasRenderingContext2D.prototype.fillText = window.plainFillText; return window.drawnTexts")
-
-
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_badges_are_seen_at_every_zoom(page: Page, renderer: str):
     page.use(renderer)
     page.show_node(TOME, zoom=1.2)
     assert page.badge(TOME).is_displayed()
-    assert not any(text.startswith("●") for text in drawn(page))
+    assert not any(text.startswith("●") for text in page.drawn())
     for zoom in (0.55, 0.3):
         page.show_node(TOME, zoom=zoom)
         page.screenshot(f"badge_zoom_{renderer}_{zoom}")
-        assert any(text.startswith("● ac") for text in drawn(page)), zoom
+        assert any(text.startswith("● ac") for text in page.drawn()), zoom
     page.setting("Paceline.Badges", False)
-    assert not any(text.startswith("● ac") for text in drawn(page))
+    assert not any(text.startswith("● ac") for text in page.drawn())
     page.setting("Paceline.Badges", True)
 
 
@@ -197,7 +180,7 @@ def test_badges_work_inside_of_a_subgraph(page: Page):
     assert page.badges() == {}
     # From outside the node says for all that are inside of it.
     page.script("app.canvas.ds.scale = 1")
-    assert "● 2 active" in drawn(page)
+    assert "● 2 active" in page.drawn()
     page.screenshot("badge_of_a_subgraph")
 
 

@@ -140,6 +140,8 @@ def swept() -> dict[str, Any]:
     view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
     view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
     return view.payload([Result({"size": 512}, "measured")])
+
+
 def finished_run() -> Any:
     """Return a server whose history has one run."""
     history = {"prompt": (0, "a prompt", {}, {}, []), "outputs": {}, "status": {"messages": []}}

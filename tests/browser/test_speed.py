@@ -62,6 +62,35 @@ def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, Any], rende
     assert len(saved["widgets_values"]) == 7, "the chip is no value of the sampler"
 
 
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, Any], renderer: str):
+    page.use(renderer)
+    page.show_node(SAMPLER, zoom=1.0)
+    assert timed["on"] not in page.drawn()
+    for zoom in (0.55, 0.3):
+        page.show_node(SAMPLER, zoom=zoom)
+        rate = timed["on"].split(" ")[0]
+        assert any(text.startswith(rate) for text in page.drawn()), zoom
+
+
+def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, Any], seeds: Iterator[int]):
+    page.use(CANVAS)
+    page.script(
+        """
+        const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
+        sampler.widgets[0].value = args[1];
+        graph.convertToSubgraph(new Set([sampler]));
+        """,
+        SAMPLER,
+        next(seeds),
+    )
+    page.settle()
+    assert page.run() == "success"
+    page.script("app.canvas.ds.scale = 1")
+    page.wait(lambda: any("against off" in text for text in page.drawn()), "chip on the subgraph")
+    page.screenshot("chip_of_a_subgraph")
+
+
 def test_another_size_is_another_baseline(page: Page, timed: dict[str, Any]):
     describe = """
     const base = document.querySelector("[href$='results.css']").href;

@@ -2,7 +2,8 @@
 
 import { BADGES_SETTING } from "./badges.js";
 import { addElement, app, hasElement } from "./comfy.js";
-import { nodeAt } from "./graph.js";
+import { nodeAt, openWorkflow, prefixOf } from "./graph.js";
+import { draw, SMALL } from "./overlay.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
@@ -12,8 +13,33 @@ const HEIGHT = 24;
 
 /** @typedef {import("./timeline.js").Part} Part */
 
+/**
+ * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
+ * @param {Map<string, {workflow: string, text: string}>} texts by execution id
+ */
+function drawChips(texts) {
+  const { canvas } = app;
+  const before = canvas.onDrawForeground;
+  canvas.onDrawForeground = function (context, area) {
+    before?.call(this, context, area);
+    const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
+    if (prefix === undefined || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
+    const { scale } = canvas.ds;
+    for (const [id, { workflow, text }] of texts) {
+      if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
+      const [first, ...rest] = id.slice(prefix.length).split(":");
+      const node = canvas.graph?.nodes.find((candidate) => String(candidate.id) === first);
+      // Above the badge of a subgraph node, which stands in the row below.
+      if (node && (rest.length || scale < SMALL)) draw(context, node, { state: "", text }, scale, rest.length ? 1 : 0);
+    }
+  };
+}
+
 /** @param {import("./timeline.js").Timeline} timeline */
 export function startChips(timeline) {
+  /** @type {Map<string, {workflow: string, text: string}>} */
+  const texts = new Map();
+  drawChips(texts);
   const history = new SpeedHistory();
   /** @type {Map<string, Promise<import("./speed_history.js").Job | null>>} by prompt and node */
   const jobs = new Map();
@@ -22,6 +48,7 @@ export function startChips(timeline) {
 
   timeline.addEventListener("change", async () => {
     const run = timeline.current;
+    if (!run?.parts.length) texts.clear();
     const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
     for (const part of run ? parts : []) {
       const seconds = secondsPerStep(part);
@@ -33,6 +60,8 @@ export function startChips(timeline) {
       const job = await known;
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) await history.keep(job.key, name, seconds);
+      texts.set(part.node, { workflow: openWorkflow(), text });
+      app.canvas?.setDirty(true, false);
       if (node && app.extensionManager.setting.get(BADGES_SETTING) !== false) chipOf(node, chips).textContent = text;
     }
   });

@@ -13,7 +13,7 @@ import { stateWords } from "./words.js";
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
 
 /** Below this zoom the frontend draws no elements inside of nodes. */
-const SMALL = 0.6;
+export const SMALL = 0.6;
 
 const TITLE = 30;
 const FONT = 11;
@@ -83,8 +83,9 @@ function counted(activities) {
  * @param {LGraphNode} node
  * @param {{state: string, text: string}} pill
  * @param {number} scale
+ * @param {number} row above the title, from 0
  */
-function draw(context, node, { state, text }, scale) {
+export function draw(context, node, { state, text }, scale, row = 0) {
   const style = getComputedStyle(document.documentElement);
   const named = ["active", "partly", "working", "failed"].includes(state) ? state : "inactive";
   const height = HEIGHT / scale;
@@ -93,9 +94,9 @@ function draw(context, node, { state, text }, scale) {
   context.font = `${FONT / scale}px system-ui, sans-serif`;
   context.textBaseline = "middle";
   const room = Math.max(node.size[0] - 2 * padding, height);
-  const label = fitting(context, `${signOf(state)} ${text}`, room);
+  const label = fitting(context, state ? `${signOf(state)} ${text}` : text, room);
   const width = context.measureText(label).width + 2 * padding;
-  const [x, y] = [node.pos[0], node.pos[1] - TITLE - height - 4 / scale];
+  const [x, y] = [node.pos[0], node.pos[1] - TITLE - (row + 1) * (height + 4 / scale)];
   context.fillStyle = style.getPropertyValue("--paceline-surface");
   context.beginPath();
   context.roundRect(x, y, width, height, height / 2);
