@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import own_part
 import torch
 from common import arguments
 from record import ROOT, Row, report
@@ -80,7 +81,18 @@ def measure(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> 
         for node, inputs in stack:
             changed = nodes[node].execute(model=changed, **inputs).result[0]
         steps[name] = step_of(changed, side)
-        steps[name]()  # warm-up: whatever is made once
+    work = f"host time of one call: {layout}, full depth, {WIDTH} channels, latent {side}x{side}, batch 2"
+    rows = _interleaved(steps, PLAIN, work, rounds)
+    empty = {name: step_of(changed, side) for name, changed in own_part.models(model).items()}
+    empty = {own_part.PLAIN: own_part.plain_step(model, step_of(model, side)), **empty}
+    return rows + _interleaved(empty, own_part.PLAIN, f"{work}, a network that does nothing", 4 * rounds)
+
+
+def _interleaved(steps: dict[str, Callable[[], Any]], plain: str, work: str, rounds: int) -> list[Row]:
+    """Return a row for each step, run in turns, against the one called ``plain``."""
+    for step in steps.values():
+        for _ in range(3):  # whatever is made once: a recording is, at the second call
+            step()
     taken: dict[str, list[float]] = {name: [] for name in steps}
     order = list(steps)
     gc.collect()
@@ -93,8 +105,7 @@ def measure(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> 
             gc.collect()
     finally:
         gc.enable()
-    work = f"host time of one call: {layout}, full depth, {WIDTH} channels, latent {side}x{side}, batch 2"
-    return [_row(name, work, taken, rounds) for name in steps]
+    return [_row(name, work, taken, plain, rounds) for name in steps]
 
 
 def _processor_seconds(step: Callable[[], Any]) -> float:
@@ -103,10 +114,10 @@ def _processor_seconds(step: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _row(name: str, work: str, taken: dict[str, list[float]], rounds: int) -> Row:
-    pairs = list(zip(taken[name], taken[PLAIN], strict=True))
+def _row(name: str, work: str, taken: dict[str, list[float]], baseline: str, rounds: int) -> Row:
+    pairs = list(zip(taken[name], taken[baseline], strict=True))
     extra = statistics.median(own - plain for own, plain in pairs)
-    plain = statistics.median(taken[PLAIN])
+    plain = statistics.median(taken[baseline])
     return Row(
         name=name,
         work=work,
