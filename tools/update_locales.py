@@ -44,6 +44,9 @@ MORE = {
 }
 """What the link to the English help page says."""
 
+FOLDERS = ("ComfyUI-Paceline", "comfyui-paceline", "paceline")
+"""Names of the pack's folder in custom_nodes: cloned, from the registry, and in our tests."""
+
 SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*|Paceline|SSIM|PSNR")
 
 Tree = dict[str, Any]
@@ -65,7 +68,21 @@ def english() -> dict[str, Tree]:
             "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
             "menuLabels": {label: label for label in commands.values()},
             "paceline": words,
+            "templateWorkflows": _templates(),
         },
+    }
+
+
+def _templates() -> Tree:
+    """Return the titles of the example workflows, for each name that the pack's folder can have."""
+    titles = {}
+    for path in sorted((ROOT / "example_workflows").glob("*.json")):
+        nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
+        note = next(node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote")
+        titles[path.stem] = note.splitlines()[0].lstrip("# ")
+    return {
+        "category": dict.fromkeys(FOLDERS, "Paceline"),
+        "template": {folder: dict(titles) for folder in FOLDERS},
     }
 
 
@@ -112,7 +129,7 @@ def load(language: str) -> dict[str, Tree]:
 
 def languages() -> list[str]:
     """Return the languages that there are."""
-    return sorted(path.name for path in LOCALES.glob("*/") if path.is_dir())
+    return sorted(path.name for path in LOCALES.glob("*/") if path.is_dir() and path.name != "en")
 
 
 def texts(tree: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -158,6 +175,10 @@ def help_summary(language: str, node: str, texts_of_node: Tree) -> str:
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
     source = english()
+    # English stands in the code, but for the titles of the templates: the frontend only has their files' names.
+    titles = json.dumps({"templateWorkflows": source["main"]["templateWorkflows"]}, indent=2)
+    (LOCALES / "en").mkdir(exist_ok=True)
+    (LOCALES / "en" / "main.json").write_text(f"{titles}\n", encoding="utf-8")
     for language in chosen or languages():
         present = load(language)
         folder = LOCALES / language

@@ -13,6 +13,7 @@ import { expandMenuItems } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { addGridForm } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
+import { switchIgnored } from "./js/ignored.js";
 import { drawOverlay } from "./js/overlay.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
@@ -64,6 +65,7 @@ app.registerExtension({
   },
   nodeCreated(node) {
     applyDefaultPreset(node);
+    switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
     addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
   },

@@ -179,7 +179,7 @@ def test_badges_work_inside_of_a_subgraph(page: Page):
     page.settle()
     assert page.badges() == {}
     # From outside the node says for all that are inside of it.
-    page.script("app.canvas.ds.scale = 1")
+    page.show_node(page.script("return window.outer"), zoom=1)
     assert "● 2 active" in page.drawn()
     page.screenshot("badge_of_a_subgraph")
 

@@ -87,7 +87,7 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
     with urllib.request.urlopen(f"{page.base_url}/api/workflow_templates", timeout=30) as answer:
         assert sorted(json.load(answer)["paceline"]) == TEMPLATES
     page.script("await app.extensionManager.command.execute('Comfy.BrowseTemplates')")
-    source = "//*[@role='dialog']//*[not(*) and translate(normalize-space(), 'P', 'p')='paceline']"
+    source = "//*[@role='dialog']//*[not(*) and normalize-space()='Paceline']"
     found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates", 20)
     found[0].click()
     page.settle()
@@ -96,7 +96,7 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
         picture = f"{page.base_url}/api/workflow_templates/paceline/{name}.jpg"
         with urllib.request.urlopen(picture, timeout=30) as answer:
             assert answer.headers["Content-Type"] == "image/jpeg"
-    title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
+    title = "//*[@role='dialog']//*[not(*) and normalize-space()='Image to image with one node']"
     page.driver.find_element("xpath", title).click()
     page.wait(lambda: shown(page) == types("img2img_preset"), "template", 20)
     page.dismiss()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, Page
+from browser.page import CANVAS, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -144,7 +144,7 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
         preset.connect(0, sampler, 0);
         const text = LiteGraph.createNode("PreviewAny");
         app.graph.add(text);
-        text.pos = [3000, 0];
+        text.pos = [0, -2000];
         preset.connect(2, text, 0);
         return preset.id;
         """
@@ -195,3 +195,25 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
         == []
     )
     assert page.run() == "success"
+
+
+@pytest.mark.parametrize("renderer", [CANVAS, VUE])
+def test_what_a_preset_takes_the_place_of_cannot_be_set(page: Page, tome_workflow: dict[str, Any], renderer: str):
+    page.use(renderer)
+    page.load(tome_workflow)
+    off = "return app.graph.getNodeById(4).widgets.filter((w) => w.disabled).map((w) => w.name)"
+    assert page.script(off) == []
+    choose = """
+        const preset = app.graph.getNodeById(4).widgets.find((w) => w.name === "preset");
+        preset.value = args[0];
+        preset.callback(args[0]);
+    """
+    page.script(choose, "balanced")
+    assert page.script(off) == ["method", "ratio", "max_downsample", "level_decay"]
+    page.show_node(4, zoom=1.2)
+    page.screenshot(f"preset_{renderer}")
+    # It is so too where it was saved with the preset, and nothing of it is saved.
+    page.load(page.workflow())
+    assert page.script(off) == ["method", "ratio", "max_downsample", "level_decay"]
+    page.script(choose, "custom")
+    assert page.script(off) == []

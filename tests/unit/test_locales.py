@@ -29,6 +29,11 @@ def test_english_has_every_node_setting_and_command(source):
     assert len(source["settings"]) == 3
 
 
+def test_english_has_the_titles_of_the_templates_too(source):
+    assert load("en")["main"] == {"templateWorkflows": source["main"]["templateWorkflows"]}
+    assert source["main"]["templateWorkflows"]["template"]["ComfyUI-Paceline"]["inpaint"] == "Inpainting"
+
+
 def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
     for name, tree in source.items():
         for path, text in texts(tree):

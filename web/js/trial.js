@@ -60,11 +60,19 @@ function plainVae(prompt, wire) {
 /**
  * @param {Comparison} found
  * @param {string} choice
+ * @returns {boolean} whether the picture is as good as was chosen
+ */
+export function isGoodEnough({ quality }, choice) {
+  return ALLOWED[/** @type {keyof typeof ALLOWED} */ (choice)]?.includes(quality) ?? false;
+}
+
+/**
+ * @param {Comparison} found
+ * @param {string} choice
  * @returns {boolean} whether the node is worth keeping: certainly faster, and the picture is as good as was chosen
  */
-export function isWorthKeeping({ found, quality }, choice) {
-  const allowed = ALLOWED[/** @type {keyof typeof ALLOWED} */ (choice)] ?? [];
-  return found === "faster" && allowed.includes(quality);
+export function isWorthKeeping(found, choice) {
+  return found.found === "faster" && isGoodEnough(found, choice);
 }
 
 /**

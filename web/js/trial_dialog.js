@@ -4,13 +4,16 @@ import { app } from "./comfy.js";
 import { createButton, showDialog } from "./dialog.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
-import { cancelTrial, isWorthKeeping, measure, sceneFor } from "./trial.js";
+import { cancelTrial, isGoodEnough, isWorthKeeping, measure, sceneFor } from "./trial.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./faster.js").Inserted} Inserted */
 /** @typedef {import("./payloads").Comparison} Comparison */
 
 const QUICK = { runs: 3, warmup_runs: 1 };
+
+/** Where three rounds are too noisy to tell. */
+const MORE = { runs: 9, warmup_runs: 1 };
 
 /**
  * Ask whether to measure what was inserted, and do so.
@@ -67,7 +70,12 @@ export async function offerTrial(inserted, choice) {
       const id = wire.prefix + node.id;
       const name = node.getTitle();
       text.textContent = `${words("trialMeasuring")} ${name} (${index + 1}/${nodes.length})`;
-      const found = await measure(scene, kept, [...kept, id], QUICK, (share) => (bar.value = share));
+      let found = await measure(scene, kept, [...kept, id], QUICK, (share) => (bar.value = share));
+      if (found.comparison.found === "unknown" && isGoodEnough(found.comparison, choice)) {
+        const { compiling: before } = found;
+        found = await measure(scene, kept, [...kept, id], MORE, (share) => (bar.value = share));
+        found.compiling += before;
+      }
       const worth = isWorthKeeping(found.comparison, choice);
       const verdict = Object.assign(document.createElement("li"), { textContent: `${name}: ${found.comparison.verdict}` });
       verdict.dataset.state = worth ? "active" : "inactive";
