@@ -68,21 +68,8 @@ def english() -> dict[str, Tree]:
             "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
             "menuLabels": {label: label for label in commands.values()},
             "paceline": words,
-            "templateWorkflows": _templates(),
+            "templateWorkflows": {"category": dict.fromkeys(FOLDERS, "Paceline")},
         },
-    }
-
-
-def _templates() -> Tree:
-    """Return the titles of the example workflows, for each name that the pack's folder can have."""
-    titles = {}
-    for path in sorted((ROOT / "example_workflows").glob("*.json")):
-        nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
-        note = next(node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote")
-        titles[path.stem] = note.splitlines()[0].lstrip("# ")
-    return {
-        "category": dict.fromkeys(FOLDERS, "Paceline"),
-        "template": {folder: dict(titles) for folder in FOLDERS},
     }
 
 
@@ -175,7 +162,7 @@ def help_summary(language: str, node: str, texts_of_node: Tree) -> str:
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
     source = english()
-    # English stands in the code, but for the titles of the templates: the frontend only has their files' names.
+    # English stands in the code, but for the heading of the templates: the frontend only has the folder's name.
     titles = json.dumps({"templateWorkflows": source["main"]["templateWorkflows"]}, indent=2)
     (LOCALES / "en").mkdir(exist_ok=True)
     (LOCALES / "en" / "main.json").write_text(f"{titles}\n", encoding="utf-8")

@@ -96,7 +96,7 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
         picture = f"{page.base_url}/api/workflow_templates/paceline/{name}.jpg"
         with urllib.request.urlopen(picture, timeout=30) as answer:
             assert answer.headers["Content-Type"] == "image/jpeg"
-    title = "//*[@role='dialog']//*[not(*) and normalize-space()='Image to image with one node']"
+    title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
     page.driver.find_element("xpath", title).click()
     page.wait(lambda: shown(page) == types("img2img_preset"), "template", 20)
     page.dismiss()

@@ -29,9 +29,9 @@ def test_english_has_every_node_setting_and_command(source):
     assert len(source["settings"]) == 3
 
 
-def test_english_has_the_titles_of_the_templates_too(source):
+def test_english_has_the_heading_of_the_templates_too(source):
     assert load("en")["main"] == {"templateWorkflows": source["main"]["templateWorkflows"]}
-    assert source["main"]["templateWorkflows"]["template"]["ComfyUI-Paceline"]["inpaint"] == "Inpainting"
+    assert source["main"]["templateWorkflows"]["category"]["ComfyUI-Paceline"] == "Paceline"
 
 
 def test_every_input_has_a_name_and_no_english_text_breaks_the_frontend(source):
