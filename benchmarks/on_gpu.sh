@@ -1,16 +1,28 @@
 #!/usr/bin/env bash
 # Every measurement that needs an NVIDIA GPU, in the order of its worth, on a machine with nothing but Python and torch.
 #
-#   benchmarks/on_gpu.sh [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
+#   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
 #
 # One call ends by itself within --seconds (560). Call it again until it says that nothing is left: stages that ended
-# well are not repeated (--again repeats them). Each row is written as soon as it is measured, into FOLDER/kept.jsonl, so
+# well are not repeated (--again repeats them); --all does so by itself, and says which file to send. Each row is written as soon as it is measured, into FOLDER/kept.jsonl, so
 # that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how each stage ended.
 # `python benchmarks/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+GIVEN=() ALL=""
+for given in "$@"; do if [ "$given" = --all ]; then ALL=1; else GIVEN+=("$given"); fi; done
+if [ -n "$ALL" ]; then
+  for _ in $(seq 40); do
+    exec 3>&1
+    said="$(benchmarks/on_gpu.sh "${GIVEN[@]}" | tee /dev/fd/3)"
+    [[ "$said" == *"stages are left"* ]] || break
+  done
+  echo "Done. Please attach this file to an issue: $(sed -n 's/^FILE //p' <<<"$said")"
+  exit 0
+fi
 
 OUT="${OUT:-.cache/gpu/out}" SECONDS_IN_ALL=560 ONLY="" AGAIN="" LIST="" REHEARSE=""
 while [ $# -gt 0 ]; do
@@ -21,7 +33,7 @@ while [ $# -gt 0 ]; do
     --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -160,6 +172,7 @@ if [ -z "$LIST" ]; then
   if [ -f "$KEPT/emoji64.safetensors" ]; then split -b 15M "$KEPT/emoji64.safetensors" "$OUT/emoji64.part-"; fi
   save
   column -t "$KEPT/stages.tsv" 2>/dev/null || cat "$KEPT/stages.tsv"
+  echo "FILE $OUT/kept.jsonl"
   [ "$LEFT" -eq 0 ] || echo "$LEFT stages are left: call this again."
 fi
 exit "$FAILED"

@@ -107,3 +107,15 @@ def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
     said = subprocess.run(collect, check=True, capture_output=True, text=True)
     assert "not complete" in said.stderr
     assert json.loads((tmp_path / "results" / "gpu_sd15_512_batch1.json").read_text())["rows"]
+
+
+def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nsleep 2\n")
+    slow.chmod(0o755)
+    only = ("--only", "about,attention_backends", "--seconds", "16")  # too little for the second after the first
+    done = run(tmp_path, "--rehearse", *only, PYTHON=str(slow))
+    assert "1 stages are left" in done.stdout and [name for name, _ in ended(tmp_path)] == ["about"]
+    done = run(tmp_path, "--all", "--rehearse", *only, PYTHON=str(slow))
+    assert [name for name, _ in ended(tmp_path)] == ["about", "attention_backends"]
+    assert done.stdout.splitlines()[-1] == f"Done. Please attach this file to an issue: {tmp_path}/out/kept.jsonl"
