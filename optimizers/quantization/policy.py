@@ -32,13 +32,15 @@ def largest_shape(layers: Iterable[Layer]) -> Shape:
 
 
 def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
-    """Return the kernel that is fastest for the largest shape, and a line for each one not used."""
+    """Return the kernel that is fastest for the largest shape, a line for each one not used, and how they were timed."""
     kernels, reasons = available(timings.device)
     kernel, failures = timings.fastest(kernels, largest_shape(layers))
     lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
     if any(isinstance(found, Kitchen) for found in kernels):
         slow = Kitchen().slow_because(timings.device)
         lines += [f"comfy-kitchen without its fast kernels: {slow}"] if slow else []
+    if timings.device.type == "cpu":
+        lines.append("timed on one core of the processor, where other programs disturb least")
     return kernel, tuple(lines)
 
 
