@@ -32,7 +32,7 @@ def largest_shape(layers: Iterable[Layer]) -> Shape:
 
 
 def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tuple[str, ...]]:
-    """Return the kernel that is fastest for the largest shape, a line for each one not used, and how they were timed."""
+    """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
     kernels, reasons = available(timings.device)
     kernel, failures = timings.fastest(kernels, largest_shape(layers))
     lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
