@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_out_of_memory
-from ...core.timing import KeptTimes, interleaved_seconds, where
+from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
 from .backend import AttentionCall, AttentionFunction, short
 from .probing import probe
 from .registry import get
@@ -99,6 +99,8 @@ class QuickestKernel:
                 return OWN, None
             try:
                 chosen = self._timed(own, q, k, v, scale, enable_gqa)
+            except KernelFailed:  # only when it was called again and again; the host's own is asked below
+                chosen = OWN, None
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -117,7 +119,7 @@ class QuickestKernel:
         for batch, heads, tokens, size in sorted(calls, key=lambda call: call[1] * call[2] ** 2, reverse=True):
             if size in self.in_compiled:
                 continue
-            shape = (batch, tokens, heads, size)
+            shape = (batch, tokens, min(heads, _timed_heads(batch, tokens, tokens, size)), size)
             try:
                 q, k, v = (torch.randn(shape, device=self._device, dtype=self._dtype).transpose(1, 2) for _ in "qkv")
             except Exception as error:
@@ -143,7 +145,7 @@ class QuickestKernel:
     ) -> Chosen:
         call = AttentionCall.of(q, k, v)
         if q.shape[1] == k.shape[1]:
-            heads = max(1, int(LARGEST // (4 * call.query_tokens * call.key_tokens * call.head_dim * call.batch)))
+            heads = _timed_heads(call.batch, call.query_tokens, call.key_tokens, call.head_dim)
             q, k, v = (tensor[:, :heads] for tensor in (q, k, v))
         functions = {OWN: partial(own, q, k, v, scale=scale, enable_gqa=enable_gqa)}
         for name, rival in self._rivals.items():
@@ -170,6 +172,10 @@ class QuickestKernel:
         kind = f"{call.query_tokens} x {call.key_tokens} tokens, head size {call.head_dim}, {short(call.dtype)}"
         self._lines[f"timed for {kind}: {times}; {best} is used"] = None
         return best, self._rivals.get(best)
+
+
+def _timed_heads(batch: int, query_tokens: int, key_tokens: int, head_dim: int) -> int:
+    return max(1, int(LARGEST // (4 * batch * query_tokens * key_tokens * head_dim)))
 
 
 def _is_recording(tensor: Tensor) -> bool:

@@ -86,6 +86,22 @@ def test_a_kernel_that_raises_is_left_out():
     assert broken.calls[64] == 1
 
 
+def test_a_kernel_that_raises_while_it_is_timed_leaves_the_hosts_own():
+    failing = Kernel()
+    choice = kernels(sdpa_flash=failing)
+    own = Kernel()
+
+    def broken_later(q, k, v, **options):
+        if failing.calls[64] >= 2:
+            raise RuntimeError("illegal instruction")
+        return failing(q, k, v, **options)
+
+    choice._rivals = {"sdpa_flash": broken_later}
+    for _ in range(2):
+        assert choice.choose(own, *tensors(), None, False) == (OWN, None)
+    assert failing.calls[64] == 2
+
+
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")])
 def test_running_out_of_memory_is_not_remembered(error):
     full = Kernel(1, error)
@@ -139,6 +155,7 @@ def test_few_heads_are_timed_of_a_long_sequence(monkeypatch):
         return get("sdpa").load()(q, k, v, **options)
 
     kernels(sdpa_flash=rival).choose(Kernel(), *tensors(), None, False)
+    kernels(sdpa_flash=rival).time_ahead(Kernel(), [(1, 4, 64, 32)])
     assert shapes == {2}
 
 

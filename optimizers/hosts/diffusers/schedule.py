@@ -71,7 +71,7 @@ def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
         return None
     if timestep.untyped_storage().data_ptr() != timesteps.untyped_storage().data_ptr() or any(timestep.stride()):
         return None
-    place = timestep.storage_offset() - timesteps.storage_offset()
+    place = int(timestep.storage_offset()) - int(timesteps.storage_offset())
     return place if 0 <= place < timesteps.numel() else None
 
 
