@@ -178,14 +178,19 @@ def wait() -> None:
     synchronize(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def arguments(description: str, only: tuple[str, ...] = (), latents: bool = False) -> argparse.Namespace:
+def arguments(
+    description: str,
+    only: tuple[str, ...] = (),
+    latents: bool = False,
+    more: Callable[[argparse.ArgumentParser], object] = lambda parser: None,
+) -> argparse.Namespace:
     """Read the command line that all benchmarks share: ``--quick``, ``--json PATH``, ``--threads N``.
 
     Args:
         description: one sentence for ``--help``.
         only: names of the benchmark's parts, of which ``--only`` selects one.
         latents: whether ``--latents`` chooses the sides of the latents, and ``--variants`` what is run.
-
+        more: adds what only this benchmark has.
     """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="small sizes: minutes on two processor cores")
@@ -200,6 +205,7 @@ def arguments(description: str, only: tuple[str, ...] = (), latents: bool = Fals
         parser.add_argument("--rounds", type=int, metavar="N", help="samples of each variant")
         parser.add_argument("--variants", nargs="+", metavar="PART", help="those of this name, or containing it")
         parser.add_argument("--long", action="store_true", help="measure memory while timing: for steps of minutes")
+    more(parser)
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)

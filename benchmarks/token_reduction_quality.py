@@ -1,10 +1,14 @@
 """How far do trained models' pictures move when attention gets fewer tokens, and how much work is left?
 
     python benchmarks/token_reduction_quality.py [--quick] [--json PATH] [--threads N] [--only terrain|emoji]
+                                                 [--control]
 
 Two models with trained weights: a terrain model of one step (tools/terrain; its wheel is downloaded once), and the
 demo's emoji model of many steps, sampled by ComfyUI. Every method uses the pack's own math. Pictures are compared with
 those of the unmodified model from the same noise. Work is counted in floating-point operations, not timed.
+
+Beside each setting of the emoji model stands its control: the unmodified model with as many steps as have no more
+operations in all than the setting leaves. ``--control`` adds only that to the rows of ``--json``.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import torch
 from common import arguments
 from plots.token_reduction import plot
 from record import ROOT, commit, hardware, versions
+from roof import operations
 from skimage.metrics import structural_similarity
 from torch import Tensor
 
@@ -56,6 +61,13 @@ PRESETS = {
 EMOJI_WEIGHTS = ROOT / "demo" / "emoji_nodes" / "emoji32.safetensors"
 EMOJI_PROMPTS = ("red apple", "pizza", "birthday cake", "fox", "panda", "ladybug", "sunflower", "moon")
 STEPS, SAMPLER, SCHEDULER, CFG = 25, "dpmpp_2m", "karras", 2.0
+
+
+_CONTROL_NOTES = {
+    "network_left": "share of the whole network's operations",
+    "fewer_steps": "the control: so many steps of the unmodified model have no more operations; their distance to all "
+    "of its steps stands beside",
+}
 
 
 @dataclass
@@ -92,6 +104,10 @@ class Terrain:
         self.network.set_hook(None)
         return pictures
 
+    def control(self, sides: tuple[int, ...], work_left: float) -> dict[str, float]:
+        """Return nothing: one step cannot become fewer."""
+        return {}
+
     def controls(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what the numbers can be held against."""
         # 60 is a multiple of 6: the same difficulties.
@@ -116,6 +132,10 @@ class Emoji:
         self.positive, self.negative = [[torch.cat(words), {}]], encoder("")
         self.blank = torch.zeros(len(words), 4, 32, 32)
         self.reference = self.draw()
+        self._fewer: dict[int, dict[str, float]] = {}
+        network = self.patcher.model.diffusion_model
+        with torch.inference_mode():
+            self._operations = operations(lambda: network(self.blank[:1], torch.zeros(1), context=words[0]))
 
     def draw(self, setting: Setting | None = None) -> Tensor:
         """Return pictures ``[pictures, 32, 32, 3]``."""
@@ -127,6 +147,24 @@ class Emoji:
             patcher, self.positive, self.negative, self.blank, seed, steps, CFG, SAMPLER, SCHEDULER
         )
         return self.decode(latent, scale=1)
+
+    def control(self, sides: tuple[int, ...], work_left: float) -> dict[str, float]:
+        """Return the distances of the unmodified model with as many steps as fit into the operations that are left.
+
+        Args:
+            sides: of the feature maps whose attention has fewer tokens.
+            work_left: share of that attention's operations.
+        """
+        attention = 0
+        for side in sides:
+            channels, blocks = self.channels_and_blocks[side]
+            attention += blocks * (4 * side**4 * channels + 8 * side**2 * channels**2)
+        left = 1 - attention / self._operations * (1 - work_left)
+        steps = max(1, min(int(STEPS * left), STEPS - 1))
+        if steps not in self._fewer:
+            self._fewer[steps] = compare(self.sample(self.patcher, steps=steps), self.reference)
+        found = {f"fewer_steps_{name}": self._fewer[steps][name] for name in ("psnr", "psnr_worst")}
+        return {"network_left": left, "fewer_steps": steps} | found
 
     def controls(self) -> Iterator[tuple[str, Tensor]]:
         """Yield what the numbers can be held against."""
@@ -212,7 +250,8 @@ def measure(witness: Terrain | Emoji, quick: bool) -> Iterator[Result]:
     settings += [(name, "presets", setting) for name, setting in PRESETS.items()]
     for name, level, setting in settings:
         left = work_left(setting, witness.channels_and_blocks, witness.steps)
-        yield Result(name, f"{witness.name}, {level}", compare(witness.draw(setting), witness.reference) | left)
+        found = compare(witness.draw(setting), witness.reference) | left
+        yield Result(name, f"{witness.name}, {level}", found | witness.control(setting.sides, left["work_left"]))
 
 
 def show(result: Result) -> str:
@@ -220,11 +259,35 @@ def show(result: Result) -> str:
     quality = result.quality
     line = f"{result.work:24}{result.name:22}{quality['psnr']:7.1f}{quality['psnr_worst']:7.1f}"
     line += f"{quality['ssim']:8.4f}{quality['gradients']:8.4f}"
-    return line + (f"{quality['attention_left']:9.1%}{quality['work_left']:9.1%}" if "work_left" in quality else "")
+    line += f"{quality['attention_left']:9.1%}{quality['work_left']:9.1%}" if "work_left" in quality else ""
+    if "fewer_steps" in quality:
+        line += f"   {quality['fewer_steps']:.0f} steps: {quality['fewer_steps_psnr']:.1f}"
+    return line
+
+
+def add_controls(path: Path) -> None:
+    """Add the control to the rows of the emoji model in a file of results."""
+    content = json.loads(path.read_text())
+    emoji = Emoji(len(EMOJI_PROMPTS))
+    for row in content["rows"]:
+        model, _, level = row["work"].partition(", ")
+        if model == emoji.name and "work_left" in row["quality"]:
+            sides = PRESETS[row["name"]].sides if level == "presets" else LEVELS[level]
+            row["quality"] |= emoji.control(sides, row["quality"]["work_left"])
+            print(show(Result(**row)), flush=True)
+    content["notes"] |= _CONTROL_NOTES | {"control": f"added later, commit {commit()}"}
+    path.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def main() -> None:
-    options = arguments(__doc__.splitlines()[0], only=("terrain", "emoji"))
+    options = arguments(
+        __doc__.splitlines()[0],
+        only=("terrain", "emoji"),
+        more=lambda parser: parser.add_argument("--control", action="store_true", help="add the control to --json"),
+    )
+    if options.control:
+        add_controls(options.json)
+        return
     print(f"{'':46}{'PSNR':>7}{'worst':>7}{'SSIM':>8}{'grad':>8}{'attn left':>10}{'with own':>9}")
     results: list[Result] = []
     for witness_class, pictures in ((Terrain, 12), (Emoji, 8)):
@@ -258,6 +321,7 @@ def write(path: Path, results: list[Result]) -> None:
             "psnr": "dB, of the mean square error over all pictures, relative to each reference picture's range",
             "attention_left": "share of self-attention's floating-point operations that is left at these levels",
             "work_left": "the same, plus the operations of matching and merging",
+            **_CONTROL_NOTES,
             "emoji": f"{len(EMOJI_PROMPTS)} prompts, {STEPS} steps, {SAMPLER}, {SCHEDULER}, guidance {CFG:g}",
             "weights": f"{fetch.REQUIREMENT}; {EMOJI_WEIGHTS.name} {sha256(EMOJI_WEIGHTS.read_bytes()).hexdigest()}",
         },

@@ -1,0 +1,45 @@
+"""The command that finds a plan for Reuse Steps, with a whole checkpoint in a ComfyUI with folders of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from comfy_host.paths import ROOT, host_dir
+from paceline.optimizers.step_reuse.plan import Plan
+
+pytestmark = pytest.mark.slow
+
+
+def run(base, checkpoint, *more: str) -> subprocess.CompletedProcess[str]:
+    folder = base / "custom_nodes" / "ComfyUI-Paceline"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT)
+        (base / "models" / "checkpoints").mkdir(parents=True)
+        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    ours = ["plan", "--comfyui", str(host_dir()), "--checkpoint", checkpoint.name, "--prompt", "a fox",
+            "--prompt", "a boat", "--steps", "8", "--size", "64", "--budget", "0.5", "--name", "fox",
+            *more]  # fmt: skip
+    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(folder), *ours, *theirs]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+
+
+def test_a_plan_is_written_and_printed(tmp_path, sd15_checkpoint):
+    done = run(tmp_path, sd15_checkpoint)
+    assert done.returncode == 0, done.stderr[-3000:]
+    (path,) = (tmp_path / "user").rglob("fox.json")
+    plan = Plan.from_json(path.read_text())
+    assert (plan.sampler, plan.scheduler, plan.steps, plan.guidance, plan.budget) == ("dpmpp_2m", "karras", 8, 7.0, 0.5)
+    assert plan.to_json() in done.stdout and str(path) in done.stdout
+    assert "of 8 evaluations of the network" in done.stdout
+
+
+def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint):
+    done = run(tmp_path, sd15_checkpoint, "--budget", "7")
+    assert done.returncode == 2
+    assert "budget is 7" in done.stderr and "Traceback" not in done.stderr

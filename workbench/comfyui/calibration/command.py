@@ -1,0 +1,96 @@
+"""``plan``: find a plan for Reuse Steps, on a few prompts of your own.
+
+    python custom_nodes/ComfyUI-Paceline plan --checkpoint sd15.safetensors --prompt "a lighthouse at dusk" \
+        --prompt "portrait of an old sailor" --budget 0.05 --sampler dpmpp_2m --scheduler karras --steps 20 --cfg 7
+
+Each prompt is drawn three times or a few times more. The plan is written into ComfyUI's user folder, and printed: paste
+it into the input "plan" of Reuse Steps. What comes after -- goes to ComfyUI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....core.errors import PacelineError
+from ..latents import empty_latent
+from ..sampling import SamplingJob
+from ..standalone import find_comfyui, load_checkpoint, model_file, split_arguments, start_comfyui
+from .calibrate import Calibration, calibrate, save_plan
+
+
+def main(arguments: Sequence[str], pack: Path) -> int:
+    """Find a plan and return the exit status.
+
+    Args:
+        arguments: of the command line.
+        pack: folder of this pack, as it was named.
+    """
+    own, comfyuis = split_arguments(arguments)
+    options = _parser().parse_args(own)
+    try:
+        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
+        import torch
+
+        with torch.inference_mode():
+            found = _run(options)
+        path = save_plan(options.name, found)
+    except PacelineError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped. Nothing was written.", file=sys.stderr)
+        return 130
+    print(
+        f"\n{found.evaluations:g} of {found.plan.steps} evaluations of the network; the picture of the worst prompt "
+        f"moves by {found.share:.1%} of what another seed changes (budget {found.plan.budget:.1%}).\n\n"
+        f"{found.plan.to_json()}\n\n{path}"
+    )
+    return 0
+
+
+def _run(options: argparse.Namespace) -> Calibration:
+    path = model_file("checkpoints", options.checkpoint)
+    _say(f"loading {path}")
+    model, encode, _ = load_checkpoint(path)
+    jobs = [
+        SamplingJob(
+            encode(prompt),
+            encode(options.negative),
+            empty_latent(model, options.size),
+            options.seed + number,
+            options.steps,
+            options.cfg,
+            options.sampler,
+            options.scheduler,
+        )
+        for number, prompt in enumerate(options.prompt)
+    ]
+    return calibrate(model, jobs, options.budget, _say)
+
+
+def _say(text: str) -> None:
+    print(time.strftime("%H:%M:%S"), text, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="plan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--checkpoint", required=True, help="a file, or its name in ComfyUI's checkpoints folder")
+    add("--prompt", action="append", required=True, metavar="TEXT", help="may be repeated; four or more are better")
+    add("--negative", default="", metavar="TEXT")
+    add("--budget", type=float, default=0.05, metavar="SHARE", help="of what another seed changes (0.05)")
+    add("--name", default="plan", help="of the file")
+    add("--size", type=int, default=512, metavar="N", help="sides of the picture in pixels (512)")
+    add("--steps", type=int, default=20, metavar="N")
+    add("--cfg", type=float, default=7.0, metavar="X")
+    add("--sampler", default="dpmpp_2m", metavar="NAME")
+    add("--scheduler", default="karras", metavar="NAME")
+    add("--seed", type=int, default=0, metavar="N", help="of the first prompt; each further one has the next")
+    add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
+    return parser
