@@ -299,7 +299,7 @@ def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared:
         };
         """
     )
-    press(page, "Save card")
+    page.element("button[aria-label='Save card']").click()
     page.wait(lambda: page.script("return window.card !== null"), "card")
     encoded = page.script(
         "return btoa([...new Uint8Array(await window.card.arrayBuffer())].map((b) => String.fromCharCode(b)).join(''))"

@@ -86,7 +86,7 @@ def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, An
     )
     page.settle()
     assert page.run() == "success"
-    page.script("app.canvas.ds.scale = 1")
+    page.fit()
     page.wait(lambda: any("against off" in text for text in page.drawn()), "chip on the subgraph")
     page.screenshot("chip_of_a_subgraph")
 

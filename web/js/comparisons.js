@@ -1,7 +1,7 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
 import { copyPicture, createCard, finding, qualityWords, savePicture } from "./card.js";
-import { createButton } from "./dialog.js";
+import { createButton, createIconButton } from "./dialog.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
 import { address } from "./saved_image.js";
@@ -39,11 +39,9 @@ export function comparisonParts(comparisons) {
     rest.replaceChildren(createRounds(shown), createDetails(shown));
   };
   const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
-  const whole = createButton("", () => {
+  const whole = createIconButton("expand", words("fullscreen"), () => {
     openLightbox(pairOf(place, side), viewer.mode, finding(place.comparison).headline);
   });
-  whole.classList.add("pi", "pi-expand"); // the frontend's own icons
-  whole.ariaLabel = whole.title = words("fullscreen");
   bar.append(
     modeButtons(viewer, ["slider", "heat", "blink"]),
     ...(places.length > 1 ? [createPager(places.length, show)] : []),
@@ -176,7 +174,7 @@ function cardOf(comparison, images) {
  * @returns {HTMLElement[]}
  */
 function cardButtons(make) {
-  const save = createButton(words("saveCard"), async () => savePicture(await make(), "paceline.png"));
+  const save = createIconButton("download", words("saveCard"), async () => savePicture(await make(), "paceline.png"));
   // Browsers offer the clipboard to secure pages only: https or localhost.
   if (!navigator.clipboard?.write) return [save];
   const copy = createButton(words("copyCard"), async () => {

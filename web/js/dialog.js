@@ -17,6 +17,19 @@ export function createButton(label, onClick) {
 }
 
 /**
+ * @param {string} icon of the frontend's own, without "pi-"
+ * @param {string} label what it says to the pointer and to a screen reader
+ * @param {() => void} onClick
+ * @returns {HTMLButtonElement}
+ */
+export function createIconButton(icon, label, onClick) {
+  const button = createButton("", onClick);
+  button.ariaLabel = button.title = label;
+  button.append(Object.assign(document.createElement("i"), { className: `pi pi-${icon}` }));
+  return button;
+}
+
+/**
  * @param {object} options
  * @param {string} options.title
  * @param {HTMLElement} options.content
