@@ -15,7 +15,7 @@ what never changes: node ids, their inputs, and the names that ``paceline`` expo
 must refuse it with an error of the same class.
 
 Nothing may depend on how busy the machine is. One thread computes. The folder for the user's files is a new, empty one,
-so no timings are known from before. While Quantize int8 measures, the process's ``time.perf_counter`` counts
+so no timings are known from before. While Quantize int8 measures, the process's clocks count
 multiplications instead of seconds (``work_clock.py``): int8 is then always four times quicker, so the error of each
 layer alone decides. Other cases name the layers with ``include``.
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,11 +18,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 _UNIT = 1e-6  # seconds; so long that a measurement that goes on for a certain time ends after a few rounds
 _COST = {"aten::_int_mm": 1, "aten::mm": 4, "aten::addmm": 4, "aten::bmm": 4, "aten::linear": 4, "aten::matmul": 4}
 _active: list[WorkClock] = []
-_real, _real_ns = time.perf_counter, time.perf_counter_ns
+_CLOCKS = {"perf_counter": 1, "perf_counter_ns": 10**9, "thread_time": 1}  # name, and its units in a second
 
 
 class WorkClock(TorchDispatchMode):
-    """As a context manager: ``time.perf_counter`` tells the work done inside. Needs ``install()`` before."""
+    """As a context manager: Python's clocks tell the work done inside. Needs ``install()`` before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,9 +49,13 @@ class WorkClock(TorchDispatchMode):
 
 
 def install() -> None:
-    """Put the clock in place of ``time.perf_counter`` in this process; call it before the pack is imported."""
-    time.perf_counter = lambda: _active[-1].seconds if _active else _real()
-    time.perf_counter_ns = lambda: round(_active[-1].seconds * 1e9) if _active else _real_ns()
+    """Put the clock in place of those of Python in this process; call it before the pack is imported."""
+    for name, units in _CLOCKS.items():
+        setattr(time, name, partial(_now, getattr(time, name), units))
+
+
+def _now(real: Callable[[], float], units: int) -> float:
+    return type(real())(_active[-1].seconds * units) if _active else real()
 
 
 class Operators(TorchDispatchMode):
