@@ -10,6 +10,7 @@ class Outcome:
     """Counts and measures of one run; no tensors.
 
     Attributes:
+        steps: of the schedule.
         computed: evaluations that the network did in full.
         forecast: evaluations that were forecast.
         guidance: evaluations without the negative pass.
@@ -21,6 +22,7 @@ class Outcome:
         notes: why nothing was reused, or where the node stepped aside.
     """
 
+    steps: int = 0
     computed: int = 0
     forecast: int = 0
     guidance: int = 0
@@ -35,6 +37,12 @@ class Outcome:
     def evaluations(self) -> int:
         """How many there were."""
         return self.computed + self.forecast + self.guidance
+
+    @property
+    def steps_in_same_time(self) -> int:
+        """How many steps of a plain run take as long; one without the negative pass counts half."""
+        share = (self.computed + self.guidance / 2) / max(self.evaluations, 1)
+        return max(1, int(self.steps * share))
 
     def note(self, text: str) -> None:
         """Say something once."""

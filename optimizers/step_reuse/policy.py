@@ -60,6 +60,9 @@ class StepReusePolicy(Technique):
             details.append(
                 f"largest error of a forecast that was seen: {found.largest:.1%} of what another seed changes"
             )
+        details.append(
+            f"a plain run of {found.steps_in_same_time} steps takes as long: Compare Models draws it beside this one"
+        )
         if found.methods:
             used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
             details.append(f"forecasts: {used}")
