@@ -43,7 +43,7 @@ class Place:
         What is wrong at a high noise level is partly forgotten. For independent pixels of variance 1, a difference of
         two latents shrinks on its way as the root of 1 + sigma^2 does; pictures and guidance keep more: its root.
         """
-        return self.weight / math.hypot(1.0, self.ahead) ** 0.5
+        return self.weight / math.sqrt(math.hypot(1.0, self.ahead))
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,18 @@ def check(studio, model, steps=12, **sampling):
     return done
 
 
-@pytest.mark.parametrize("change", [name for name in changes.MODEL_CHANGES if name != "easycache"])
+OFTEN = ("tome_refresh", "lora", "perturbed_attention")
+"""The rest proves the same for other patches."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(name, marks=() if name in OFTEN else pytest.mark.thorough)
+        for name in changes.MODEL_CHANGES
+        if name != "easycache"
+    ],
+)
 def test_beside_other_nodes(studio, core_node, change):
     check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
 
@@ -70,10 +81,17 @@ def test_beside_other_sampling(studio, change):
     check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
 
 
+SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral", "uni_pc",
+            "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "sampler", ["euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde", "heun", "dpmpp_2s_ancestral",
-                "uni_pc", "ddim", "lms", "res_multistep", "euler_cfg_pp"]
-)  # fmt: skip
+    "sampler",
+    [
+        pytest.param(name, marks=() if number in (2, 3, 5) else pytest.mark.thorough)
+        for number, name in enumerate(SAMPLERS)
+    ],
+)
 def test_any_sampler(studio, sampler):
     check(studio, studio.model, sampler=sampler)
 
