@@ -144,6 +144,7 @@ def test_the_trial_keeps_what_measured_faster_and_ends_in_one_sentence(page: Pag
     result = page.wait(lambda: page.element(".paceline-trial-result"), "result", 300)
     page.screenshot("faster_result")
     types, wires = graph(page)
+    said = result.text
     if "x faster" in result.text:
         kept = types - before[0]
         assert kept
@@ -154,3 +155,13 @@ def test_the_trial_keeps_what_measured_faster_and_ends_in_one_sentence(page: Pag
         press(page, "Close")
     page.settle()
     assert graph(page) == before
+    # The next time it is known, until somebody wants to measure anew.
+    page.reload().load(baseline)
+    open_dialog(page)
+    choose(page, "balanced")
+    dialog = page.element("dialog")
+    assert said in dialog.text and "Measured on this machine before" in dialog.text
+    page.screenshot("faster_known")
+    press(page, "Measure anew")
+    assert "Apply ToMe" in dialog.text
+    press(page, "Cancel")

@@ -6,6 +6,7 @@ import { createButton, showDialog } from "./dialog.js";
 import { asOneStep } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { offerTrial } from "./trial_dialog.js";
+import { recall } from "./trial_memory.js";
 import { findWires, upstream } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
@@ -22,18 +23,22 @@ const ROUTE = "/paceline/advice";
 
 const PRESET = "PacelineOptimizePreset";
 
+/** @typedef {Awaited<ReturnType<typeof recall>>} Memory what trials have found before */
+
 /**
  * @param {AdvisedChoice} choice
+ * @param {Wire[]} wires
+ * @param {Memory} memory
  * @returns {Plan[]} for each wire on which something is left to be done
  */
-function planFor(choice) {
-  return findWires().flatMap((wire) => {
+function planFor(choice, wires, memory) {
+  return wires.flatMap((wire) => {
     const before = upstream(wire);
     const types = before.map((node) => String(node.type));
     if (types.includes(PRESET)) return [];
     const foreign = before.filter((node) => String(node.type) in CONVERSIONS && node.mode === 0);
     const converted = foreign.map((node) => CONVERSIONS[String(node.type)].to);
-    const steps = choice.steps.filter(
+    const steps = (memory.get(wire)?.[choice.name]?.kept ?? choice.steps).filter(
       ({ node }) => goesOn(node, wire) && !types.includes(node) && !converted.includes(node),
     );
     return steps.length || foreign.length ? [{ wire, steps, foreign }] : [];
@@ -74,13 +79,16 @@ export async function makeFaster() {
   const content = document.createElement("div");
   content.className = "paceline-faster";
   const list = document.createElement("ul");
+  const wires = findWires();
+  let memory = await recall(wires, choices.map(({ name }) => name));
   /** @type {Plan[]} */
   let plans = [];
   const go = createButton(words("insert"), () => {
     dialog.close();
     const inserted = apply(plans);
     app.canvas.selectItems(inserted.flatMap(({ nodes }) => nodes));
-    offerTrial(inserted, chosen.name);
+    const measured = inserted.filter(({ wire }) => memory.get(wire)?.[chosen.name]);
+    if (!measured.length) offerTrial(inserted, chosen.name);
   });
   go.classList.add("paceline-primary");
   go.autofocus = true;
@@ -89,9 +97,18 @@ export async function makeFaster() {
   /** @param {AdvisedChoice} choice */
   function choose(choice) {
     chosen = choice;
-    plans = planFor(choice);
+    plans = planFor(choice, wires, memory);
     go.disabled = !plans.length;
-    list.replaceChildren(...(plans.length ? plans.flatMap(planLines) : [line(emptyReason())]));
+    const before = wires.flatMap((wire) => memory.get(wire)?.[choice.name]?.sentence ?? []);
+    const anew = createButton(words("measureAnew"), () => {
+      memory = new Map();
+      choose(choice);
+    });
+    list.replaceChildren(
+      ...before.map((sentence) => line(sentence, words("measuredBefore"))),
+      ...(plans.length ? plans.flatMap(planLines) : before.length ? [] : [line(emptyReason(wires))]),
+      ...(before.length ? [anew] : []),
+    );
   }
 
   const group = document.createElement("fieldset");
@@ -115,9 +132,12 @@ export async function makeFaster() {
   const dialog = showDialog(words("faster_title"), content, [createButton(words("cancel"), () => dialog.close()), go]);
 }
 
-/** @returns {string} why nothing can be inserted */
-function emptyReason() {
-  return words(findWires().length ? "fasterAlready" : "fasterNoSampler");
+/**
+ * @param {Wire[]} wires
+ * @returns {string} why nothing can be inserted
+ */
+function emptyReason(wires) {
+  return words(wires.length ? "fasterAlready" : "fasterNoSampler");
 }
 
 /**

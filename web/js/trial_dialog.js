@@ -5,6 +5,7 @@ import { createButton, showDialog } from "./dialog.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
 import { cancelTrial, isGoodEnough, isWorthKeeping, measure, sceneFor } from "./trial.js";
+import { remember } from "./trial_memory.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./faster.js").Inserted} Inserted */
@@ -45,7 +46,11 @@ export async function offerTrial(inserted, choice) {
     row.replaceChildren(createButton(words("cancel"), () => void cancelTrial()));
     bar.hidden = false;
     try {
-      for (const { item, scene } of measurable) show(await trial(item, scene));
+      for (const { item, scene } of measurable) {
+        const outcome = await trial(item, scene);
+        show(outcome);
+        await remember(item.wire, choice, { kept: outcome.steps, sentence: text.textContent });
+      }
     } catch (error) {
       const stopped = /** @type {Error} */ (error).name === "AbortError";
       text.textContent = stopped ? words("trialStopped") : String(/** @type {Error} */ (error).message);
@@ -57,9 +62,10 @@ export async function offerTrial(inserted, choice) {
   /**
    * @param {Inserted} item
    * @param {import("./trial.js").Scene} scene
-   * @returns {Promise<{best: Comparison | null, compiling: number}>} of all that was kept, against the plain model
+   * @returns {Promise<{best: Comparison | null, compiling: number, steps: import("./payloads").Step[]}>} of all that was
+   *   kept, against the plain model
    */
-  async function trial({ wire, nodes }, scene) {
+  async function trial({ wire, nodes, steps }, scene) {
     /** @type {string[]} */
     const kept = [];
     /** @type {Inserted["nodes"]} */
@@ -92,7 +98,7 @@ export async function offerTrial(inserted, choice) {
     }
     if (losers.length) asOneStep(() => takeOut(losers, wire.name));
     app.canvas.setDirty(true, true);
-    return { best, compiling };
+    return { best, compiling, steps: steps.filter(({ node }) => !losers.some(({ type }) => type === node)) };
   }
 
   /** @param {{best: Comparison | null, compiling: number}} outcome */

@@ -135,6 +135,8 @@ const ENGLISH = {
   cancel: "Cancel",
   keep: "Keep",
   undo: "Undo",
+  measuredBefore: "Measured on this machine before, with this model, size and sampler.",
+  measureAnew: "Measure anew",
   trialTitle: "Measure it on this machine",
   trialOffer: "The nodes are in. Measure each one with this model, size and sampler, and keep only what is faster?",
   trialStart: "Measure",
