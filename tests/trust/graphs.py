@@ -110,6 +110,8 @@ class Generator:
 
     def _node(self, draw: random.Random, table: dict[str, list[Input]], kind: str, compiled: bool) -> Any:
         allowed = [name for name in sorted(table) if compiled or "Compile" not in name]
+        if kind == "sdxl":  # merging its keys one by one takes ComfyUI minutes
+            allowed = [name for name in allowed if not name.startswith("ModelMerge")]
         if kind not in UNETS:
             allowed = [name for name in allowed if name not in UNETS_ONLY]
         if compiled and draw.random() < 0.4:
