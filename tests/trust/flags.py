@@ -11,8 +11,8 @@ FLAGS = [
     *([*_CPU, *text.split()] for text in (
         "--fp16-unet", "--bf16-unet", "--fp32-unet", "--fp64-unet", "--fp8_e4m3fn-unet", "--fp8_e5m2-unet",
         "--force-fp16", "--force-fp32", "--fp16-intermediates", "--bf16-vae", "--fp16-vae", "--force-channels-last",
-        "--disable-smart-memory", "--cache-classic", "--cache-lru 3", "--cache-none", "--lowvram", "--novram",
-        "--highvram", "--gpu-only", "--reserve-vram 2", "--force-upcast-attention", "--dont-upcast-attention",
+        "--disable-smart-memory", "--cache-classic", "--cache-lru 3", "--cache-none",  
+          "--reserve-vram 2", "--force-upcast-attention", "--dont-upcast-attention",
         "--deterministic", "--fast", "--async-offload", "--disable-async-offload", "--disable-dynamic-vram",
         "--disable-pinned-memory", "--disable-metadata", "--multi-user", "--preview-method latent2rgb",
         "--enable-compress-response-body", "--force-non-blocking", "--disable-mmap",
