@@ -1,9 +1,10 @@
-// How fast this machine sampled the same thing without our nodes before. Kept by the server, with the user's data.
+// How fast this machine sampled the same thing without our nodes before. Kept by the server, with the user's settings:
+// asking for a file of the user's that is not there yet would put an error on the console.
 
 import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
 
-const FILE = "paceline_speeds.json";
+const SETTING = /** @type {any} */ ("Paceline.Speeds"); // the frontend's types list the frontend's settings only
 const MOST_RUNS = 5;
 const MOST_JOBS = 200;
 
@@ -109,12 +110,12 @@ export class SpeedHistory {
     delete known[key]; // the newest stand at the end
     known[key] = times;
     for (const old of Object.keys(known).slice(0, -MOST_JOBS)) delete known[old];
-    await api.storeUserData(FILE, known, { overwrite: true, stringify: true, throwOnError: false });
+    await api.storeSetting(SETTING, /** @type {any} */ (known));
   }
 
   #load() {
-    this.#known ??= api.getUserData(FILE).then(
-      (response) => (response.ok ? response.json() : {}),
+    this.#known ??= api.getSetting(SETTING).then(
+      (found) => /** @type {any} */ (found) ?? {},
       () => ({}),
     );
     return this.#known;
