@@ -171,6 +171,18 @@ def test_tokens_that_are_matched_anew_run_in_every_step(small, recorded, compile
     assert compiler.last.recorded.replayed == 0
 
 
+def test_what_a_preset_puts_together_is_recorded(small, recorded, compiler):
+    plain = small.attention(small.tome(small.model, preset="balanced", max_downsample="8"), "auto")
+    reuse = {"budget": 0.1, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, "plan": ""}
+    plain = small.run("PacelineReuseSteps", model=plain, **reuse)
+    expected = small.sample(plain, steps=6)
+    model = recorded(plain)
+    for _ in range(2):
+        assert torch.equal(small.sample(model, steps=6), expected)
+    assert compiler.last.recorded.recorded == 1 and not compiler.last.not_recorded
+    assert counts(model)["token_merging"] == counts(plain)["token_merging"]
+
+
 @pytest.mark.parametrize("schedule", [{"start_percent": 0.4}, {"end_percent": 0.4}, {"ramp": "fade_out"}])
 def test_a_window_and_a_ramp_are_recordings_of_their_own(small, recorded, compiler, schedule):
     """A recording without hooks must not be replayed where tokens are to be fewer, nor one of another ratio."""
