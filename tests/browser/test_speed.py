@@ -75,18 +75,18 @@ def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, Any], rende
 
 def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, Any], seeds: Iterator[int]):
     page.use(CANVAS)
-    page.script(
+    outer = page.script(
         """
         const { graph } = app.canvas, sampler = graph.getNodeById(args[0]);
         sampler.widgets[0].value = args[1];
-        graph.convertToSubgraph(new Set([sampler]));
+        return graph.convertToSubgraph(new Set([sampler])).node.id;
         """,
         SAMPLER,
         next(seeds),
     )
     page.settle()
     assert page.run() == "success"
-    page.fit()
+    page.show_node(outer, zoom=1.0)
     page.wait(lambda: any("against off" in text for text in page.drawn()), "chip on the subgraph")
     page.screenshot("chip_of_a_subgraph")
 
