@@ -22,8 +22,9 @@ _PROGRAM = """
 import sys, atheris
 sys.path[:0] = {folders!r}
 from comfy_host import pack, standins
-standins.install(); pack.load_pack()
-with atheris.instrument_imports(include=["paceline"]):
+standins.install()
+with atheris.instrument_imports(include=["paceline", "json"]):
+    pack.load_pack()
     import test_fuzz_parsers as tests
 test = getattr(tests, {name!r})
 atheris.Setup([{name!r}, "-max_total_time={seconds}", "-verbosity=0", "-print_final_stats=1"],
