@@ -83,16 +83,12 @@ def _group(inside: Step, kind: str) -> Step:
 
 def _single(text: str, times: str | None, edge: bool) -> Step:
     try:
-        find = re.compile(text).finditer
+        re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r}: {error}") from None
 
-    @lru_cache(maxsize=1)
-    def fitting(name: str) -> int:
-        return sum(1 << (len(name) - match.start()) for match in find(name))
-
     def step(name: str, ends: int) -> int:
-        fits = fitting(name)
+        fits = _fitting(text, name)
         if edge:
             return ends & fits
         if times in ("*", "+"):
@@ -103,3 +99,9 @@ def _single(text: str, times: str | None, edge: bool) -> Step:
         return (ends << 1) & fits | (ends if times == "?" else 0)
 
     return step
+
+
+@lru_cache(maxsize=512)
+def _fitting(text: str, name: str) -> int:
+    """Return the places of ``name`` that begin with what ``text`` stands for; asked again for each time it is there."""
+    return sum(1 << (len(name) - match.start()) for match in re.finditer(text, name))

@@ -56,9 +56,12 @@ def import_entries(store: ArtifactStore, file: Path, fingerprint: str) -> list[E
     except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, *_DAMAGED) as error:
         raise Refused(f"{file} cannot be read, or was not made by this command ({type(error).__name__}).") from error
     before = {entry.path for entry in store.entries()}
-    for path, data in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    try:
+        for path, data in contents.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    except OSError as error:  # no space, or names that this disk cannot have
+        raise Refused(f"{file} cannot be written to the store: {error.strerror}.") from error
     return [entry for entry in store.entries() if entry.path not in before]
 
 
