@@ -230,4 +230,7 @@ def test_after_a_reload_there_is_the_same_workflow_with_its_badges(page: Page):
     after = page.workflow()
     for workflow in (before, after):
         workflow.pop("extra", None)
+        for node in workflow["nodes"]:
+            if node["type"] == "PacelineOptimizationReport":
+                del node["size"]  # it grows for the report, which newer frontends give another height
     assert after == before
