@@ -11,6 +11,7 @@ import torch
 
 from ..core.errors import require_choice
 from ..optimizers.compilation.settings import CUDA_GRAPH
+from ..optimizers.hosts.comfyui.compat import host_device
 from ..optimizers.hosts.comfyui.compilation.room import has_room_for_recordings
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.step_reuse.settings import BUDGETS
@@ -48,9 +49,7 @@ def machine_for(model: ModelPatcher) -> Machine:
 
 def machine_here() -> Machine:
     """Return what is known of the machine before a model is loaded; whether int8 is faster is not."""
-    from comfy.model_management import get_torch_device
-
-    device = torch.device(get_torch_device()).type
+    device = host_device().type
     return Machine(device, _can_compile(device))
 
 

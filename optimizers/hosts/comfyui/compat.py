@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from importlib import import_module
 
+import torch
+
 from ....core.errors import HostTooOld
 
 MINIMUM_VERSION = "0.27"
@@ -29,6 +31,13 @@ def host_version() -> str:
         return str(import_module("comfyui_version").__version__)
     except (ImportError, AttributeError):
         return "unknown version"
+
+
+def host_device() -> torch.device:
+    """Return the device that ComfyUI computes on."""
+    from comfy.model_management import get_torch_device
+
+    return torch.device(get_torch_device())
 
 
 def require_host() -> None:
