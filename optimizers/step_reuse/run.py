@@ -32,6 +32,9 @@ FEWEST_STEPS = 8
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
+BEGINNING = 0.2
+"""This part of the steps is always computed: it decides what is in the picture, and errors are hardest to judge."""
+
 LONGEST, LONGEST_WITHIN = 2, 0.05
 """How many evaluations in a row may be forecast with budgets up to that; twice as many with larger ones."""
 
@@ -128,7 +131,7 @@ class ReuseRun:
         steps = len(self.levels) - 1
         longest = LONGEST if self.settings.budget <= LONGEST_WITHIN else 2 * LONGEST
         # The last prediction is the picture, and only the one before it can take back what came before.
-        protected = self._computed < WARM_UP or place.position > steps - 3 + 1e-4
+        protected = self._computed < WARM_UP or not steps * BEGINNING <= place.position <= steps - 3 + 1e-4
         if self.too_short or protected or self._in_a_row >= longest:
             return Decision.COMPUTE
         asked = None if self.actions is None else self.actions[min(round(place.position), steps - 1)]
