@@ -151,7 +151,7 @@ def test_a_storage_that_cannot_be_used_is_named(tmp_path):
         ("nosuchdatabase://ada:hunter2@private", "no such kind of database"),
         ("mssql+hunter2://ada:hunter2@private", "no such kind of database"),
         ("firebird+aioodbc://ada:hunter2@private", "no such kind of database"),
-        ("sqlite:////proc/private/hunter2/x.db", "does not answer"),
+        ("sqlite:////proc/private/hunter2/x.db", "its file cannot be read or written"),
     ],
 )
 def test_no_error_of_a_database_holds_a_part_of_its_address(url, words, caplog):
