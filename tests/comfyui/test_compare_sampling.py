@@ -80,7 +80,7 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     from paceline.workbench.measurement import compare_pictures
 
     work = Work()
-    tome = emoji.studio.tome(emoji.model, ratio=0.5)
+    tome = emoji.studio.tome(emoji.model, ratio=0.25)
     found = emoji.compare(
         work.watch(emoji.model), work.watch(tome, seconds=0.45), clock=work, steps=20, runs=2, warmup_runs=0
     )
