@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import lpips_weights
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
@@ -101,3 +102,11 @@ def core_node() -> Callable[..., Any]:
         return getattr(node(), node.FUNCTION)(**inputs)[0]
 
     return run
+
+
+@pytest.fixture
+def with_lpips(monkeypatch):
+    try:
+        monkeypatch.syspath_prepend(str(lpips_weights.folder()))
+    except lpips_weights.LpipsMissing as missing:
+        pytest.skip(str(missing))

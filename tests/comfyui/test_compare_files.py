@@ -26,14 +26,6 @@ def output_folder(tmp_path):
     folder_paths.set_output_directory(before)
 
 
-@pytest.fixture
-def with_lpips(monkeypatch):
-    try:
-        monkeypatch.syspath_prepend(str(lpips_weights.folder()))
-    except lpips_weights.LpipsMissing as missing:
-        pytest.skip(str(missing))
-
-
 @pytest.fixture(scope="module")
 def vae(comfy):
     import comfy.sd

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,11 +11,9 @@ from paceline.workbench.measurement import (
     Distance,
     Evidence,
     FewerSteps,
-    PeakMemory,
     interleaved,
     judge,
     measure_speedup,
-    steps,
 )
 from paceline.workbench.measurement.timing import _T
 from paceline.workbench.measurement.verdict import fraction
@@ -83,6 +79,8 @@ def test_an_interval_that_says_nothing_is_not_given():
         (evidence(difference=distance(0.1)), "visible"),
         (evidence(difference=distance(0.25)), "another picture"),
         (evidence(difference=distance(0.9)), "no picture"),
+        (evidence(difference=distance(0.9), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.8))), "no picture"),
+        (evidence(difference=distance(0.9), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.95))), "another picture"),
         (evidence(broken="The optimised image has NaN"), "no picture"),
         (evidence(difference=distance(0.1), seed=SAME), "visible"),
         (evidence(difference=distance(0.001), seed=SAME), "hardly visible"),
@@ -142,6 +140,11 @@ def test_chance_is_seldom_called_a_difference(rounds):
             evidence(difference=distance(0.9)),
             "suspicious",
             "The difference is larger than a seed change (2.50): something is wrong. 1.42x faster",
+        ),
+        (
+            evidence(difference=distance(0.5), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.9))),
+            "suspicious",
+            "Another picture: the difference is larger than a seed change (1.39). 1.42x faster",
         ),
         (evidence(broken="The optimised image has NaN"), "broken", "The optimised image has NaN: something is wrong."),
         (
@@ -289,57 +292,3 @@ def test_shares_as_a_person_says_them():
     assert [fraction(share) for share in (0.001, 0.012, 0.11, 0.34, 0.4, 0.5)] == [
         "less than 1/100", "1/83", "1/9", "1/3", "0.4", "0.5",
     ]  # fmt: skip
-
-
-def test_peak_memory_sees_what_was_freed_again():
-    device = torch.device("cpu")
-    with PeakMemory(device) as idle:
-        pass
-    with PeakMemory(device) as memory:
-        block = torch.ones(64 * 2**20)  # 256 MiB, touched
-        time.sleep(0.1)  # the watching thread looks every 20 ms
-        del block
-    assert memory.device_bytes is None
-    assert memory.process_bytes - idle.process_bytes > 200 * 2**20
-
-
-def test_peak_memory_adds_what_the_allocator_does_not_count():
-    """Weights under dynamic VRAM and CUDA graphs: the allocator of torch knows nothing of them."""
-    beside = iter([3 * 2**20, 5 * 2**20] + [2**20] * 1000)
-    memory = PeakMemory(torch.device("cpu"), lambda: next(beside))
-    memory._counts = True  # as on a GPU
-    memory._backend = SimpleNamespace(
-        reset_peak_memory_stats=lambda device: None, max_memory_allocated=lambda device: 7 * 2**20
-    )
-    with memory:
-        time.sleep(0.1)
-    assert memory.device_bytes == 12 * 2**20
-
-
-class Place:
-    """What a device has reached, in milliseconds."""
-
-    def __init__(self, at):
-        self.at = at
-
-    def elapsed_time(self, later):
-        return later.at - self.at
-
-
-def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
-    waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
-    monkeypatch.setattr(steps, "synchronize", waited.append)
-    marked = steps.StepTimes(torch.device("cuda"), lambda: 0.0, lambda: next(places))
-    for _ in range(3):
-        marked.step()
-    assert marked.mean() == pytest.approx(0.2)
-    assert not waited
-
-
-def test_steps_are_timed_with_the_clock_where_nothing_can_be_marked():
-    seconds = iter([1.0, 4.0, 5.0])
-    timed = steps.StepTimes(torch.device("cpu"), lambda: next(seconds))
-    timed.step()
-    assert timed.mean() is None
-    timed.step(), timed.step()
-    assert timed.mean() == 2.0

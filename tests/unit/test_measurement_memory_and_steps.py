@@ -1,0 +1,64 @@
+"""Peak memory, and the times of single steps."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from paceline.workbench.measurement import PeakMemory, steps
+
+
+def test_peak_memory_sees_what_was_freed_again():
+    device = torch.device("cpu")
+    with PeakMemory(device) as idle:
+        pass
+    with PeakMemory(device) as memory:
+        block = torch.ones(64 * 2**20)  # 256 MiB, touched
+        time.sleep(0.1)  # the watching thread looks every 20 ms
+        del block
+    assert memory.device_bytes is None
+    assert memory.process_bytes - idle.process_bytes > 200 * 2**20
+
+
+def test_peak_memory_adds_what_the_allocator_does_not_count():
+    """Weights under dynamic VRAM and CUDA graphs: the allocator of torch knows nothing of them."""
+    beside = iter([3 * 2**20, 5 * 2**20] + [2**20] * 1000)
+    memory = PeakMemory(torch.device("cpu"), lambda: next(beside))
+    memory._counts = True  # as on a GPU
+    memory._backend = SimpleNamespace(
+        reset_peak_memory_stats=lambda device: None, max_memory_allocated=lambda device: 7 * 2**20
+    )
+    with memory:
+        time.sleep(0.1)
+    assert memory.device_bytes == 12 * 2**20
+
+
+class Place:
+    """What a device has reached, in milliseconds."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def elapsed_time(self, later):
+        return later.at - self.at
+
+
+def test_steps_of_a_gpu_are_marked_and_not_waited_for(monkeypatch):
+    waited, places = [], iter([Place(900.0), Place(1000.0), Place(1300.0)])
+    monkeypatch.setattr(steps, "synchronize", waited.append)
+    marked = steps.StepTimes(torch.device("cuda"), lambda: 0.0, lambda: next(places))
+    for _ in range(3):
+        marked.step()
+    assert marked.mean() == pytest.approx(0.2)
+    assert not waited
+
+
+def test_steps_are_timed_with_the_clock_where_nothing_can_be_marked():
+    seconds = iter([1.0, 4.0, 5.0])
+    timed = steps.StepTimes(torch.device("cpu"), lambda: next(seconds))
+    timed.step()
+    assert timed.mean() is None
+    timed.step(), timed.step()
+    assert timed.mean() == 2.0
