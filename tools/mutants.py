@@ -57,7 +57,9 @@ TARGETS = {
             "test_compilation_function.py",
         ),
     ),
-    "verdict": Target(("workbench/measurement/verdict.py",), ("test_measurement_verdict.py",)),
+    "verdict": Target(
+        ("workbench/measurement/verdict.py",), ("test_measurement_verdict.py", "test_measurement_limits.py")
+    ),
 }
 
 

@@ -8,11 +8,12 @@ of our widgets. A language has the same keys in ``locales/<language>/``, where C
     commands.json    <id, dots as _>: label
     main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js
 
-From these it writes ``web/docs/<NodeId>/<language>.md``, the summary of the help page: the frontend does not fall back
-to the English page where there is none in its language.
+Help pages are translated by hand, whole: ``web/docs/<NodeId>/<language>.md``. The frontend does not fall back to the
+English page where there is none in its language, so a new node gets the English page until it is translated.
+``tools/help_pages.py`` says which pages have fallen behind.
 
 Tooltips stay English, which the frontend shows where it finds no translation: they name options and carry measured
-numbers, and a translation that was right last month misleads. The description is the summary of the help page.
+numbers, and a translation that was right last month misleads.
 
 This adds what is missing, in English, removes what is gone, keeps what is translated, and says what is left to do.
 """
@@ -30,19 +31,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
 from comfy_host.paths import ROOT  # noqa: E402
+from help_pages import DOCS  # noqa: E402
 
 LOCALES = ROOT / "locales"
 SCRIPTS = ROOT / "web" / "js"
-DOCS = ROOT / "web" / "docs"
-FULL_PAGE = "https://github.com/paceline/ComfyUI-Paceline/blob/main/web/docs/{}/en.md"
-MORE = {
-    "ar": "الصفحة الكاملة بالإنجليزية",
-    "es": "Página completa en inglés",
-    "ja": "詳しい説明(英語)",
-    "th": "หน้าช่วยเหลือฉบับเต็ม (ภาษาอังกฤษ)",
-    "zh": "完整帮助(英文)",
-}
-"""What the link to the English help page says."""
 
 FOLDERS = ("ComfyUI-Paceline", "comfyui-paceline", "paceline")
 """Names of the pack's folder in custom_nodes: cloned, from the registry, and in our tests."""
@@ -150,15 +142,6 @@ def untranslated(source: Mapping[str, Any], translated: Mapping[str, Any]) -> li
     ]
 
 
-def help_summary(language: str, node: str, texts_of_node: Tree) -> str:
-    """Return the help page of a node in a language: what it does, and what its inputs are called."""
-    rows = [f"| `{name}` | {put['name']} |" for name, put in texts_of_node["inputs"].items() if put["name"] != name]
-    table = "\n".join(["| | |", "|---|---|", *rows]) if rows else ""
-    more = MORE.get(language, "English")
-    lines = [f"# {texts_of_node['display_name']}", texts_of_node["description"], table]
-    return "\n\n".join(filter(None, [*lines, f"[{more}]({FULL_PAGE.format(node)})"])) + "\n"
-
-
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
     source = english()
@@ -173,9 +156,10 @@ def main(chosen: list[str]) -> None:
         for name, tree in source.items():
             text = json.dumps(merged(tree, present[name]), ensure_ascii=False, indent=2)
             (folder / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
-        for node, entry in merged(source["nodeDefs"], present["nodeDefs"]).items():
-            (DOCS / node).mkdir(exist_ok=True)
-            (DOCS / node / f"{language}.md").write_text(help_summary(language, node, entry), encoding="utf-8")
+        for node in source["nodeDefs"]:
+            page = DOCS / node / f"{language}.md"
+            if not page.exists():
+                page.write_text((DOCS / node / "en.md").read_text(encoding="utf-8"), encoding="utf-8")
         left = [path for name, tree in source.items() for path in untranslated(tree, present[name])]
         print(f"{language}: {len(left)} texts to translate", *(".".join(path) for path in left), sep="\n  ")
 

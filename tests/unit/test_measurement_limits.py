@@ -1,0 +1,116 @@
+"""Where one judgement of Compare Models ends and the next begins, and what is said of a single region."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from paceline.workbench.measurement import Distance, Evidence, Farthest, FewerSteps, Speedup, judge, measure_speedup
+from paceline.workbench.measurement.verdict import QUALITIES
+
+FASTER = measure_speedup([1.42, 1.43, 1.41], [1.0, 1.0, 1.0])
+SEED = Distance(0.5, 6.0, 0.2)
+REGION = ", but one region differs more than another seed's picture would"
+
+
+def distance(rmse: float) -> Distance:
+    return Distance(rmse, -20 * math.log10(rmse) if rmse else None, 0.9)
+
+
+def evidence(rmse: float, *, seed: Distance = SEED, speedup: Speedup = FASTER, **others) -> Evidence:
+    return Evidence(speedup, distance(rmse), False, seed, **others)
+
+
+def with_region(rmse: float, region: float, **others) -> Evidence:
+    alone = distance(rmse)
+    return evidence(rmse, farthest=Farthest(1, alone, 1, alone, region), **others)
+
+
+def control(rmse: float) -> FewerSteps:
+    return FewerSteps(10, 20, 1.0, distance(rmse))
+
+
+@pytest.mark.parametrize(("region", "said"), [(0.1, False), (0.5, False), (0.51, True), (0.9, True)])
+def test_a_region_that_is_worse_than_another_seeds_picture_is_told(region, said):
+    found = judge(with_region(0.02, region))
+    assert (REGION in found.text, found.quality) == (said, "visible" if said else "hardly visible")
+    assert found.state == "faster", "a region alone does not make it another picture"
+
+
+def test_no_region_is_worse_than_a_seed_that_changes_nothing():
+    assert not with_region(0.02, 0.9, seed=distance(0.0)).one_region
+
+
+@pytest.mark.parametrize(
+    ("found", "quality"),
+    [
+        (evidence(0.05), "hardly visible"),
+        (evidence(0.0501), "visible"),
+        (evidence(0.25), "visible"),
+        (evidence(0.2501), "another picture"),
+        (evidence(0.5), "another picture"),
+        (evidence(0.501), "no picture"),
+        (evidence(0.7), "no picture"),
+        (evidence(0.7, fewer_steps=control(0.7)), "no picture"),
+        (evidence(0.7, fewer_steps=control(0.71)), "another picture"),
+        (evidence(1 / 255, seed=distance(0.0)), "hardly visible"),
+        (evidence(1.01 / 255, seed=distance(0.0)), "visible"),
+    ],
+)
+def test_the_scale_ends_on_the_milder_side(found, quality):
+    assert judge(found).quality == quality
+    assert quality in QUALITIES
+
+
+def test_another_picture_is_not_called_wrong():
+    assert judge(evidence(0.5)).headline == "Another picture: the difference is larger than half a seed change (1.00)"
+    assert judge(evidence(0.6)).headline == "The difference is larger than a seed change (1.20): something is wrong"
+
+
+def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
+    assert judge(evidence(0.1, repeat=distance(0.25))).state == "faster"
+    assert judge(evidence(0.1, repeat=distance(0.2501))).state == "suspicious"
+
+
+@pytest.mark.parametrize(
+    ("rmse", "said"),
+    [
+        (0.11, "(10 of 20) would do as well, with 1.1 times the difference: you do not need this optimisation."),
+        (0.112, "(10 of 20) would differ 1.1 times as much."),
+        (0.994, "(10 of 20) would differ 9.9 times as much."),
+        (1.05, "(10 of 20) would differ 10 times as much."),
+    ],
+)
+def test_the_control_in_words(rmse, said):
+    assert judge(evidence(0.1, fewer_steps=control(rmse))).text.endswith(said)
+
+
+def test_a_control_without_a_difference_is_not_spoken_of():
+    same = Evidence(FASTER, distance(0.0), False, SEED, fewer_steps=control(0.1))
+    assert "fewer steps" not in judge(same).text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (1.001, 1.4, "not certain yet"),
+        (0.7, 0.999, "not certain yet"),
+        (1.0, 1.4, "too noisy to tell"),
+        (0.7, 1.0, "too noisy to tell"),
+        (0.7, 1.4, "too noisy to tell"),
+    ],
+)
+def test_an_interval_that_holds_no_claim_is_given_all_the_same(low, high, said):
+    found = judge(evidence(0.1, speedup=Speedup((low * high) ** 0.5, low, high, 4)))
+    assert found.state == "unknown"
+    assert found.headline == f"Between {low:.2f}x and {high:.2f}x: {said}"
+
+
+def test_where_more_runs_would_be_too_many_something_else_is_proposed():
+    found = judge(evidence(0.1, speedup=measure_speedup([1.0, 3.0, 0.3, 1.1], [1.0, 1.0, 1.0, 1.0])))
+    assert "; close other programs or use more steps, as more runs alone would be too many; " in found.text
+
+
+def test_the_farthest_picture_is_named_with_its_run():
+    found = evidence(0.1, difference_run=3, difference_picture=2)
+    assert "difference is 1/5 of a seed change in picture 2 in run 3, the farthest" in judge(found).text
