@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from browser.page import CANVAS, ENTER, ESCAPE, PICTURES, VUE, Page
+from help_pages import RIGHT_TO_LEFT
 from update_locales import DOCS, languages, load
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -17,6 +18,7 @@ OFFERED = (
     "return [...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
     ".some((option) => option.textContent.includes(args[0]))"
 )
+DIRECTION = "return getComputedStyle(document.querySelector('.node-help-content h1')).direction"
 PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
 
@@ -147,6 +149,8 @@ def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nod
         assert title == expected
         if language == "en" or node == 1:  # all pages in English, one in each other language
             open_help(page, node, expected, f"{language}_{kind}")
+            if language in RIGHT_TO_LEFT:
+                assert page.script(DIRECTION) == "rtl"
             if language == "en":
                 page.wait(lambda: page.script(PICTURE), f"picture in the help of {kind}")
         if PICTURES and language == "en":  # of the help pages
