@@ -147,7 +147,7 @@ def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nod
                 name: inputs[name]["name"] for name in inputs if name in labels
             }
         assert title == expected
-        if language == "en" or node == 1:  # all pages in English, one in each other language
+        if language == "en" or node == shown[0][1]:  # all pages in English, one in each other language
             open_help(page, node, expected, f"{language}_{kind}")
             if language in RIGHT_TO_LEFT:
                 assert page.script(DIRECTION) == "rtl"
