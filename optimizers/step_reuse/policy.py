@@ -28,7 +28,7 @@ class StepReusePolicy(Technique):
 
     def clauses(self) -> tuple[str, ...]:
         """Return the settings."""
-        return (self.settings.describe(),)
+        return self.settings.clauses()
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``11 of 20 evaluations computed, 9 forecast``."""

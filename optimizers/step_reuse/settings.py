@@ -51,8 +51,8 @@ class StepReuseSettings:
                 f"plan is of the type {type(self.plan).__name__}.", "Give a Plan, or None for the online rule alone."
             )
 
-    def describe(self) -> str:
-        """Return e.g. ``may move the picture by 5 % of what another seed changes; forecast auto, guidance reused``."""
+    def clauses(self) -> tuple[str, ...]:
+        """Return e.g. ``may move the picture by 5 % of what another seed changes`` and ``forecast auto``."""
         sources = []
         if self.use_forecast:
             sources.append(f"forecast {self.forecast}")
@@ -62,4 +62,4 @@ class StepReuseSettings:
         parts.append(", ".join(sources) if sources else "nothing may be reused")
         if self.plan is not None:
             parts.append(f"follows a plan for {self.plan.title}")
-        return "; ".join(parts)
+        return tuple(parts)
