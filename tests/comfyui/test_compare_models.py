@@ -47,6 +47,7 @@ def test_weights_under_dynamic_vram_and_recordings_count_as_memory(emoji, monkey
     from paceline.workbench.comfyui.device_memory import beside_the_allocator
 
     model = emoji.model
+    comfy.model_management.unload_all_models()  # all that is loaded counts
     comfy.model_management.load_models_gpu([model])
     assert beside_the_allocator(model) == 0
     monkeypatch.setattr(type(model), "is_dynamic", lambda self: True)
