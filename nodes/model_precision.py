@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
+SEARCH_ALIASES = ("dtype", "bf16", "fp16", "fp32", "half precision", "channels_last")
+"""What people search both precision nodes by."""
+
+
 def precision_inputs() -> list[io.Input]:
     """Return the inputs that Model Precision and VAE Precision share."""
     return [
@@ -62,18 +66,7 @@ class PacelineModelPrecision(OptimizingNode):
                 "Lets one model compute in bf16, fp16 or fp32, with channels last, fp16 accumulation or TF32. "
                 "Other models, and this one before the node, stay as they are."
             ),
-            search_aliases=[
-                "dtype",
-                "bf16",
-                "fp16",
-                "fp32",
-                "half precision",
-                "channels_last",
-                "TF32",
-                "memory",
-                "vram",
-                "speed",
-            ],
+            search_aliases=[*SEARCH_ALIASES, "TF32", "memory", "vram", "speed"],
             inputs=[io.Model.Input("model"), *precision_inputs()],
             outputs=[io.Model.Output()],
         )

@@ -10,7 +10,7 @@ from ..optimizers.hosts.comfyui.precision.vae import with_precision
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import OptimizingNode
-from .model_precision import precision_inputs
+from .model_precision import SEARCH_ALIASES, precision_inputs
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE
@@ -29,17 +29,7 @@ class PacelineVAEPrecision(OptimizingNode):
                 "Lets one VAE compute in bf16, fp16 or fp32, with channels last in memory, fp16 accumulation or TF32. "
                 "The VAE before the node stays as it is."
             ),
-            search_aliases=[
-                "dtype",
-                "bf16",
-                "fp16",
-                "fp32",
-                "half precision",
-                "channels_last",
-                "VAE",
-                "memory",
-                "vram",
-            ],
+            search_aliases=[*SEARCH_ALIASES, "VAE", "memory", "vram"],
             inputs=[io.Vae.Input("vae"), *precision_inputs()],
             outputs=[io.Vae.Output()],
         )

@@ -48,6 +48,18 @@ def example(name: str, checkpoint: Path) -> dict[str, Any]:
     return workflow
 
 
+BUILD = """
+const make = (type, x, y, values) => {
+  const node = LiteGraph.createNode(type);
+  app.graph.add(node);
+  node.pos = [x, y];
+  for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
+  return node;
+};
+const link = (from, output, to, input) => from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
+"""
+
+
 class Page:
     """The page of a running ComfyUI.
 
@@ -164,6 +176,11 @@ class Page:
     def empty(self) -> None:
         """Open a workflow without nodes."""
         self.load({"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0})
+
+    def build(self, body: str, *arguments: Any) -> Any:
+        """Open a workflow and put nodes into it, in JavaScript: as ``script``, with ``make`` and ``link``."""
+        self.empty()
+        return self.script(BUILD + body, *arguments)
 
     def workflow(self) -> dict[str, Any]:
         """Return the open workflow as it would be saved."""

@@ -24,18 +24,8 @@ return pictures.length === 2 && pictures.every((picture) => picture.complete && 
 def compared(page: Page) -> int:
     """A finished comparison with the demo's small trained model; the number of its node."""
     page.use(VUE)
-    page.empty()
-    node = page.script(
+    node = page.build(
         """
-        const make = (type, x, y, values) => {
-          const node = LiteGraph.createNode(type);
-          app.graph.add(node);
-          node.pos = [x, y];
-          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
-          return node;
-        };
-        const link = (from, output, to, input) =>
-          from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
         const loader = make("EmojiModelLoader", 0, 0, {});
         const latent = make("EmojiEmptyLatent", 0, 170, { batch_size: args[1] });
         const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });

@@ -126,18 +126,8 @@ def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, Any], axe):
 
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, Any], axe):
     page.use(VUE)
-    page.empty()
-    node = page.script(
+    node = page.build(
         """
-        const make = (type, x, y, values) => {
-          const node = LiteGraph.createNode(type);
-          app.graph.add(node);
-          node.pos = [x, y];
-          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
-          return node;
-        };
-        const link = (from, output, to, input) =>
-          from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
         const loader = make("EmojiModelLoader", 0, 0, {});
         const latent = make("EmojiEmptyLatent", 0, 170, {});
         const positive = make("EmojiTextEncode", 320, 0, { text: "penguin" });

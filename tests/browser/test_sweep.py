@@ -19,18 +19,8 @@ return { text, points: document.querySelectorAll(".paceline-point").length };
 def build(page: Page, **values: Any) -> int:
     """Open a workflow with a sweep of the demo's small trained model; return the number of its node."""
     page.use(VUE)
-    page.empty()
-    return page.script(
+    return page.build(
         """
-        const make = (type, x, y, values) => {
-          const node = LiteGraph.createNode(type);
-          app.graph.add(node);
-          node.pos = [x, y];
-          for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
-          return node;
-        };
-        const link = (from, output, to, input) =>
-          from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
         const loader = make("EmojiModelLoader", 0, 0, {});
         const latent = make("EmojiEmptyLatent", 0, 170, {});
         const positive = make("EmojiTextEncode", 320, 190, { text: "penguin" });
