@@ -72,3 +72,19 @@ def test_a_comfyui_that_is_too_old_gets_no_node_and_one_sentence(comfy, monkeypa
     (message,) = caplog.messages
     assert "has no comfy.ops.scaled_dot_product_attention" in message
     assert "needs ComfyUI 0.27 or newer" in message
+
+
+def test_clones_that_garbage_collection_takes_at_once_are_no_leak_for_comfyui(studio):
+    """As after an error: its traceback holds all clones of the run, in a circle. ComfyUI's own nodes would be lost."""
+    import gc
+
+    import comfy.model_management as management
+
+    model = studio.attention(studio.tome(studio.model.clone()), "sdpa")
+    management.load_models_gpu([model])
+    circle = [model]
+    circle.append(circle)
+    del model, circle
+    gc.collect()
+    assert [loaded.model for loaded in management.current_loaded_models].count(studio.model) == 1
+    assert not any(loaded.is_dead() for loaded in management.current_loaded_models)

@@ -209,6 +209,8 @@ class Builder:
 
     def _dual_model(self, draw: random.Random) -> Link:
         model = self.model()
+        # Two clones of one network would share the object patches of one of them, in ComfyUI's own nodes too.
+        self.loader = self.add("TrustModel", kind=self.graph.kind, seed=2, copy=self.copy)
         guider = self.add(
             "DualModelGuider",
             model=model,

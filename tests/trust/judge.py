@@ -30,6 +30,7 @@ class Verdict:
         problems: what is wrong.
         note: why it was refused.
         distance: between the two pictures.
+        lost: whether ComfyUI has lost sight of a model after a failed prompt, by a fault of its own.
     """
 
     state: str = "right"
@@ -37,6 +38,7 @@ class Verdict:
     note: str = ""
     distance: float = 0.0
     faults: str = "none"
+    lost: bool = False
 
 
 @dataclass
@@ -60,12 +62,17 @@ class Judge:
 
     def __init__(self, client: ComfyClient, output: Path, log: Callable[[], str]) -> None:
         self.client, self.output, self.log, self._again = client, output, log, 0
+        self.failed = False
 
     def run(self, prompt: dict[str, Any]) -> Kept:
         """Run a prompt and return what it kept."""
         from safetensors.torch import load_file
 
-        result = self.client.run(prompt, timeout=240.0)
+        try:
+            result = self.client.run(prompt, timeout=240.0)
+        except PromptFailed:
+            self.failed = True
+            raise
         shown = next(json.loads(texts[0]) for texts in result.texts.values() if texts[0].startswith('{"digest'))
         samples = load_file(self.output / "trust" / "kept.safetensors")["samples"]
         told = {event["node"]: event for event in result.of_type("paceline.activity") if event["node"] is not None}
@@ -76,8 +83,7 @@ class Judge:
         seen = len(self.log())
         verdict = self._judge(graph)
         if "memory leak" in self.log()[seen:]:
-            verdict.problems.append("ComfyUI sees a model that is held by nobody it knows, and collects garbage")
-            verdict.state = "wrong"
+            self._leak(verdict)
         return verdict
 
     def memory(self) -> dict[str, float]:
@@ -85,6 +91,15 @@ class Judge:
         result = self.client.run({"0": {"class_type": "TrustMemory", "inputs": {"again": self.again()}}})
         found: dict[str, float] = json.loads(result.texts["0"][0])
         return found
+
+    def _leak(self, verdict: Verdict) -> None:
+        """Tell a leak from a model that ComfyUI itself loses sight of after a failed prompt: see ``leaks``."""
+        found = self.memory()
+        if self.failed and found["lost_by_comfyui"] and not found["leaked"]:
+            verdict.lost = True
+        else:
+            verdict.problems.append("ComfyUI sees a model that is held by nobody it knows, and collects garbage")
+            verdict.state = "wrong"
 
     def _judge(self, graph: Graph) -> Verdict:
         fresh, verdict = 1 + graph.seed, Verdict(faults=graph.fault)

@@ -43,6 +43,7 @@ def _graphs(found: Found) -> str:
     rows += [
         (f"with {text} in the middle of an extra run", found["faults"].get(kind, 0)) for kind, text in kinds.items()
     ]
+    rows += [("after which ComfyUI had lost sight of a model, see below", found.get("lost", 0))]
     ours = {name: count for name, count in found["nodes"].items() if name.startswith("Paceline")}
     rows += [("nodes of ours in them", sum(ours.values())), ("nodes of ComfyUI's that change a model in them",
              sum(found["nodes"].values()) - sum(ours.values()))]  # fmt: skip
@@ -73,7 +74,9 @@ def _soak(found: Found) -> str:
     rows = [("Clients at once", found["clients"]), *sorted(found["answers"].items()), ("wrong", len(found["wrong"]))]
     if found["memory"]:
         first, last = found["memory"][len(found["memory"]) // 2], found["memory"][-1]
-        rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in first]
+        rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in first
+                 if name not in ("lost_by_comfyui", "leaked")]  # fmt: skip
+    rows += [("models that ComfyUI has lost sight of, see below", found.get("lost", 0))]
     return _table(rows) + _about(found) + "".join(f"\n- {problem.splitlines()[0]}" for problem in found["wrong"])
 
 

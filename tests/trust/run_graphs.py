@@ -34,7 +34,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
     started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
     nodes: Counter[str] = Counter()
     memory: list[dict[str, float]] = []
-    drawn = 0
+    drawn = lost = 0
     with (
         tempfile.TemporaryDirectory() as folder,
         trust_server(write_loras(Path(folder))) as server,
@@ -54,6 +54,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
             drawn += 1
             states[verdict.state] += 1
             faults[verdict.faults] += 1
+            lost += verdict.lost
             nodes.update(name for name, _ in (*graph.ours, *graph.core))
             what = f"{seed} {graph.kind} {graph.shape} {verdict.faults}: {verdict.state}"
             took = time.monotonic() - begun
@@ -67,6 +68,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
         "graphs": drawn,
         "states": dict(states),
         "faults": dict(faults),
+        "lost": lost,
         "wrong": wrong,
         "nodes": dict(nodes.most_common()),
         "minutes": (time.monotonic() - started) / 60,

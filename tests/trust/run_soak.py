@@ -30,13 +30,15 @@ def run_soak(clients: int, minutes: float, most: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, trust_server(write_loras(Path(folder))) as server:
         done = soak(server, clients, minutes, most)
         problems = done.problems + grows(done.memory)
-        if "memory leak" in server.log:
+        lost, leaked = (sum(look[name] for look in done.memory) for name in ("lost_by_comfyui", "leaked"))
+        if leaked or ("memory leak" in server.log and not lost):
             problems.append("ComfyUI sees a model that is held by nobody it knows")
     return {
         "clients": clients,
         "minutes": (time.monotonic() - started) / 60,
         "answers": dict(done.answers),
         "wrong": problems,
+        "lost": lost,
         "memory": done.memory,
     }
 

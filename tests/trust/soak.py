@@ -141,6 +141,7 @@ def soak(server: ComfyServer, clients: int, minutes: float, most: int) -> Soak:
             if time.monotonic() > until + 900:
                 done.note("hang", "clients still wait 15 minutes after the end")
                 break
+        done.memory.append(look(client))
         if not client.run(prompts.picture(again=10**9)).texts:
             done.note("no answer", "the last picture")
     return done

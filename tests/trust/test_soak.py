@@ -22,3 +22,31 @@ def test_growth_is_noticed():
     assert grows(flat) == []
     leaking = [{**sample, "modules": 100 + number} for number, sample in enumerate(flat)]
     assert len(grows(leaking)) == 1 and "modules" in grows(leaking)[0]
+
+
+def test_a_leak_is_told_from_a_model_that_comfyui_has_lost():
+    """A clone of a clone in a circle, as after an error: no node of ours. Then a model that is held though its MODEL is gone."""
+    from comfy_host import checkpoints, in_process
+
+    in_process.bootstrap()
+    import gc
+
+    import comfy.model_management as management
+    from trust_nodes.leaks import leaks
+
+    management.unload_all_models()
+    first = checkpoints.smallest_unet(0)
+    clone = first.clone().clone()
+    management.load_models_gpu([clone])
+    circle = [clone]
+    circle.append(circle)
+    del clone, circle
+    gc.collect()
+    assert leaks() == {"lost_by_comfyui": 1, "leaked": 0}
+    assert leaks() == {"lost_by_comfyui": 0, "leaked": 0}
+    management.load_models_gpu([first])
+    held = first.model
+    del first
+    gc.collect()
+    assert leaks() == {"lost_by_comfyui": 0, "leaked": 1}
+    del held

@@ -41,6 +41,7 @@ class ModelTarget:
         for technique in (*self.techniques, *techniques):
             patcher = technique.model_for(patcher, techniques)
         clone, stack = patcher.clone(), Stack(techniques)
+        clone.parent = first_of(patcher)
         wrappers: list[tuple[str, Function]] = [
             (WrappersMP.OUTER_SAMPLE, outer_sample),
             (WrappersMP.CALC_COND_BATCH, calc_cond_batch),
@@ -64,6 +65,19 @@ class ModelTarget:
             for event, callback in callbacks.items():
                 clone.add_callback_with_key(event, KEY, callback)
         return clone
+
+
+def first_of(patcher: ModelPatcher) -> ModelPatcher:
+    """Return the MODEL that all others on the same BaseModel were cloned from.
+
+    ComfyUI puts the parent of a clone in its place where the clone is dropped while it is loaded. Where the parent goes
+    in the same garbage collection, as both do after an error, ComfyUI believes from then on that the BaseModel has
+    leaked, and collects garbage before each model that it loads. The first MODEL is what the loader's output holds.
+    """
+    model = patcher.model
+    while patcher.parent is not None and patcher.parent.model is model:
+        patcher = patcher.parent
+    return patcher
 
 
 def stack_of(patcher: ModelPatcher) -> Stack:

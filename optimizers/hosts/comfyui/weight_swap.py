@@ -18,7 +18,7 @@ import torch
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
-from .model import describe_model, require_model
+from .model import describe_model, first_of, require_model
 from .stack import FOREIGN_COMPILE, ModelCall, Technique
 from .weight_clone import Plan, build_second_model
 
@@ -77,20 +77,14 @@ class Origin:
     def _set(self, patcher: ModelPatcher) -> None:
         model, self._shared = patcher.get_clone_model_override()
         self._model = weakref.ref(model)
-        first = patcher
-        while first.parent is not None and first.parent.model is model:
-            first = first.parent
+        first = first_of(patcher)
         self._first = weakref.ref(first)
         # A model that came from no file could not be had back.
         self._kept = first if self.factory is None else None
 
     @property
     def first(self) -> ModelPatcher | None:
-        """The MODEL that all others on the original BaseModel were cloned from, while anybody holds it.
-
-        ComfyUI takes the parent in the place of a clone that is dropped while it is loaded. Without one it believes
-        that the BaseModel has leaked, and collects garbage before each model that it loads.
-        """
+        """What ``first_of`` gives for the original, while anybody holds it."""
         return self._first()
 
     def model_override(self) -> tuple[BaseModel, SharedBackups]:

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .leaks import leaks
+
 _counted: dict[str, list[list[tuple[int, int]]]] = {}
 """By name: for each call of the network, query and key tokens of each attention call, in order."""
 
@@ -117,5 +119,6 @@ class TrustMemory:
             "resident_kb": resident,
             "loaded_models": len(comfy.model_management.current_loaded_models),
             "modules": sum(isinstance(thing, torch.nn.Module) for thing in gc.get_objects()),
+            **leaks(),
         }
         return {"ui": {"text": [json.dumps(found)]}}
