@@ -25,7 +25,7 @@ def test_growth_is_noticed():
 
 
 def test_a_leak_is_told_from_a_model_that_comfyui_has_lost():
-    """A clone of a clone in a circle, as after an error: no node of ours. Then a model that is held though its MODEL is gone."""
+    """A clone of a clone in a circle, as after an error, with no node of ours; then a network without its MODEL."""
     from comfy_host import checkpoints, in_process
 
     in_process.bootstrap()
