@@ -129,3 +129,13 @@ def client(server: ComfyServer) -> Iterator[ComfyClient]:
     """A client of the running server."""
     with server.client() as connected:
         yield connected
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """torch.compile without what other tests compiled."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -11,15 +11,9 @@ from importlib import import_module
 
 import pytest
 import torch
-import torch._dynamo
 from comfy_host import checkpoints, in_process, vaes
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ TOLERANCE = 1e-4
 needs_compiler = pytest.mark.skipif(
     sys.platform != "win32" and not (shutil.which("g++") or shutil.which("clang++")), reason="needs a C++ compiler"
 )
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("fresh_compiler")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -32,13 +32,6 @@ def kept(tmp_path_factory):
         patch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
         yield folder
     folder_paths.set_user_directory(before)
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -43,10 +43,8 @@ class RecordingCompiler(Compiler):
 
 
 @pytest.fixture
-def compiler():
-    torch._dynamo.reset()
-    yield RecordingCompiler()
-    torch._dynamo.reset()
+def compiler(fresh_compiler):
+    return RecordingCompiler()
 
 
 @pytest.fixture

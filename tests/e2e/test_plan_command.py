@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 
 import pytest
-from comfy_host.paths import ROOT, host_dir
+from commands import command, environment
 from paceline.optimizers.step_reuse.plan import Plan
 
 pytestmark = pytest.mark.slow
 
 
 def run(base, checkpoint, *more: str) -> subprocess.CompletedProcess[str]:
-    folder = base / "custom_nodes" / "ComfyUI-Paceline"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True)
-        folder.symlink_to(ROOT)
-        (base / "models" / "checkpoints").mkdir(parents=True)
-        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
-    ours = ["plan", "--comfyui", str(host_dir()), "--checkpoint", checkpoint.name, "--prompt", "a fox",
-            "--prompt", "a boat", "--steps", "8", "--size", "64", "--budget", "0.5", "--name", "fox",
-            *more]  # fmt: skip
-    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    command = [sys.executable, str(folder), *ours, *theirs]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=500)
+    ours = ["--prompt", "a fox", "--prompt", "a boat", "--steps", "8", "--size", "64", "--budget", "0.5",
+            "--name", "fox", *more]  # fmt: skip
+    return subprocess.run(
+        command(base, checkpoint, "plan", *ours), capture_output=True, text=True, env=environment(), timeout=500
+    )
 
 
 def test_a_plan_is_written_and_printed(tmp_path, sd15_checkpoint):

@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from comfy_host.paths import ROOT, host_dir
+from commands import command, environment
 
 pytestmark = pytest.mark.slow
 
 CELLS = ["quality", "balanced", "fast"]
 
 
-def command(base: Path, checkpoint: Path, *more: str) -> list[str]:
-    """The command as a user types it, in a ComfyUI with folders of its own."""
-    folder = base / "custom_nodes" / "ComfyUI-Paceline"
-    if not folder.exists():
-        folder.parent.mkdir(parents=True)
-        folder.symlink_to(ROOT)
-        (base / "models" / "checkpoints").mkdir(parents=True)
-        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
-    ours = ["sweep", "--comfyui", str(host_dir()), "--checkpoint", checkpoint.name, "--positive", "a fox",
-            "--set", f"ApplyToMe.preset: {', '.join(CELLS)}", "--set", "size: 64, 96", "--study", "fox", "--no-vae",
-            "--steps", "2", "--runs", "2", "--warmup-runs", "0", *more]  # fmt: skip
-    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
-    return [sys.executable, str(folder), *ours, *theirs]
+def sweep(base: Path, checkpoint: Path, *more: str) -> list[str]:
+    return command(base, checkpoint, "sweep", "--positive", "a fox",
+                   "--set", f"ApplyToMe.preset: {', '.join(CELLS)}", "--set", "size: 64, 96", "--study", "fox",
+                   "--no-vae", "--steps", "2", "--runs", "2", "--warmup-runs", "0", *more)  # fmt: skip
 
 
 def start(base: Path, checkpoint: Path, *more: str) -> subprocess.Popen[str]:
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
-        command(base, checkpoint, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        sweep(base, checkpoint, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
 
 

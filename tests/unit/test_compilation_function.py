@@ -20,11 +20,7 @@ from paceline.optimizers.compilation import (
 EAGER = CompileSettings(backend="eager")
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def scaled(x, options):

@@ -7,12 +7,7 @@ import torch
 from paceline.optimizers.compilation import CompilationFailed, CompiledFunction, CompileSettings, compiled
 from paceline.optimizers.compilation.sizes import Sizes
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 def replayed(graph, inputs):

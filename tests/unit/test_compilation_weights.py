@@ -10,12 +10,7 @@ import torch
 from paceline.optimizers.compilation import CompiledFunction, CompileSettings, WeightGuards
 from paceline.optimizers.compilation.weights import structure
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.fixture

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import torch._dynamo
 from comfy_host import checkpoints
 from compiled_models import with_model_of_its_own
 
 
 @pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+def fresh(fresh_compiler):
+    """Each test has a compiler of its own."""
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch._dynamo
 from comfy_host import vaes
 
 SETTINGS = {"compile_decoder": True, "compile_encoder": True, "backend": "eager", "mode": "default"}
@@ -15,10 +14,8 @@ def vae(studio):
 
 
 @pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+def fresh(fresh_compiler):
+    """Each test has a compiler of its own."""
 
 
 @pytest.fixture

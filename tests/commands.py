@@ -1,0 +1,27 @@
+"""The pack's commands as a user types them, in a ComfyUI with folders of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from comfy_host.paths import ROOT, host_dir
+
+
+def command(base: Path, checkpoint: Path, name: str, *ours: str) -> list[str]:
+    """Return the command ``name``; makes the folders and puts the checkpoint there if that is still to do."""
+    folder = base / "custom_nodes" / "ComfyUI-Paceline"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True)
+        folder.symlink_to(ROOT)
+        (base / "models" / "checkpoints").mkdir(parents=True)
+        (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
+    about = ["--comfyui", str(host_dir()), "--checkpoint", checkpoint.name]
+    theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
+    return [sys.executable, str(folder), name, *about, *ours, *theirs]
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a shell of its own, without the tests' own import path."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
