@@ -23,14 +23,21 @@ def sweep(base: Path, checkpoint: Path, *more: str) -> list[str]:
 
 
 def start(base: Path, checkpoint: Path, *more: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        sweep(base, checkpoint, *more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
-    )
+    """Start it; what it says besides its results goes to a file, as a full pipe that nobody reads would stop it."""
+    base.mkdir(exist_ok=True)
+    with errors(base).open("w") as file:
+        return subprocess.Popen(
+            sweep(base, checkpoint, *more), stdout=subprocess.PIPE, stderr=file, text=True, env=environment()
+        )
 
 
-def finish(process: subprocess.Popen[str]) -> str:
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err[-3000:]
+def errors(base: Path) -> Path:
+    return base / "stderr.txt"
+
+
+def finish(process: subprocess.Popen[str], base: Path) -> str:
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, errors(base).read_text()[-3000:]
     return out
 
 
@@ -43,15 +50,14 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_cell(tmp_
     lines: list[str] = []
     while not any("cell 3 of 6" in line and "round" in line for line in lines):
         line = process.stdout.readline()
-        assert line, process.stderr.read()[-3000:]
+        assert line, errors(tmp_path).read_text()[-3000:]
         lines.append(line)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    process.stderr.close()
     assert saved(tmp_path) == []
     begun = time.monotonic()
-    out = finish(start(tmp_path, sd15_checkpoint))
+    out = finish(start(tmp_path, sd15_checkpoint), tmp_path)
     (content,) = saved(tmp_path)
     assert content["measured_now"] == 4, "two of six were finished, the third was not"
     assert [entry["state"] for entry in content["results"]] == ["measured"] * 6
@@ -68,8 +74,8 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_cell(tmp_
 def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, postgresql):
     bases = [tmp_path / "one", tmp_path / "two"]
     processes = [start(base, sd15_checkpoint, "--storage", postgresql) for base in bases]
-    for process in processes:
-        finish(process)
+    for process, base in zip(processes, bases, strict=True):
+        finish(process, base)
     contents = [saved(base)[0] for base in bases]
     assert contents[0]["results"] == contents[1]["results"]
     assert [entry["state"] for entry in contents[0]["results"]] == ["measured"] * 6
@@ -92,6 +98,7 @@ def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, p
 )
 def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint, more, words):
     process = start(tmp_path, sd15_checkpoint, *more)
-    _, err = process.communicate(timeout=120)
+    process.communicate(timeout=120)
+    err = errors(tmp_path).read_text()
     assert process.returncode == 2
     assert words in err and "Traceback" not in err
