@@ -1,28 +1,74 @@
-"""What *Make this workflow faster* offers on this machine."""
+"""What *Make this workflow faster* offers for a workflow on this machine."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..optimizers.step_reuse.settings import BUDGETS
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
+from .foreign import KNOWN, converted_inputs
 from .optimize_preset import shown_steps
+from .prompts import Prompt, Wire, find_wires, require_prompt, upstream
+from .recipes import node_class
 
 ADVICE = "/paceline/advice"
 
+_PRESET = "PacelineOptimizePreset"
 
-def advice_payload() -> Payload:
-    """Return for each choice what would be inserted here, in order."""
+
+def advice_payload(sent: Any) -> Payload:
+    """Return the wires of a prompt on which something can be made faster, and for each choice what to do there.
+
+    Raises:
+        InvalidSetting: if what was sent is no prompt.
+    """
+    prompt = require_prompt(sent)
     machine = machine_here()
-    choices = [{"name": name, "steps": shown_steps(advised_steps(name, machine))} for name in BUILT_IN]
-    return {"choices": choices}
+    wires = [_advised(prompt, wire, machine) for wire in find_wires(prompt)]
+    return {"choices": list(BUILT_IN), "wires": wires}
 
 
 def advised_steps(name: str, machine: Machine) -> Sequence[Step]:
-    """Return the nodes of a built-in preset, and Reuse Steps where the picture may change."""
-    steps = list(built_in_recipe(name, machine).steps)
-    if name != "lossless" and not any(step.node == "PacelineReuseSteps" for step in steps):
-        steps.append(Step("PacelineReuseSteps", {"budget": BUDGETS[name]}))
+    """Return the nodes of a built-in preset, Reuse Steps where the picture may change, and ControlNets compiled too."""
+    steps = list(built_in_recipe(name, machine, reuse_steps=True).steps)
+    if any(step.node == "PacelineCompileUNet" for step in steps):
+        steps.append(Step("PacelineCompileControlNet", {}))
     return steps
+
+
+def _advised(prompt: Prompt, wire: Wire, machine: Machine) -> Payload:
+    before = upstream(prompt, wire)
+    return {
+        "name": wire.name,
+        "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
+        "plans": {name: _plan(prompt, wire, before, name, machine) for name in BUILT_IN},
+    }
+
+
+def _plan(prompt: Prompt, wire: Wire, before: Sequence[str], choice: str, machine: Machine) -> Payload:
+    types = {node: str(prompt[node]["class_type"]) for node in before}
+    if _PRESET in types.values():
+        return {"foreign": [], "steps": []}
+    foreign = [
+        node for node, type in types.items() if type in KNOWN and (choice != "lossless" or KNOWN[type].same_picture)
+    ]
+    there = {*types.values(), *(KNOWN[types[node]].to for node in foreign)}
+    steps = [step for step in advised_steps(choice, machine) if step.node not in there and _changes(step) == wire.name]
+    return {
+        "foreign": [
+            {
+                "node": node,
+                "to": KNOWN[types[node]].to,
+                "inputs": converted_inputs(types[node], prompt[node]["inputs"]),
+            }
+            for node in foreign
+        ],
+        "steps": shown_steps(steps),
+    }
+
+
+def _changes(step: Step) -> str:
+    """Return what a node changes, which is its first input."""
+    return str(node_class(step.node).define_schema().inputs[0].id)

@@ -150,7 +150,8 @@ class PacelineCompareModels(PacelineNode):
         told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
         sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
-        shown = shown_comparison(numbers, files, found.verdict.quality, lines)
+        compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
+        shown = shown_comparison(numbers, files, found.verdict.quality, lines, compiling)
         counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
         cls.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
         summary = "\n".join([found.verdict.text, *lines])
@@ -159,7 +160,7 @@ class PacelineCompareModels(PacelineNode):
 
 
 def shown_comparison(
-    numbers: Mapping[str, Any], files: Mapping[str, Any], quality: str, lines: Sequence[str]
+    numbers: Mapping[str, Any], files: Mapping[str, Any], quality: str, lines: Sequence[str], compiling: float
 ) -> dict[str, Any]:
     """Return what the page shows of a comparison: ``Comparison`` in web/js/payloads.d.ts.
 
@@ -168,6 +169,7 @@ def shown_comparison(
         files: where the pictures are, as ComfyUI names them.
         quality: what became of the picture, one of ``QUALITIES``.
         lines: what stands below the verdict.
+        compiling: seconds that went into compiling.
     """
     control = numbers["fewer_steps"]
     fewer = {"fewer_steps": control["difference"]} if control else {}
@@ -178,6 +180,7 @@ def shown_comparison(
         "found": numbers["state"],
         "state": page_state(numbers["state"], quality),
         "quality": quality,
+        "compiling": compiling,
         "seconds": {side: [seconds(Run(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
         "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},

@@ -77,6 +77,11 @@ def check_steps(steps: Iterable[Step], where: str) -> None:
                 raise InvalidSetting(f"{where} sets {name} of {schema.display_name} to {value!r}.", f"It is {allowed}.")
 
 
+def is_allowed(entry: Any, value: Any) -> bool:
+    """Return whether an input of a node takes a value."""
+    return not _allowed(entry, value)
+
+
 def _allowed(entry: Any, value: Any) -> str:
     """Return what an input takes if it does not take ``value``, else an empty text."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)

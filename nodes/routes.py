@@ -1,9 +1,10 @@
-"""What the page asks the server: what happened in a run, the cache of compiled code, and to save a preset."""
+"""What the page asks the server: about a run, what makes a workflow faster, presets, the cache of compiled code."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
 from ..optimizers.compilation import ArtifactStore
@@ -14,8 +15,13 @@ from ..workbench.comfyui.sweeping.run import require_preset_name
 from ..workbench.recipe import Recipe, Step, save_recipe
 from .advice import ADVICE, advice_payload
 from .built_in_presets import BUILT_IN
+from .foreign import CONVERSIONS, conversions_payload, converted_inputs
 from .recipes import check_steps
 from .run_routes import RUN, run_payload
+from .trial import TRIAL, trial_payload
+
+if TYPE_CHECKING:
+    from aiohttp import web
 
 PATH = "/paceline/cache"
 PRESETS_PATH = "/paceline/presets"
@@ -38,24 +44,31 @@ def register_routes() -> None:
         await asyncio.to_thread(_clear)
         return web.json_response(await asyncio.to_thread(cache_payload))
 
-    async def keep(request: web.Request) -> web.Response:
-        try:
-            await asyncio.to_thread(save_preset, await request.json())
-        except (PacelineError, ValueError, RecursionError) as error:
-            return web.json_response({"error": str(error)}, status=400)
-        return web.json_response({})
+    def answers(path: str, answer: Callable[[Any], Any]) -> None:
+        """Answer what is posted to ``path``."""
+
+        async def post(request: web.Request) -> web.Response:
+            try:
+                return web.json_response(await asyncio.to_thread(answer, await request.json()))
+            except (PacelineError, ValueError, RecursionError) as error:
+                return web.json_response({"error": str(error)}, status=400)
+
+        server.routes.post(path)(post)
 
     async def run(request: web.Request) -> web.Response:
         query = request.rel_url.query
         found = run_payload(server, query.get("workflow", ""), query.get("prompt_id", ""))
         return web.json_response({} if found is None else found)
 
-    async def advice(_: web.Request) -> web.Response:
-        return web.json_response(await asyncio.to_thread(advice_payload))
+    async def conversions(_: web.Request) -> web.Response:
+        return web.json_response(conversions_payload())
 
-    server.routes.post(PRESETS_PATH)(keep)
+    answers(PRESETS_PATH, save_preset)
+    answers(ADVICE, advice_payload)
+    answers(CONVERSIONS, conversion_payload)
+    answers(TRIAL, trial_payload)
+    server.routes.get(CONVERSIONS)(conversions)
     server.routes.get(RUN)(run)
-    server.routes.get(ADVICE)(advice)
     server.routes.get(PATH)(size)
     server.routes.delete(PATH)(clear)
 
@@ -68,7 +81,21 @@ def cache_payload() -> Payload:
     return {"bytes": sum(entry.size for entry in store.entries()), "path": str(store.root)}
 
 
-def save_preset(sent: Any) -> None:
+def conversion_payload(sent: Any) -> Payload:
+    """Return what our node is set to in the place of another.
+
+    Args:
+        sent: ``{"node": type of the other, "inputs": its values by name}``.
+
+    Raises:
+        InvalidSetting: if nothing of ours takes its place.
+    """
+    if not isinstance(sent, dict) or not isinstance(sent.get("inputs"), dict):
+        raise InvalidSetting("This is no node.", "Send node and inputs.")
+    return converted_inputs(str(sent.get("node")), sent["inputs"])
+
+
+def save_preset(sent: Any) -> Payload:
     """Save steps as a preset of Optimize (Preset).
 
     Args:
@@ -86,6 +113,7 @@ def save_preset(sent: Any) -> None:
         raise InvalidSetting("A step of the preset cannot be read.", "Send node and inputs of each.") from None
     check_steps(steps, f"The preset {name!r}")
     save_recipe(Recipe(name, steps, str(sent.get("description", ""))[:500]), user_folder("presets", f"{name}.json"))
+    return {}
 
 
 def busy_payload() -> Payload:

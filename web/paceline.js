@@ -7,7 +7,7 @@ import { app, hidePictures } from "./js/comfy.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
-import { convertMenuItems } from "./js/convert.js";
+import { convertMenuItems, loadConversions } from "./js/convert.js";
 import { listen } from "./js/events.js";
 import { expandMenuItems } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
@@ -47,7 +47,7 @@ app.registerExtension({
   bottomPanelTabs: [createSpeedTab(timeline, store)],
   settings: createSettings(() => badges.refresh()),
   async setup() {
-    await loadWords();
+    await Promise.all([loadWords(), loadConversions()]);
     lookForRun = follow(store);
     listen(store, lookForRun);
     timeline.listen();

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,8 +65,8 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
     from paceline.nodes import routes
-    from paceline.nodes.advice import advice_payload
     from paceline.nodes.compare_models import shown_comparison
+    from paceline.nodes.foreign import conversions_payload
     from paceline.nodes.optimize_preset import shown_steps
     from paceline.nodes.run_routes import run_payload
     from paceline.nodes.sweep_view import SWEEP_EVENT
@@ -81,7 +82,9 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}}
-    comparison = shown_comparison(compared(distance), files, "visible", [])
+    comparison = shown_comparison(compared(distance), files, "visible", [], 0.0)
+    advice, trial = advised()
+    plan = advice["wires"][0]["plans"]["fast"]
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
     return {
         "ActivityPayload": set(server.sent[0][1]),
@@ -97,11 +100,27 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Remedy": set(profile["remedies"][0]),
         "Step": set(step),
         "RunPayload": set(run_payload(finished_run(), prompt_id="a prompt") or ()),
-        "Advice": set(advice_payload()),
-        "AdvisedChoice": set(advice_payload()["choices"][0]),
+        "Advice": set(advice),
+        "AdvisedWire": set(advice["wires"][0]),
+        "AdvisedPlan": set(plan),
+        "Foreign": set(plan["foreign"][0]),
+        "Conversion": set(conversions_payload()["EasyCache"]),
+        "TrialState": set(trial),
+        "Judged": set(trial["judged"][0]),
         "Cache": set(routes.cache_payload()),
         "CacheError": set(routes.busy_payload()),
     }
+
+
+def advised() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the page is told of a prompt, and of a trial in which something was found."""
+    from faster import PROMPT, finding
+    from paceline.nodes.advice import advice_payload
+    from paceline.nodes.trial import trial_payload
+
+    import_module("nodes")  # ComfyUI's: its types of nodes
+    sent = {"prompt": PROMPT, "name": "model", "receivers": [{"node": "5"}], "chain": ["2"], "choice": "fast"}
+    return advice_payload(PROMPT), trial_payload(sent | {"findings": [finding("slower")]})
 
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
@@ -175,12 +194,14 @@ def test_the_scripts_read_no_other_keys():
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.nodes import advice, routes, run_routes
+    from paceline.nodes import advice, foreign, routes, run_routes, trial
     from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
 
     assert ours("faster.js") == {advice.ADVICE}
+    assert ours("convert.js") == {foreign.CONVERSIONS}
+    assert ours("trial.js") == {trial.TRIAL}
     assert ours("runs.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("quiet_console")
 EMPTY = {"nodes": [], "links": [], "version": 0.4, "last_node_id": 0, "last_link_id": 0}
 CONVERT = """
 const item = app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((i) => i?.content === "Convert to Paceline");
-item.callback();
+await item.callback();
 const made = app.graph.nodes.find((node) => node.type.startsWith("Paceline"));
 const source = made.getInputNode(0), [target] = made.getOutputNodes(0) ?? [];
 const values = Object.fromEntries(made.widgets.map((widget) => [widget.name, widget.value]));

@@ -15,8 +15,8 @@ import { words } from "./words.js";
  */
 export function addSteps(node, steps) {
   const { graph } = node;
-  const wires = /** @type {const} */ ([["model", "MODEL"], ["vae", "VAE"]]).flatMap(([name, type]) => {
-    const wire = wireInto(node, name, type);
+  const wires = ["model", "vae"].flatMap((name) => {
+    const wire = wireInto(node, name);
     return wire?.receivers.length ? [wire] : [];
   });
   if (!graph || !wires.length) {
@@ -31,11 +31,10 @@ export function addSteps(node, steps) {
 
 /**
  * @param {LGraphNode} node
- * @param {"model" | "vae"} name of its input
- * @param {string} type
+ * @param {string} name of its input
  * @returns {Wire | null} from where its input comes to all others; null if nothing is connected
  */
-function wireInto(node, name, type) {
+function wireInto(node, name) {
   const { graph } = node;
   const input = node.inputs.findIndex((slot) => slot.name === name);
   const link = input < 0 ? null : node.getInputLink(input);
@@ -46,5 +45,5 @@ function wireInto(node, name, type) {
     const receiver = other && graph.getNodeById(other.target_id);
     return other && receiver && receiver !== node ? [{ node: receiver, input: other.target_slot }] : [];
   });
-  return { name, type, graph, prefix: "", around: [], origin: link.origin_id, slot: link.origin_slot, receivers };
+  return { name, graph, prefix: "", origin: link.origin_id, slot: link.origin_slot, receivers };
 }

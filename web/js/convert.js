@@ -1,103 +1,29 @@
-// "Convert to Paceline" in the context menu of nodes of ComfyUI and of other packs that do what one of ours does.
+// "Convert to Paceline" in the context menu of nodes of ComfyUI and of other packs that do what one of ours does. The
+// server knows which they are, and what ours is set to in their place.
 
 import { app, createNode } from "./comfy.js";
+import { ask } from "./server.js";
+import { connectSource } from "./wires.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-/** @typedef {Record<string, any>} Values widget values by name */
+/** @typedef {import("./payloads").Conversion} Conversion */
+/** @typedef {Record<string, unknown>} Values widget values by name */
 
-/**
- * @typedef {object} Conversion
- * @property {string} to our node
- * @property {string} input what the node changes, by its name at the old node
- * @property {string} ourInput the same at ours; it is also our first output
- * @property {string[]} widgets of the old node, in the order of its saved values
- * @property {(old: Values) => Values} values for our widgets
- */
-
-/**
- * @param {Values} old
- * @returns {Values} what torch.compile nodes have in common
- */
-function compileValues({ backend, mode, fullgraph, dynamic }) {
-  // Our "backend" is what generates code. The backend "cudagraphs" of others generates none; the mode that records
-  // CUDA graphs is nearest to it.
-  const recorded = backend === "cudagraphs" ? "reduce-overhead" : undefined;
-  return defined({
-    mode: recorded ?? mode,
-    fullgraph,
-    dynamic: dynamic === undefined || dynamic === "auto" ? undefined : String(dynamic).toLowerCase(),
-  });
-}
-
-/**
- * @param {Values} values
- * @returns {Values} without those that are undefined: our node keeps its default there
- */
-function defined(values) {
-  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined));
-}
-
-const MODEL = { input: "model", ourInput: "model" };
-const VAE = { input: "vae", ourInput: "vae" };
+/** Served by nodes/routes.py. */
+const ROUTE = "/paceline/conversions";
 
 /** @type {Record<string, Conversion>} by the old node's type */
-export const CONVERSIONS = {
-  // ComfyUI
-  TomePatchModel: {
-    ...MODEL,
-    to: "PacelineApplyToMe",
-    widgets: ["ratio"],
-    values: ({ ratio }) => defined({ preset: "custom", method: "merge", ratio }),
-  },
-  TorchCompileModel: { ...MODEL, to: "PacelineCompileUNet", widgets: ["backend"], values: compileValues },
-  // ethansmith2000/comfy-todo
-  ToDoPatchModel: {
-    ...MODEL,
-    to: "PacelineApplyToMe",
-    widgets: ["downsample_factor_depth_1", "downsample_factor_depth_2"],
-    values: ({ downsample_factor_depth_1: first = 2, downsample_factor_depth_2: second = 1 }) => ({
-      preset: "custom",
-      method: "kv_downsample",
-      ratio: 1 - 1 / Math.max(first, 1) ** 2,
-      max_downsample: second > 1 ? "2" : "1",
-    }),
-  },
-  // cubiq/ComfyUI_essentials
-  "ModelCompile+": {
-    ...MODEL,
-    to: "PacelineCompileUNet",
-    widgets: ["fullgraph", "dynamic", "mode"],
-    values: compileValues,
-  },
-  // kijai/ComfyUI-KJNodes
-  TorchCompileModelAdvanced: {
-    ...MODEL,
-    to: "PacelineCompileUNet",
-    widgets: ["backend", "fullgraph", "mode", "dynamic"],
-    values: compileValues,
-  },
-  TorchCompileVAE: {
-    ...VAE,
-    to: "PacelineCompileVAE",
-    widgets: ["backend", "fullgraph", "mode", "compile_encoder", "compile_decoder"],
-    values: (old) =>
-      defined({ ...compileValues(old), compile_encoder: old.compile_encoder, compile_decoder: old.compile_decoder }),
-  },
-  TorchCompileControlNet: {
-    input: "controlnet",
-    ourInput: "control_net",
-    to: "PacelineCompileControlNet",
-    widgets: ["backend", "fullgraph", "mode"],
-    values: compileValues,
-  },
-  PathchSageAttentionKJ: {
-    ...MODEL,
-    to: "PacelineSetAttentionProcessor",
-    widgets: ["sage_attention"],
-    values: ({ sage_attention }) => ({ backend: sage_attention === "disabled" ? "auto" : "sage" }),
-  },
-};
+let known = {};
+
+/** Ask which nodes can be converted, once. */
+export async function loadConversions() {
+  try {
+    known = await ask(ROUTE);
+  } catch {
+    known = {}; // the menu then offers none
+  }
+}
 
 /**
  * @param {LGraphNode} node
@@ -105,16 +31,23 @@ export const CONVERSIONS = {
  *   ((node: any) => infer Items) | undefined ? Items : never}
  */
 export function convertMenuItems(node) {
-  const conversion = CONVERSIONS[String(node.type)];
-  return conversion ? [{ content: words("convert"), callback: () => void convert(node, conversion) }] : [];
+  const type = String(node.type);
+  if (!(type in known)) return [];
+  /** @returns {Promise<void>} */
+  const callback = async () => {
+    const inputs = /** @type {Values} */ (await ask(ROUTE, { node: type, inputs: valuesOf(node) }));
+    const made = convert(node, inputs);
+    if (made) app.canvas.selectItems([made]);
+  };
+  return [{ content: words("convert"), callback: /** @type {() => void} */ (callback) }];
 }
 
 /**
- * @param {LGraphNode} node
- * @param {string[]} names of its widgets, for a node whose pack is not installed: it has only a list of saved values
- * @returns {Values}
+ * @param {LGraphNode} node that can be converted
+ * @returns {Values} of its widgets, also where its pack is not installed: it then has only a list of saved values
  */
-function oldValues(node, names) {
+export function valuesOf(node) {
+  const names = known[String(node.type)]?.widgets ?? [];
   const widgets = (node.widgets ?? []).filter((widget) => names.includes(widget.name));
   if (widgets.length) return Object.fromEntries(widgets.map((widget) => [widget.name, widget.value]));
   const saved = /** @type {{last_serialization?: {widgets_values?: unknown}}} */ (/** @type {unknown} */ (node))
@@ -124,30 +57,26 @@ function oldValues(node, names) {
 }
 
 /**
- * Put our node in the place of another: same wires, same place, same title colour. One step back with undo.
+ * Put our node in the place of another: same wires, same place. One step back with undo.
  * @param {LGraphNode} node
- * @param {Conversion} conversion
+ * @param {Values} values for our widgets
  * @returns {LGraphNode | null} ours; null where this version of the pack has no such node
  */
-export function convert(node, conversion) {
+export function convert(node, values) {
+  const conversion = known[String(node.type)];
   const { graph } = node;
-  const made = createNode(conversion.to);
+  const made = conversion && createNode(conversion.to);
   if (!graph || !made) return null;
   graph.beforeChange();
   graph.add(made);
   made.pos = [node.pos[0], node.pos[1]];
   made.mode = node.mode;
-  const values = conversion.values(oldValues(node, conversion.widgets));
   for (const widget of made.widgets ?? []) {
-    const choices = widget.options?.values;
-    const value = values[widget.name];
-    if (value === undefined || (Array.isArray(choices) && !choices.includes(value))) continue;
-    widget.value = value;
+    if (widget.name in values) widget.value = /** @type {string} */ (values[widget.name]);
   }
   const link = node.getInputLink(node.inputs.findIndex((slot) => slot.name === conversion.input));
-  const source = link && graph.getNodeById(link.origin_id);
-  const target = made.inputs.findIndex((slot) => slot.name === conversion.ourInput);
-  if (link && source) source.connect(link.origin_slot, made, target);
+  const target = made.inputs.findIndex((slot) => slot.name === conversion.our_input);
+  if (link) connectSource({ graph, origin: link.origin_id, slot: link.origin_slot }, made, target);
   for (const id of [...(node.outputs[0]?.links ?? [])]) {
     const leaving = graph.links.get(id);
     const receiver = leaving && graph.getNodeById(leaving.target_id);
@@ -155,6 +84,5 @@ export function convert(node, conversion) {
   }
   graph.remove(node);
   graph.afterChange();
-  app.canvas.selectItems([made]);
   return made;
 }

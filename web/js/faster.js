@@ -1,57 +1,45 @@
 // "Make this workflow faster": looks for what can be inserted, asks how much the picture may change, inserts it.
 
-import { api, app } from "./comfy.js";
-import { CONVERSIONS, convert } from "./convert.js";
+import { app } from "./comfy.js";
+import { convert } from "./convert.js";
 import { createButton, showDialog } from "./dialog.js";
-import { asOneStep } from "./graph.js";
+import { asOneStep, nodeAt } from "./graph.js";
 import { insertOn } from "./insert.js";
+import { openPrompt } from "./prompt.js";
+import { ask } from "./server.js";
 import { offerTrial } from "./trial_dialog.js";
-import { recall } from "./trial_memory.js";
-import { findWires, upstream } from "./wires.js";
+import { recall, stepKey } from "./trial_memory.js";
+import { costWords } from "./trial_words.js";
+import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").Advice} Advice */
-/** @typedef {import("./payloads").AdvisedChoice} AdvisedChoice */
+/** @typedef {import("./payloads").AdvisedPlan} AdvisedPlan */
 /** @typedef {import("./payloads").Step} Step */
 /** @typedef {import("./wires.js").Wire} Wire */
-/** @typedef {{wire: Wire, steps: Step[], foreign: LGraphNode[]}} Plan what is to be done on a wire */
+/** @typedef {{wire: Wire, plans: Record<string, AdvisedPlan>}} Advised */
+/** @typedef {{wire: Wire, steps: Step[], foreign: AdvisedPlan["foreign"]}} Plan what is to be done on a wire */
 /** @typedef {{wire: Wire, steps: Step[], nodes: LGraphNode[]}} Inserted */
 
 /** Served by nodes/routes.py. */
 const ROUTE = "/paceline/advice";
 
-const PRESET = "PacelineOptimizePreset";
-
 /** @typedef {Awaited<ReturnType<typeof recall>>} Memory what trials have found before */
 
 /**
- * @param {AdvisedChoice} choice
- * @param {Wire[]} wires
+ * @param {string} choice
+ * @param {Advised[]} advised
  * @param {Memory} memory
  * @returns {Plan[]} for each wire on which something is left to be done
  */
-function planFor(choice, wires, memory) {
-  return wires.flatMap((wire) => {
-    const before = upstream(wire);
-    const types = before.map((node) => String(node.type));
-    if (types.includes(PRESET)) return [];
-    const foreign = before.filter((node) => String(node.type) in CONVERSIONS && node.mode === 0);
-    const converted = foreign.map((node) => CONVERSIONS[String(node.type)].to);
-    const steps = (memory.get(wire)?.[choice.name]?.kept ?? choice.steps).filter(
-      ({ node }) => goesOn(node, wire) && !types.includes(node) && !converted.includes(node),
-    );
-    return steps.length || foreign.length ? [{ wire, steps, foreign }] : [];
+function planFor(choice, advised, memory) {
+  return advised.flatMap(({ wire, plans }) => {
+    const { foreign, steps } = plans[choice];
+    const kept = memory.get(wire)?.choices[choice]?.kept;
+    const left = kept ? steps.filter((step) => kept.some((one) => stepKey(one) === stepKey(step))) : steps;
+    return left.length || foreign.length ? [{ wire, steps: left, foreign }] : [];
   });
-}
-
-/**
- * @param {string} type of one of our nodes
- * @param {Wire} wire
- * @returns {boolean} whether the node changes what the wire hands on; no node of ours changes both
- */
-function goesOn(type, { name }) {
-  return /VAE/.test(type) === (name === "vae");
 }
 
 /**
@@ -62,9 +50,10 @@ function goesOn(type, { name }) {
 function apply(plans) {
   return asOneStep(() =>
     plans.map(({ wire, steps, foreign }) => {
-      for (const node of foreign) {
-        const made = convert(node, CONVERSIONS[String(node.type)]);
-        if (made?.graph === wire.graph && node.id === wire.origin) wire.origin = made.id;
+      for (const { node: id, inputs } of foreign) {
+        const node = nodeAt(id);
+        const made = node && convert(node, inputs);
+        if (made?.graph === wire.graph && node?.id === wire.origin) wire.origin = made.id;
       }
       return { wire, steps, nodes: insertOn(wire, steps) };
     }),
@@ -73,40 +62,40 @@ function apply(plans) {
 
 /** Open the dialog with the three choices. */
 export async function makeFaster() {
-  const response = await api.fetchApi(ROUTE);
+  const prompt = await openPrompt();
   /** @type {Advice} */
-  const { choices } = await response.json();
+  const { choices, wires } = await ask(ROUTE, prompt);
+  const advised = wires.flatMap((found) => locate(found).map((wire) => ({ wire, plans: found.plans })));
   const content = document.createElement("div");
   content.className = "paceline-faster";
   const list = document.createElement("ul");
-  const wires = findWires();
-  let memory = await recall(wires, choices.map(({ name }) => name));
+  let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
   /** @type {Plan[]} */
   let plans = [];
   const go = createButton(words("insert"), () => {
     dialog.close();
     const inserted = apply(plans);
     app.canvas.selectItems(inserted.flatMap(({ nodes }) => nodes));
-    const measured = inserted.filter(({ wire }) => memory.get(wire)?.[chosen.name]);
-    if (!measured.length) offerTrial(inserted, chosen.name);
+    const measured = inserted.filter(({ wire }) => memory.get(wire)?.choices[chosen]);
+    if (!measured.length) void offerTrial(inserted, chosen);
   });
   go.classList.add("paceline-primary");
   go.autofocus = true;
   let [, chosen] = choices;
 
-  /** @param {AdvisedChoice} choice */
+  /** @param {string} choice */
   function choose(choice) {
     chosen = choice;
-    plans = planFor(choice, wires, memory);
+    plans = planFor(choice, advised, memory);
     go.disabled = !plans.length;
-    const before = wires.flatMap((wire) => memory.get(wire)?.[choice.name]?.sentence ?? []);
+    const before = advised.flatMap(({ wire }) => memory.get(wire)?.choices[choice]?.sentence ?? []);
     const anew = createButton(words("measureAnew"), () => {
-      memory = new Map();
+      for (const found of memory.values()) delete found.choices[choice];
       choose(choice);
     });
     list.replaceChildren(
       ...before.map((sentence) => line(sentence, words("measuredBefore"))),
-      ...(plans.length ? plans.flatMap(planLines) : before.length ? [] : [line(emptyReason(wires))]),
+      ...(plans.length ? plans.flatMap((plan) => planLines(plan, memory)) : before.length ? [] : [line(emptyReason(advised))]),
       ...(before.length ? [anew] : []),
     );
   }
@@ -116,13 +105,13 @@ export async function makeFaster() {
   for (const choice of choices) {
     const label = document.createElement("label");
     const radio = Object.assign(document.createElement("input"), { type: "radio", name: "paceline-choice" });
-    radio.value = choice.name;
+    radio.value = choice;
     radio.checked = choice === chosen;
     radio.addEventListener("change", () => choose(choice));
     const text = document.createElement("span");
     text.append(
-      Object.assign(document.createElement("strong"), { textContent: wordsOf(`choice_${choice.name}`) }),
-      Object.assign(document.createElement("small"), { textContent: wordsOf(`choice_${choice.name}_why`) }),
+      Object.assign(document.createElement("strong"), { textContent: wordsOf(`choice_${choice}`) }),
+      Object.assign(document.createElement("small"), { textContent: wordsOf(`choice_${choice}_why`) }),
     );
     label.append(radio, text);
     group.append(label);
@@ -133,25 +122,27 @@ export async function makeFaster() {
 }
 
 /**
- * @param {Wire[]} wires
+ * @param {Advised[]} advised
  * @returns {string} why nothing can be inserted
  */
-function emptyReason(wires) {
-  return words(wires.length ? "fasterAlready" : "fasterNoSampler");
+function emptyReason(advised) {
+  return words(advised.length ? "fasterAlready" : "fasterNoSampler");
 }
 
 /**
  * @param {Plan} plan
+ * @param {Memory} memory
  * @returns {HTMLElement[]} a line for each node that would be inserted or converted
  */
-function planLines({ wire, steps, foreign }) {
+function planLines({ wire, steps, foreign }, memory) {
   const where = wire.receivers.map(({ node }) => node.getTitle()).join(", ");
   return [
-    ...foreign.map((node) => line(`${node.getTitle()} → ${titleOf(CONVERSIONS[String(node.type)].to)}`, words("convert"))),
-    ...steps.map(({ node, inputs }) => {
-      const values = Object.entries(inputs).map(([name, value]) => `${name} ${value}`);
-      const title = titleOf(node) + (values.length ? ` (${values.join(", ")})` : "");
-      return line(`${title} → ${where}`, wordsOf(`why_${node}`));
+    ...foreign.map(({ node, to }) => line(`${nodeAt(node)?.getTitle()} → ${titleOf(to)}`, words("convert"))),
+    ...steps.map((step) => {
+      const values = Object.entries(step.inputs).map(([name, value]) => `${name} ${value}`);
+      const title = titleOf(step.node) + (values.length ? ` (${values.join(", ")})` : "");
+      const cost = costWords(memory.get(wire)?.nodes[stepKey(step)]);
+      return line(`${title} → ${where}`, wordsOf(`why_${step.node}`), cost);
     }),
   ];
 }
@@ -160,18 +151,18 @@ function planLines({ wire, steps, foreign }) {
  * @param {string} type of a node
  * @returns {string} its name in the language of the page
  */
-export function titleOf(type) {
+function titleOf(type) {
   return /** @type {any} */ (window).LiteGraph.registered_node_types[type]?.title ?? type;
 }
 
 /**
  * @param {string} text
- * @param {string} [why]
+ * @param {...string} more lines below it
  * @returns {HTMLElement}
  */
-function line(text, why) {
+function line(text, ...more) {
   const item = document.createElement("li");
   item.append(Object.assign(document.createElement("strong"), { textContent: text }));
-  if (why) item.append(Object.assign(document.createElement("small"), { textContent: why }));
+  for (const textContent of more) item.append(Object.assign(document.createElement("small"), { textContent }));
   return item;
 }

@@ -1,7 +1,7 @@
 // Where "Make this workflow faster" is found: menu, command palette, toolbar, and the context menu of samplers.
 
 import { makeFaster } from "./faster.js";
-import { findWires } from "./wires.js";
+import { isOurs } from "./graph.js";
 import { words } from "./words.js";
 
 /** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyExtension} Extension */
@@ -26,6 +26,7 @@ export function fasterButtons() {
  * @returns {Extension["getNodeMenuItems"] extends ((node: any) => infer Items) | undefined ? Items : never}
  */
 export function fasterMenuItems(node) {
-  const samples = findWires().some(({ receivers }) => receivers.some((receiver) => receiver.node === node));
+  const takes = (node.inputs ?? []).some(({ type }) => type === "MODEL");
+  const samples = takes && !(node.outputs ?? []).some(({ type }) => type === "MODEL") && !isOurs(node);
   return samples ? [{ content: words("faster_title"), callback: () => void makeFaster() }] : [];
 }

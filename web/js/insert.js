@@ -49,13 +49,11 @@ export function takeOut(nodes, name) {
   for (const node of nodes) {
     const { graph } = node;
     const link = node.getInputLink(inputOf(node, name));
-    const source = link && graph?.getNodeById(link.origin_id);
     for (const id of [...(node.outputs[0]?.links ?? [])]) {
       const leaving = graph?.links.get(id);
       const receiver = leaving && graph?.getNodeById(leaving.target_id);
-      if (!leaving || !receiver || !link) continue;
-      if (source) source.connect(link.origin_slot, receiver, leaving.target_slot);
-      else /** @type {any} */ (graph).inputs[link.origin_slot].connect(receiver.inputs[leaving.target_slot], receiver);
+      if (!graph || !leaving || !receiver || !link) continue;
+      connectSource({ graph, origin: link.origin_id, slot: link.origin_slot }, receiver, leaving.target_slot);
     }
     graph?.remove(node);
   }

@@ -50,17 +50,81 @@ export interface RunPayload {
   message: string | null;
 }
 
-/** Answer of the route `/paceline/advice`, from `advice_payload` in nodes/advice.py. */
+/** Answer of the route `/paceline/advice` to a prompt, from `advice_payload` in nodes/advice.py. */
 export interface Advice {
-  choices: AdvisedChoice[];
+  /** `lossless`, `balanced` and `fast`. */
+  choices: string[];
+  wires: AdvisedWire[];
 }
 
-/** A choice of *Make this workflow faster*. */
-export interface AdvisedChoice {
-  /** `lossless`, `balanced` or `fast`. */
+/** A wire on which something can be made faster. */
+export interface AdvisedWire {
+  /** Of the inputs of our nodes: `model`, `vae` or `control_net`. */
   name: string;
+  /** Execution id and input of what is to go faster. */
+  receivers: { node: string; input: string }[];
+  /** By choice. */
+  plans: Record<string, AdvisedPlan>;
+}
+
+/** What to do on a wire. */
+export interface AdvisedPlan {
+  foreign: Foreign[];
   /** What would be inserted, in order. */
   steps: Step[];
+}
+
+/** A node of others that becomes one of ours. */
+export interface Foreign {
+  /** Execution id. */
+  node: string;
+  /** Type of ours. */
+  to: string;
+  /** What ours is set to. */
+  inputs: Record<string, unknown>;
+}
+
+/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in nodes/foreign.py. */
+export interface Conversion {
+  /** Type of ours. */
+  to: string;
+  /** What the old node changes, by its name there. */
+  input: string;
+  /** The same at ours; it is also our first output. */
+  our_input: string;
+  /** Of the old node, in the order of its saved values. */
+  widgets: string[];
+}
+
+/** Answer of the route `/paceline/trial`, from `trial_payload` in nodes/trial.py. */
+export interface TrialState {
+  /** Whether Compare Models can stand in for what uses the wire. */
+  measurable: boolean;
+  /** What to run next; null when all is known. */
+  prompt: import("./trial.js").Prompt | null;
+  /** Execution id of what that measures; empty for all of it together. */
+  node: string;
+  judged: Judged[];
+  /** Of all that was kept; null if nothing was, or it is not known yet. */
+  best: import("./trial.js").Finding | null;
+  /** Seconds that compiling it took. */
+  once: number;
+  /** Seconds that it saves of each picture. */
+  saves: number;
+}
+
+/** What a trial has found of a node. */
+export interface Judged {
+  /** Execution id. */
+  node: string;
+  /** Whether it is certainly faster, with a picture as good as was chosen. */
+  kept: boolean;
+  /** In one line. */
+  verdict: string;
+  /** Seconds that compiling took. */
+  once: number;
+  /** Seconds that it saves of each picture. */
+  saves: number;
 }
 
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
@@ -82,6 +146,8 @@ export interface Comparison {
   state: string;
   /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
   quality: string;
+  /** Seconds that went into compiling. */
+  compiling: number;
   /** Median over the rounds. */
   speedup: number;
   /** Lower end of its 95 % interval; null where there is none that says anything. */

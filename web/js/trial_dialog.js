@@ -4,17 +4,15 @@ import { app } from "./comfy.js";
 import { createButton, showDialog } from "./dialog.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
-import { cancelTrial, isGoodEnough, isWorthKeeping, measure, sceneFor } from "./trial.js";
+import { outcomeWords } from "./trial_words.js";
+import { cancelTrial, measure, next, sceneOf } from "./trial.js";
+import { openPrompt } from "./prompt.js";
 import { remember } from "./trial_memory.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./faster.js").Inserted} Inserted */
-/** @typedef {import("./payloads").Comparison} Comparison */
-
-const QUICK = { runs: 3, warmup_runs: 1 };
-
-/** Where three rounds are too noisy to tell. */
-const MORE = { runs: 9, warmup_runs: 1 };
+/** @typedef {import("./payloads").TrialState} TrialState */
+/** @typedef {{item: Inserted, scene: import("./trial.js").Scene}} Measurable */
 
 /**
  * Ask whether to measure what was inserted, and do so.
@@ -22,13 +20,21 @@ const MORE = { runs: 9, warmup_runs: 1 };
  * @param {string} choice
  */
 export async function offerTrial(inserted, choice) {
-  /** @type {{item: Inserted, scene: import("./trial.js").Scene}[]} */
+  const prompt = await openPrompt();
+  /** @type {Measurable[]} */
   const measurable = [];
-  for (const item of inserted) {
-    const scene = await sceneFor(item);
-    if (scene) measurable.push({ item, scene });
+  /** @type {Inserted[]} */
+  const others = [];
+  for (const item of inserted.filter(({ nodes }) => nodes.length)) {
+    const scene = sceneOf(prompt, item, choice);
+    if ((await next(scene, [])).measurable) measurable.push({ item, scene });
+    else others.push(item);
   }
-  if (!measurable.length) return;
+  const untried = others.flatMap(({ nodes }) => nodes.map((node) => node.getTitle())).join(", ");
+  if (!measurable.length) {
+    if (untried) app.extensionManager.toast.add({ severity: "info", summary: words("trialImpossible"), detail: untried, life: 9000 });
+    return;
+  }
   const content = document.createElement("div");
   content.className = "paceline-trial";
   const text = Object.assign(document.createElement("p"), { textContent: words("trialOffer"), role: "status" });
@@ -36,6 +42,7 @@ export async function offerTrial(inserted, choice) {
   const bar = Object.assign(document.createElement("progress"), { hidden: true, max: 1 });
   bar.ariaLabel = words("trialMeasuring");
   content.append(text, bar, list);
+  if (untried) content.append(Object.assign(document.createElement("small"), { textContent: `${words("trialImpossible")} (${untried})` }));
   const later = createButton(words("trialLater"), () => dialog.close());
   const start = createButton(words("trialStart"), () => void run());
   start.classList.add("paceline-primary");
@@ -45,12 +52,17 @@ export async function offerTrial(inserted, choice) {
   async function run() {
     row.replaceChildren(createButton(words("cancel"), () => void cancelTrial()));
     bar.hidden = false;
+    /** @type {string[]} */
+    const sentences = [];
     try {
       for (const { item, scene } of measurable) {
         const outcome = await trial(item, scene);
-        show(outcome);
-        await remember(item.wire, choice, { kept: outcome.steps, sentence: text.textContent });
+        const said = outcome.best ? outcomeWords(outcome) : words("trialNothing");
+        const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
+        sentences.push(measurable.length > 1 ? `${where}: ${said}` : said);
+        await remember(scene.prompt, item, choice, outcome, said);
       }
+      show(sentences.join(" · "));
     } catch (error) {
       const stopped = /** @type {Error} */ (error).name === "AbortError";
       text.textContent = stopped ? words("trialStopped") : String(/** @type {Error} */ (error).message);
@@ -62,52 +74,42 @@ export async function offerTrial(inserted, choice) {
   /**
    * @param {Inserted} item
    * @param {import("./trial.js").Scene} scene
-   * @returns {Promise<{best: Comparison | null, compiling: number, steps: import("./payloads").Step[]}>} of all that was
-   *   kept, against the plain model
+   * @returns {Promise<TrialState>} the last one
    */
-  async function trial({ wire, nodes, steps }, scene) {
-    /** @type {string[]} */
-    const kept = [];
-    /** @type {Inserted["nodes"]} */
-    const losers = [];
-    let best = null;
-    let compiling = 0;
-    for (const [index, node] of nodes.entries()) {
-      const id = wire.prefix + node.id;
-      const name = node.getTitle();
-      text.textContent = `${words("trialMeasuring")} ${name} (${index + 1}/${nodes.length})`;
-      let found = await measure(scene, kept, [...kept, id], QUICK, (share) => (bar.value = share));
-      if (found.comparison.found === "unknown" && isGoodEnough(found.comparison, choice)) {
-        const { compiling: before } = found;
-        found = await measure(scene, kept, [...kept, id], MORE, (share) => (bar.value = share));
-        found.compiling += before;
+  async function trial({ wire, nodes }, scene) {
+    const nodeOf = (/** @type {string} */ id) => nodes.find((node) => wire.prefix + node.id === id);
+    /** @type {import("./trial.js").Finding[]} */
+    const findings = [];
+    let told = 0;
+    for (;;) {
+      const state = await next(scene, findings);
+      for (const { node, kept, verdict } of state.judged.slice(told)) {
+        const line = Object.assign(document.createElement("li"), { textContent: `${nodeOf(node)?.getTitle()}: ${verdict}` });
+        line.dataset.state = kept ? "active" : "inactive";
+        list.append(line);
       }
-      const worth = isWorthKeeping(found.comparison, choice);
-      const verdict = Object.assign(document.createElement("li"), { textContent: `${name}: ${found.comparison.verdict}` });
-      verdict.dataset.state = worth ? "active" : "inactive";
-      list.append(verdict);
-      if (worth) {
-        kept.push(id);
-        best = kept.length === 1 ? found.comparison : null;
-        compiling += found.compiling;
-      } else losers.push(node);
+      told = state.judged.length;
+      if (!state.prompt) {
+        const losers = state.judged.flatMap(({ node, kept }) => (kept ? [] : (nodeOf(node) ?? [])));
+        if (losers.length) asOneStep(() => takeOut(losers, wire.name));
+        app.canvas.setDirty(true, true);
+        return state;
+      }
+      const place = `${scene.chain.indexOf(state.node) + 1}/${nodes.length}`;
+      const doing = state.node && `${words("trialMeasuring")} ${nodeOf(state.node)?.getTitle()} (${place})`;
+      text.textContent = doing || words("trialTogether");
+      findings.push(await measure(state.prompt, (share) => (bar.value = share)));
     }
-    if (kept.length > 1) {
-      text.textContent = words("trialTogether");
-      best = (await measure(scene, [], kept, QUICK, (share) => (bar.value = share))).comparison;
-    }
-    if (losers.length) asOneStep(() => takeOut(losers, wire.name));
-    app.canvas.setDirty(true, true);
-    return { best, compiling, steps: steps.filter(({ node }) => !losers.some(({ type }) => type === node)) };
   }
 
-  /** @param {{best: Comparison | null, compiling: number}} outcome */
-  function show({ best, compiling }) {
+  /** @param {string} said of all that was measured */
+  function show(said) {
     text.className = "paceline-trial-result";
-    text.textContent = best ? sentence(best, compiling) : words("trialNothing");
-    const done = createButton(best ? words("keep") : words("close"), () => dialog.close());
+    text.textContent = said;
+    const left = inserted.some(({ nodes }) => nodes.some((node) => node.graph));
+    const done = createButton(left ? words("keep") : words("close"), () => dialog.close());
     done.classList.add("paceline-primary");
-    row.replaceChildren(...(best ? [undo()] : []), done);
+    row.replaceChildren(...(left ? [undo()] : []), done);
     done.focus();
   }
 
@@ -121,31 +123,4 @@ export async function offerTrial(inserted, choice) {
       dialog.close();
     });
   }
-}
-
-/**
- * @param {Comparison} found
- * @param {number} compiling seconds
- * @returns {string} e.g. "1.62x faster, difference 1/14 of a seed change"
- */
-function sentence({ speedup, seed_share, quality, seconds, speedup_of, about }, compiling) {
-  const parts = [`${speedup.toFixed(2)}x ${words("faster")}`];
-  if (quality === "identical") parts.push(words("quality_identical"));
-  else if (seed_share) parts.push(words("shareOfSeed").replace("%s", seed_share >= 1 ? seed_share.toFixed(1) : `1/${Math.round(1 / seed_share)}`));
-  const saved = (median(seconds.baseline) - median(seconds.optimized)) * (speedup_of === "step" ? Number(about.steps) : 1);
-  if (compiling > 1 && saved > 0) {
-    const pays = words("paysAfter").replace("%s", compiling.toFixed(0)).replace("%n", String(Math.ceil(compiling / saved)));
-    parts.push(pays);
-  }
-  return parts.join(", ");
-}
-
-/**
- * @param {number[]} values
- * @returns {number}
- */
-function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const half = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }

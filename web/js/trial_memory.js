@@ -1,15 +1,19 @@
 // What trials have found on this machine, by what was sampled and by the choice. Kept by the server, with the user's settings.
 
-import { api, app } from "./comfy.js";
+import { api } from "./comfy.js";
 import { describe } from "./speed_history.js";
 
 const SETTING = /** @type {any} */ ("Paceline.Trials"); // the frontend's types list the frontend's settings only
 const MOST = 200;
 
-/** @typedef {{kept: import("./payloads").Step[], sentence: string}} Known what was kept, and what was said of it */
+/** @typedef {import("./payloads").Judged} Judged */
+/** @typedef {import("./payloads").Step} Step */
+/** @typedef {{kept: Step[], sentence: string}} Known what was kept, and what was said of it */
+/** @typedef {{choices: Record<string, Known>, nodes: Record<string, Judged>}} Found by choice; by node and settings */
+/** @typedef {import("./trial.js").Prompt} Prompt */
 /** @typedef {import("./wires.js").Wire} Wire */
 
-/** @returns {Promise<Record<string, Known>>} */
+/** @returns {Promise<Record<string, any>>} */
 async function load() {
   try {
     return /** @type {any} */ (await api.getSetting(SETTING)) ?? {};
@@ -19,41 +23,57 @@ async function load() {
 }
 
 /**
+ * @param {Prompt} prompt
  * @param {Wire[]} wires
  * @param {string[]} choices
- * @returns {Promise<Map<Wire, Record<string, Known>>>} what is known for each wire into a sampler, by choice
+ * @returns {Promise<Map<Wire, Found>>} what is known for each wire
  */
-export async function recall(wires, choices) {
+export async function recall(prompt, wires, choices) {
   const known = await load();
-  const found = new Map();
-  for (const wire of wires.filter(({ name }) => name === "model")) {
-    const key = await keyOf(wire);
-    const entries = choices.flatMap((choice) => (known[`${key} ${choice}`] ? [[choice, known[`${key} ${choice}`]]] : []));
-    if (entries.length) found.set(wire, Object.fromEntries(entries));
-  }
-  return found;
+  return new Map(
+    wires.map((wire) => {
+      const key = keyOf(prompt, wire);
+      const entries = choices.flatMap((choice) => (known[`${key} ${choice}`] ? [[choice, known[`${key} ${choice}`]]] : []));
+      return [wire, { choices: Object.fromEntries(entries), nodes: known[`${key} nodes`] ?? {} }];
+    }),
+  );
 }
 
 /**
- * @param {Wire} wire
+ * @param {Prompt} prompt that was measured
+ * @param {import("./faster.js").Inserted} inserted
  * @param {string} choice
- * @param {Known} outcome
+ * @param {import("./payloads").TrialState} outcome
+ * @param {string} sentence
  */
-export async function remember(wire, choice, outcome) {
+export async function remember(prompt, { wire, steps, nodes }, choice, { judged }, sentence) {
   const known = await load();
-  const key = `${await keyOf(wire)} ${choice}`;
-  delete known[key]; // the newest stand at the end
-  known[key] = outcome;
+  const key = keyOf(prompt, wire);
+  const stepOf = (/** @type {string} */ id) => steps.find(({ node }) => nodes.some((one) => wire.prefix + one.id === id && one.type === node));
+  const kept = judged.flatMap((one) => (one.kept ? (stepOf(one.node) ?? []) : []));
+  const found = Object.fromEntries(judged.flatMap((one) => (stepOf(one.node) ? [[stepKey(/** @type {Step} */ (stepOf(one.node))), one]] : [])));
+  const entries = { [`${key} ${choice}`]: { kept, sentence }, [`${key} nodes`]: { ...known[`${key} nodes`], ...found } };
+  for (const [name, entry] of Object.entries(entries)) {
+    delete known[name]; // the newest stand at the end
+    known[name] = entry;
+  }
   for (const old of Object.keys(known).slice(0, -MOST)) delete known[old];
   await api.storeSetting(SETTING, /** @type {any} */ (known));
 }
 
 /**
- * @param {Wire} wire
- * @returns {Promise<string>} the same for the same model, size, batch and sampler, with our nodes or without
+ * @param {Step} step
+ * @returns {string} another one for other settings
  */
-async function keyOf({ prefix, receivers }) {
-  const { output } = await app.graphToPrompt();
-  const prompt = /** @type {import("./trial.js").Prompt} */ (/** @type {unknown} */ (output));
-  return describe(prompt, prefix + receivers[0].node.id).key;
+export function stepKey({ node, inputs }) {
+  return `${node} ${JSON.stringify(inputs)}`;
+}
+
+/**
+ * @param {Prompt} prompt
+ * @param {Wire} wire
+ * @returns {string} the same for the same model, size, batch and sampler, with our nodes or without
+ */
+function keyOf(prompt, { name, prefix, receivers }) {
+  return `${name} ${describe(prompt, prefix + receivers[0].node.id).key}`;
 }

@@ -129,6 +129,7 @@ const ENGLISH = {
   why_PacelineSetAttentionProcessor: "Picks the fastest exact attention for this device. Costs nothing.",
   why_PacelineCompileUNet: "Compiles the model. The first picture takes longer, once. Every step after that takes less.",
   why_PacelineCompileVAE: "Compiles the VAE. The first picture takes longer, once. Every decoding after that takes less.",
+  why_PacelineCompileControlNet: "Compiles the ControlNet. The first picture takes longer, once.",
   why_PacelineApplyToMe: "Lets attention work on fewer tokens. Large pictures gain most.",
   why_PacelineReuseSteps: "Leaves out steps whose result can be forecast, within a budget of change.",
   why_PacelineQuantizeInt8: "Computes layers in int8 where that is faster here.",
@@ -147,6 +148,10 @@ const ENGLISH = {
   trialNothing: "Nothing was certainly faster here with a picture as good as you chose. The nodes are out again.",
   shareOfSeed: "difference %s of a seed change",
   paysAfter: "compiling took %s s once and pays off after %n images",
+  costUnknown: "Not measured here yet.",
+  costNothing: "Measured here before: saves %s s of each image.",
+  costNoGain: "Measured here before: not certainly faster.",
+  trialImpossible: "These nodes are in, but cannot be measured by themselves here:",
   difference: "Difference to the baseline",
 };
 

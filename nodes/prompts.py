@@ -1,0 +1,105 @@
+"""Reading a prompt, the form in which ComfyUI runs a workflow: where something can be made faster in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.errors import InvalidSetting
+from ..workbench.comfyui.node_types import input_types, output_types
+
+Prompt = Mapping[str, Mapping[str, Any]]
+"""Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``."""
+
+Link = tuple[str, int]
+"""The node that a value comes from, and which of its outputs."""
+
+_SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
+_CODED = {"IMAGE", "LATENT", "VIDEO", "AUDIO"}
+_KINDS = {"MODEL": ("model", _SAMPLED), "VAE": ("vae", _CODED), "CONTROL_NET": ("control_net", {"CONDITIONING"})}
+"""By the type of a link: the name of our nodes' inputs, and what a node gives out that uses it."""
+
+
+@dataclass
+class Wire:
+    """One source, and everything that it is to go faster for.
+
+    Attributes:
+        name: of the inputs of our nodes: ``model``, ``vae`` or ``control_net``.
+        origin: the source.
+        receivers: node and input.
+    """
+
+    name: str
+    origin: Link
+    receivers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def require_prompt(sent: Any) -> Prompt:
+    """Return what was sent, if it is a prompt.
+
+    Raises:
+        InvalidSetting: if it is anything else.
+    """
+    if not isinstance(sent, dict) or not all(
+        isinstance(node, dict) and isinstance(node.get("class_type"), str) and isinstance(node.get("inputs", {}), dict)
+        for node in sent.values()
+    ):
+        raise InvalidSetting(
+            "This is no workflow in the API format.",
+            "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node.",
+        )
+    return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
+
+
+def link_of(value: Any) -> Link | None:
+    """Return where an input's value comes from; None for a value of its own."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
+        return str(value[0]), value[1]
+    return None
+
+
+def is_ours(node: Mapping[str, Any]) -> bool:
+    """Return whether a node is one of this pack."""
+    return str(node["class_type"]).startswith("Paceline")
+
+
+def find_wires(prompt: Prompt) -> list[Wire]:
+    """Return the wires on which something can be made faster: a MODEL into a sampler, a VAE into what decodes, ..."""
+    wires: dict[tuple[str, Link], Wire] = {}
+    for id, node in prompt.items():
+        outputs = set(output_types(node["class_type"]))
+        if is_ours(node):
+            continue
+        for type, name, origin in _typed_links(prompt, id):
+            if type in _KINDS and type not in outputs and outputs & _KINDS[type][1]:
+                wire = wires.setdefault((type, origin), Wire(_KINDS[type][0], origin))
+                wire.receivers.append((id, name))
+    return list(wires.values())
+
+
+def upstream(prompt: Prompt, wire: Wire) -> list[str]:
+    """Return the nodes that a wire goes through on its way from the loader, the last first."""
+    found: list[str] = []
+    wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
+    origin: Link | None = wire.origin
+    while origin is not None and origin[0] in prompt and origin[0] not in found:
+        found.append(origin[0])
+        origin = next((link for type, _, link in _typed_links(prompt, origin[0]) if type == wanted), None)
+    return found
+
+
+def _typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:
+    """Yield type, input and origin of each link into a node."""
+    node = prompt[id]
+    declared = input_types(node["class_type"])
+    for name, value in node["inputs"].items():
+        origin = link_of(value)
+        if origin is None or origin[0] not in prompt:
+            continue
+        outputs = output_types(prompt[origin[0]]["class_type"])
+        given = outputs[origin[1]] if 0 <= origin[1] < len(outputs) else ""
+        # Of a node that is not installed, only the name of its input tells the type.
+        named = next((type for type, (ours, _) in _KINDS.items() if name in (ours, ours.replace("_", ""))), "")
+        yield declared.get(name) or given or named, name, origin

@@ -1,0 +1,159 @@
+"""The measured trial: which of the inserted nodes are faster here, with a picture as good as was chosen.
+
+Each node is measured with Compare Models against the workflow without it; what is worth it stays for the next
+measurement. Nothing is remembered between two requests: the findings so far come with each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from ..core.errors import InvalidSetting, require_choice
+from ..optimizers.hosts.comfyui.reporting import Payload
+from .built_in_presets import BUILT_IN
+from .prompts import Prompt, link_of, require_prompt
+from .trial_scene import Scene, scene_for
+
+TRIAL = "/paceline/trial"
+
+QUICK = {"runs": 3, "warmup_runs": 1}
+
+MORE = {"runs": 9, "warmup_runs": 1}
+"""Where three rounds are too noisy to tell."""
+
+_COMPARE = "paceline_trial"
+
+_ALLOWED = {
+    "lossless": ("identical", "hardly visible"),
+    "balanced": ("identical", "hardly visible"),
+    "fast": ("identical", "hardly visible", "visible"),
+}
+"""What is good enough, for each choice."""
+
+Finding = Mapping[str, Any]
+"""``Comparison`` in web/js/payloads.d.ts."""
+
+
+@dataclass
+class Trial:
+    """How far a trial has come.
+
+    Attributes:
+        judged: what was found of each node, in order.
+        kept: execution ids.
+        best: all that was kept against the plain workflow; None if nothing was.
+        once: seconds that compiling what was kept has taken.
+    """
+
+    judged: list[Payload] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    best: Finding | None = None
+    once: float = 0.0
+
+
+def trial_payload(sent: Any) -> Payload:
+    """Return what to measure next, or what the findings say when nothing is left to measure.
+
+    Args:
+        sent: ``prompt``; ``name`` and ``receivers`` of a wire, ``chain``: execution ids of the nodes on it that are
+            tried, in order; ``choice``; and ``findings``: what the measurements so far have given, in order.
+
+    Raises:
+        InvalidSetting: if what was sent cannot be read.
+    """
+    try:
+        prompt, chain, choice = require_prompt(sent["prompt"]), [str(id) for id in sent["chain"]], sent["choice"]
+        findings = list(sent["findings"])
+        receivers = [str(receiver["node"]) for receiver in sent["receivers"]]
+        require_choice("choice", choice, BUILT_IN)
+        scene = scene_for(prompt, str(sent["name"]), receivers)
+        trial = Trial()
+        if not chain or scene is None or any(id not in prompt for id in chain):
+            return _payload(trial, measurable=False)
+        source = prompt[chain[0]]["inputs"][scene.name]
+        for node, before, after, times in _measurements(chain, choice, findings, trial):
+            made = _prompt_for(prompt, scene, source, before, after, times)
+            return _payload(trial, prompt=made, node=node)
+    except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
+        if isinstance(error, InvalidSetting):
+            raise
+        raise InvalidSetting("This trial cannot be read.", f"Something is missing or wrong: {error!r}.") from None
+    return _payload(trial)
+
+
+def _payload(trial: Trial, prompt: Payload | None = None, node: str = "", measurable: bool = True) -> Payload:
+    return {
+        "measurable": measurable,
+        "prompt": prompt,
+        "node": node,
+        "judged": trial.judged,
+        "best": trial.best,
+        "once": trial.once,
+        "saves": 0.0 if trial.best is None else _saved(trial.best),
+    }
+
+
+def _measurements(
+    chain: Sequence[str], choice: str, findings: list[Finding], trial: Trial
+) -> Iterator[tuple[str, list[str], list[str], Mapping[str, int]]]:
+    """Go through the findings, and yield what is measured where they end: the node, and both sides."""
+    for node in chain:
+        once = 0.0
+        for times in (QUICK, MORE):
+            if not findings:
+                yield node, list(trial.kept), [*trial.kept, node], times
+            found = findings.pop(0)
+            once += float(found["compiling"])
+            good = found["quality"] in _ALLOWED[choice]
+            if found["found"] != "unknown" or not good:
+                break
+        worth = good and found["found"] == "faster"
+        verdict = str(found["verdict"])
+        trial.judged.append({"node": node, "kept": worth, "verdict": verdict, "once": once, "saves": _saved(found)})
+        if worth:
+            trial.kept.append(node)
+            trial.best = found
+            trial.once += once
+    if len(trial.kept) > 1:
+        if not findings:
+            yield "", [], list(trial.kept), QUICK
+        trial.best = findings.pop(0)
+
+
+def _saved(found: Finding) -> float:
+    """Return the seconds that one picture takes less."""
+    seconds, steps = found["seconds"], found["about"]["steps"]
+    saved = median(seconds["baseline"]) - median(seconds["optimized"])
+    saved *= float(steps) if found["speedup_of"] == "step" else 1.0
+    return saved if math.isfinite(saved) else 0.0
+
+
+def _prompt_for(
+    prompt: Prompt, scene: Scene, source: Any, before: Sequence[str], after: Sequence[str], times: Mapping[str, int]
+) -> Payload:
+    """Return a prompt that compares the source behind some nodes with the source behind others."""
+    made: Payload = {}
+
+    def behind(chain: Sequence[str], side: str) -> Any:
+        value = source
+        for id in chain:
+            copy = f"{_COMPARE}_{side}_{id}"
+            made[copy] = {**prompt[id], "inputs": {**prompt[id]["inputs"], scene.name: value}}
+            value = [copy, 0]
+        return value
+
+    sides = {scene.baseline: behind(before, "a"), scene.optimized: behind(after, "b")}
+    fixed = {"fp32_reference": False, "filename_prefix": "paceline/trial", "save_files": False, "fewer_steps": False}
+    made[_COMPARE] = {"class_type": "PacelineCompareModels", "inputs": {**scene.settings, **sides, **times, **fixed}}
+    left = [*made]
+    while left:
+        for value in made[left.pop()]["inputs"].values():
+            link = link_of(value)
+            if link is not None and link[0] in prompt and link[0] not in made:
+                made[link[0]] = prompt[link[0]]
+                left.append(link[0])
+    return made

@@ -1,0 +1,145 @@
+"""What a trial measures with: a sampler of the workflow, as settings of Compare Models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .prompts import Prompt, is_ours, link_of
+
+_SAMPLER = ("positive", "negative", "latent_image", "steps", "cfg", "sampler_name", "scheduler")
+"""Inputs that the samplers which Compare Models can stand in for have in common."""
+
+_CUSTOM = ("sampler", "sigmas", "latent_image")
+"""Of the samplers that are given sampler and noise levels by other nodes."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is measured.
+
+    Attributes:
+        name: of our nodes' input, and of what is compared.
+        settings: for Compare Models, but for both sides.
+        baseline: its input for what is there.
+        optimized: its input for what is tried.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    baseline: str
+    optimized: str
+
+
+def scene_for(prompt: Prompt, name: str, receivers: Iterable[str]) -> Scene | None:
+    """Return what to measure a wire with; None where Compare Models cannot stand in for what uses it.
+
+    Args:
+        prompt: the workflow.
+        name: of the wire: a MODEL's or a VAE's. A ControlNet's part of a step cannot be compared by itself.
+        receivers: ids of the nodes that use it.
+    """
+    if name == "model":
+        for receiver in receivers:
+            for sampler in _samplers_of(prompt, receiver):
+                settings = _job(prompt, sampler)
+                if settings is not None:
+                    vae = _decoder(prompt, sampler)
+                    settings.pop("model")
+                    return Scene(name, settings | ({} if vae is None else {"vae": vae}), *_sides(name))
+    if name == "vae":
+        for receiver in receivers:
+            for sampler in _sources(prompt, receiver):
+                settings = _job(prompt, sampler)
+                if settings is not None:
+                    return Scene(name, {"model_baseline": settings.pop("model"), **settings}, *_sides(name))
+    return None
+
+
+def _sides(name: str) -> tuple[str, str]:
+    return ("model_baseline", "model_optimized") if name == "model" else ("vae", "vae_optimized")
+
+
+def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
+    """Return the node that is given a model, and the samplers behind it if it is a guider."""
+    return [receiver, *(id for id in prompt if _from(prompt, id, "guider") == receiver)]
+
+
+def _sources(prompt: Prompt, id: str) -> list[str]:
+    """Return the nodes that a decoder's latent comes through, the nearest first."""
+    found: list[str] = []
+    names = ("samples", "latent", "latent_image", "latents")
+    while True:
+        before = next((origin for name in names if (origin := _from(prompt, id, name)) is not None), None)
+        if before is None or before in found:
+            return found
+        found.append(before)
+        id = before
+
+
+def _decoder(prompt: Prompt, sampler: str) -> Any:
+    """Return the VAE that decodes what a sampler gives, before nodes of ours: what is judged is the model."""
+    for id, node in prompt.items():
+        if "vae" in node["inputs"] and _from(prompt, id, "samples") == sampler:
+            wire = node["inputs"]["vae"]
+            while (link := link_of(wire)) and is_ours(prompt[link[0]]) and "vae" in prompt[link[0]]["inputs"]:
+                wire = prompt[link[0]]["inputs"]["vae"]
+            return wire
+    return None
+
+
+def _job(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
+    """Return ``model`` and the settings of Compare Models for a sampler; None if it has none of the known forms."""
+    inputs = prompt[sampler]["inputs"]
+    if all(name in inputs for name in (*_SAMPLER, "model")):
+        seed = inputs.get("seed", inputs.get("noise_seed", 0))
+        given = {name: inputs[name] for name in ("model", *_SAMPLER)}
+        return given | {"seed": seed, "denoise": inputs.get("denoise", 1.0)}
+    if not all(name in inputs for name in _CUSTOM):
+        return None
+    guidance = _guidance(prompt, sampler)
+    levels = _levels(prompt, sampler)
+    name = _value(prompt, sampler, "sampler", "sampler_name")
+    if guidance is None or levels is None or name is None:
+        return None
+    seed = inputs.get("noise_seed", _value(prompt, sampler, "noise", "noise_seed"))
+    latent = inputs["latent_image"]
+    return {**guidance, **levels, "sampler_name": name, "seed": 0 if seed is None else seed, "latent_image": latent}
+
+
+def _guidance(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
+    """Return model, conditionings and cfg, of a guider or of a sampler that has them itself.
+
+    Of two positive conditionings the first is taken: a network's call is as long with each of them.
+    """
+    inputs = prompt[_from(prompt, sampler, "guider") or sampler]["inputs"]
+    positive = next((inputs[name] for name in ("positive", "conditioning", "cond1") if name in inputs), None)
+    if positive is None or "model" not in inputs:
+        return None
+    negative, cfg = inputs.get("negative", positive), inputs.get("cfg", inputs.get("cfg_conds", 1.0))
+    return {"model": inputs["model"], "positive": positive, "negative": negative, "cfg": cfg}
+
+
+def _levels(prompt: Prompt, id: str) -> dict[str, Any] | None:
+    """Return the schedule that a sampler's noise levels come from, also where they are split on the way."""
+    seen: set[str] = set()
+    while (before := _from(prompt, id, "sigmas")) is not None and before not in seen:
+        seen.add(before)
+        inputs = prompt[before]["inputs"]
+        if "scheduler" in inputs and "steps" in inputs:
+            return {name: inputs[name] for name in ("scheduler", "steps", "denoise") if name in inputs}
+        id = before
+    return None
+
+
+def _from(prompt: Prompt, id: str, name: str) -> str | None:
+    """Return the node that an input comes from."""
+    link = link_of(prompt[id]["inputs"].get(name))
+    return link[0] if link is not None and link[0] in prompt else None
+
+
+def _value(prompt: Prompt, id: str, name: str, value: str) -> Any:
+    """Return a setting of the node that an input comes from."""
+    node = _from(prompt, id, name)
+    return None if node is None else prompt[node]["inputs"].get(value)

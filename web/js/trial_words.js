@@ -1,0 +1,39 @@
+// What a trial has found, in words.
+
+import { words } from "./words.js";
+
+/** @typedef {import("./payloads").Judged} Judged */
+
+/**
+ * @param {import("./payloads").TrialState} outcome in which something was kept
+ * @returns {string} e.g. "1.62x faster, difference 1/14 of a seed change"
+ */
+export function outcomeWords({ best, once, saves }) {
+  if (!best) return "";
+  const { speedup, quality, seed_share } = best;
+  const parts = [`${speedup.toFixed(2)}x ${words("faster")}`];
+  if (quality === "identical") parts.push(words("quality_identical"));
+  else if (seed_share) parts.push(words("shareOfSeed").replace("%s", seed_share >= 1 ? seed_share.toFixed(1) : `1/${Math.round(1 / seed_share)}`));
+  if (once > 1 && saves > 0) parts.push(filled("paysAfter", once, saves));
+  return parts.join(", ");
+}
+
+/**
+ * @param {Pick<Judged, "kept" | "once" | "saves"> | undefined} measured on this machine before
+ * @returns {string} what a node costs once, and from how many pictures on it pays
+ */
+export function costWords(measured) {
+  if (!measured) return words("costUnknown");
+  const { kept, once, saves } = measured;
+  if (!kept || saves <= 0) return words("costNoGain");
+  return once > 1 ? filled("paysAfter", once, saves) : words("costNothing").replace("%s", saves.toPrecision(2));
+}
+
+/**
+ * @param {"paysAfter"} key
+ * @param {number} once seconds
+ * @param {number} saves seconds of each picture
+ */
+function filled(key, once, saves) {
+  return words(key).replace("%s", once.toFixed(0)).replace("%n", String(Math.ceil(once / saves)));
+}
