@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
+from torch import Tensor
+
+Mask = Tensor | None
+"""What may be seen, see :class:`AttentionFunction`; None: everything."""
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
@@ -43,14 +47,14 @@ class AttentionFunction(Protocol):
 
     def __call__(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
         *,
-        mask: torch.Tensor | None = None,
+        mask: Mask = None,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Compute attention."""
 
 
@@ -79,7 +83,7 @@ class AttentionCall:
         return self.mask != "none"
 
     @classmethod
-    def of(cls, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None = None) -> AttentionCall:
+    def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> AttentionCall:
         """Describe a call with tensors ``[batch, heads, tokens, head_dim]`` and an optional mask."""
         kind = "none" if mask is None else "bool" if mask.dtype == torch.bool else "additive"
         wants_grad = q.requires_grad or k.requires_grad or v.requires_grad

@@ -7,8 +7,9 @@ synchronises with the device, and torch.compile traces it (the loops are unrolle
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from .backend import AttentionFunction, Backend, Limits
+from .backend import Backend, Limits, Mask
 from .scores import (
     NEGATIVE_INFINITY,
     flat_heads,
@@ -62,15 +63,15 @@ def sub_quadratic_chunks(heads: int, queries: int, keys: int, element_bytes: int
 
 
 def split(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    mask: torch.Tensor | None = None,
+    mask: Mask = None,
     scale: float | None = None,
     enable_gqa: bool = False,
     max_bytes: int = SPLIT_MAX_BYTES,
-) -> torch.Tensor:
+) -> Tensor:
     """Full softmax over slices of the queries; shapes, mask and errors as in ``AttentionFunction``.
 
     Each slice is what ``vanilla`` computes. ``max_bytes`` bounds each temporary (see ``split_chunk``); up to three
@@ -92,15 +93,15 @@ def split(
 
 
 def sub_quadratic(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    mask: torch.Tensor | None = None,
+    mask: Mask = None,
     scale: float | None = None,
     enable_gqa: bool = False,
     max_bytes: int = SUB_QUADRATIC_MAX_BYTES,
-) -> torch.Tensor:
+) -> Tensor:
     """Rabe & Staats 2021 (arXiv 2112.05682): queries and keys in chunks, with a running maximum and sum in fp32.
 
     Shapes, mask and errors as in ``AttentionFunction``. ``max_bytes`` bounds each temporary (see
@@ -122,15 +123,7 @@ def sub_quadratic(
     return out
 
 
-def _one_query_chunk(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    mask: torch.Tensor | None,
-    scale: float,
-    heads: int,
-    key_chunk: int,
-) -> torch.Tensor:
+def _one_query_chunk(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, heads: int, key_chunk: int) -> Tensor:
     """Attend to all keys, a chunk of keys at a time (section 3 of the paper).
 
     Args:
@@ -166,21 +159,13 @@ def _one_query_chunk(
     return (weighted / total.masked_fill(total == 0, 1.0)).to(v.dtype)
 
 
-def _load_split() -> AttentionFunction:
-    return split
-
-
-def _load_sub_quadratic() -> AttentionFunction:
-    return sub_quadratic
-
-
 BACKENDS = (
     Backend(
         name="split",
         label="Split (slices of queries)",
         help="Slower, but its temporaries stay under 256 MiB each at any image size; exact.",
         limits=(Limits(),),
-        load=_load_split,
+        load=lambda: split,
         source="sliced attention as in diffusers and ComfyUI, with sizes from the shapes alone",
         fullgraph=True,
     ),
@@ -190,7 +175,7 @@ BACKENDS = (
         help="Slowest of the exact ones, with the least memory (64 MiB temporaries), for devices without a fused "
         "kernel; exact.",
         limits=(Limits(),),
-        load=_load_sub_quadratic,
+        load=lambda: sub_quadratic,
         source="Rabe & Staats 2021, arXiv 2112.05682",
         fullgraph=True,
     ),

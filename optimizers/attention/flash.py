@@ -7,24 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
 
 
 def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
     def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        mask: torch.Tensor | None = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+    ) -> Tensor:
         if mask is not None:
             raise ValueError("Flash attention takes no mask.")
         if not enable_gqa:
@@ -33,7 +28,7 @@ def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         out = kernel(q, k, v, softmax_scale=scale, causal=False)
         out = out[0] if isinstance(out, tuple) else out  # early builds of FA3 return (out, logsumexp)
-        result: torch.Tensor = out.transpose(1, 2)
+        result: Tensor = out.transpose(1, 2)
         return result
 
     return attention
@@ -55,23 +50,23 @@ def load_flash3() -> AttentionFunction:
     return _wrap(flash_attn_func)
 
 
+_LIMITS = Limits(
+    devices=("cuda",),
+    dtypes=HALVES,
+    max_head_dim=256,
+    head_dim_multiple_of=8,
+    max_batch=CUDA_MAX_BATCH,
+    accepts_mask=False,
+    accepts_other_value_head_dim=False,
+    min_compute_capability=(8, 0),
+)
+
 BACKENDS = (
     Backend(
         name="flash",
         label="FlashAttention-2 (flash-attn)",
         help="The flash-attn package, for half precision without masks; torch has a copy of it built in; exact.",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=HALVES,
-                max_head_dim=256,
-                head_dim_multiple_of=8,
-                max_batch=CUDA_MAX_BATCH,
-                accepts_mask=False,
-                accepts_other_value_head_dim=False,
-                min_compute_capability=(8, 0),
-            ),
-        ),
+        limits=(_LIMITS,),
         load=load_flash2,
         source="Dao 2023, arXiv 2307.08691; github.com/Dao-AILab/flash-attention",
         module="flash_attn",
@@ -84,19 +79,7 @@ BACKENDS = (
         name="flash3",
         label="FlashAttention-3 (Hopper)",
         help="FlashAttention for H100 and H200 in half precision without masks; exact.",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=HALVES,
-                max_head_dim=256,
-                head_dim_multiple_of=8,
-                max_batch=CUDA_MAX_BATCH,
-                accepts_mask=False,
-                accepts_other_value_head_dim=False,
-                min_compute_capability=(9, 0),
-                max_compute_capability=(9, 0),
-            ),
-        ),
+        limits=(replace(_LIMITS, min_compute_capability=(9, 0), max_compute_capability=(9, 0)),),
         load=load_flash3,
         source="Shah et al. 2024, arXiv 2407.08608; github.com/Dao-AILab/flash-attention, folder hopper",
         module="flash_attn_interface",

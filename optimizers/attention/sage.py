@@ -8,8 +8,9 @@ import inspect
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
@@ -23,7 +24,7 @@ def pad_head_dim(head_dim: int) -> int:
     return 64 if head_dim < 64 else 128
 
 
-def _last_dim_dense(tensor: torch.Tensor) -> torch.Tensor:
+def _last_dim_dense(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
@@ -36,14 +37,8 @@ def load() -> AttentionFunction:
     is_version_1 = "smooth_k" in inspect.signature(sageattn).parameters
 
     def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        mask: torch.Tensor | None = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+    ) -> Tensor:
         if mask is not None:
             raise ValueError("SageAttention takes no mask.")
         if not enable_gqa:
@@ -63,7 +58,7 @@ def load() -> AttentionFunction:
         # 2.x calls torch.cuda.set_device and leaves it so.
         device = torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext()
         with device:
-            out: torch.Tensor = sageattn(q, k, v, tensor_layout="HND", is_causal=False, sm_scale=scale, **options)
+            out: Tensor = sageattn(q, k, v, tensor_layout="HND", is_causal=False, sm_scale=scale, **options)
         return out[..., :head_dim]
 
     return attention

@@ -10,6 +10,9 @@ writes them out, leaves 0.003 (measured on random inputs); products in fp32 woul
 from __future__ import annotations
 
 import torch
+from torch import Tensor
+
+from .backend import Mask
 
 NEGATIVE_INFINITY = float("-inf")
 
@@ -19,9 +22,7 @@ def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def match_heads(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, enable_gqa: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def match_heads(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor]:
     """Return k and v with as many heads as q, each key head repeated for its group of query heads.
 
     Raises:
@@ -37,14 +38,12 @@ def match_heads(
     return k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
 
 
-def flat_heads(tensor: torch.Tensor) -> torch.Tensor:
+def flat_heads(tensor: Tensor) -> Tensor:
     """``[batch, heads, tokens, head_dim]`` -> ``[batch * heads, tokens, head_dim]`` (a copy if they interleave)."""
     return tensor.flatten(0, 1)
 
 
-def masked_scores(
-    q: torch.Tensor, k: torch.Tensor, scale: float, mask: torch.Tensor | None, heads: int
-) -> torch.Tensor:
+def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) -> Tensor:
     """Return ``q k^T * scale + mask`` in the dtype of q.
 
     Args:
@@ -67,7 +66,7 @@ def masked_scores(
     return scores + mask.to(scores.dtype)
 
 
-def softmax_or_zeros(scores: torch.Tensor, masked: bool) -> torch.Tensor:
+def softmax_or_zeros(scores: Tensor, masked: bool) -> Tensor:
     """Softmax over the last dimension, in fp32 or wider; with ``masked``, a row of -inf only gives zeros.
 
     Only such rows are zeroed: NaN in the inputs stays visible.
@@ -78,7 +77,7 @@ def softmax_or_zeros(scores: torch.Tensor, masked: bool) -> torch.Tensor:
     return weights
 
 
-def slice_mask(mask: torch.Tensor | None, queries: slice, keys: slice | None = None) -> torch.Tensor | None:
+def slice_mask(mask: Mask, queries: slice, keys: slice | None = None) -> Mask:
     """Return the part of a broadcastable mask ``[..., queries or 1, keys or 1]`` that covers the given slices."""
     if mask is None:
         return None

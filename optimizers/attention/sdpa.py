@@ -11,9 +11,10 @@ import threading
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .backend import CUDA_MAX_BATCH, FLOATS, HALVES, AttentionFunction, Backend, Limits
+from .backend import CUDA_MAX_BATCH, FLOATS, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
 
 SOURCE = "torch.nn.functional.scaled_dot_product_attention"
@@ -24,14 +25,8 @@ _KERNEL_FLAGS = threading.Lock()
 
 
 def sdpa(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    mask: torch.Tensor | None = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
     """Torch's SDPA with whatever kernel torch prefers; shapes, mask and errors as in ``AttentionFunction``."""
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
@@ -52,14 +47,8 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
     kernel = getattr(SDPBackend, kernel_name)
 
     def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        mask: torch.Tensor | None = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+    ) -> Tensor:
         if enable_gqa and repeat_heads:
             k, v = match_heads(q, k, v, enable_gqa)
             enable_gqa = False
@@ -73,10 +62,6 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
     return attention
 
 
-def _load_sdpa() -> AttentionFunction:
-    return sdpa
-
-
 _ANY_CUDA = Limits(devices=("cuda",), max_batch=CUDA_MAX_BATCH)
 
 BACKENDS = (
@@ -85,7 +70,7 @@ BACKENDS = (
         label="PyTorch (picks the kernel)",
         help="Fast on every device: torch takes its flash, cuDNN or memory-efficient kernel for each call; exact.",
         limits=(_ANY_CUDA, Limits()),
-        load=_load_sdpa,
+        load=lambda: sdpa,
         source=SOURCE,
         fullgraph=True,
     ),

@@ -8,30 +8,21 @@ batched matrix product, softmax, a second product) except that the softmax alway
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
-from .backend import AttentionFunction, Backend, Limits
+from .backend import Backend, Limits, Mask
 from .scores import flat_heads, masked_scores, match_heads, softmax_or_zeros
 
 
 def vanilla(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    mask: torch.Tensor | None = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> torch.Tensor:
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
     """Attention as written in the paper; shapes, mask and errors as in ``AttentionFunction``."""
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = masked_scores(flat_heads(q), flat_heads(k), scale, mask, heads=q.shape[1])
     weights = softmax_or_zeros(scores, mask is not None).to(v.dtype)
     return torch.matmul(weights, v)
-
-
-def _load() -> AttentionFunction:
-    return vanilla
 
 
 BACKENDS = (
@@ -41,7 +32,7 @@ BACKENDS = (
         help="Slow and hungry for memory, but plain: the same arithmetic on every device, for comparing "
         "and reproducing images; exact.",
         limits=(Limits(),),
-        load=_load,
+        load=lambda: vanilla,
         source="Vaswani et al. 2017, arXiv 1706.03762; diffusers AttnProcessor",
         fullgraph=True,
     ),

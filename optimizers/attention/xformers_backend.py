@@ -10,15 +10,16 @@ import functools
 import re
 
 import torch
+from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, one_line
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask, one_line
 from .scores import NEGATIVE_INFINITY, match_heads
 
 # xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
 BIAS_ALIGNMENT = 8
 
 
-def tensor_bias(mask: torch.Tensor, q: torch.Tensor, keys: int) -> torch.Tensor:
+def tensor_bias(mask: Tensor, q: Tensor, keys: int) -> Tensor:
     """Return a mask as xformers' bias ``[batch, heads, queries, keys]``: additive, in q's dtype, rows aligned.
 
     Dimensions that broadcast are kept as views of stride 0, so that a bias per key does not become a full matrix.
@@ -45,19 +46,13 @@ def load() -> AttentionFunction:
     from xformers.ops import memory_efficient_attention
 
     def attention(
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        *,
-        mask: torch.Tensor | None = None,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
+        q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+    ) -> Tensor:
         k, v = match_heads(q, k, v, enable_gqa)
         bias = None if mask is None else tensor_bias(mask, q, k.shape[2])
         # [batch, heads, tokens, head_dim] -> [batch, tokens, heads, head_dim] and back
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
-        out: torch.Tensor = memory_efficient_attention(q, k, v, attn_bias=bias, scale=scale)
+        out: Tensor = memory_efficient_attention(q, k, v, attn_bias=bias, scale=scale)
         return out.transpose(1, 2)
 
     return attention

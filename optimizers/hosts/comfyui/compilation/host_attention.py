@@ -78,20 +78,8 @@ def _host_attention(
 
 
 @_host_attention.register_fake
-def _(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    heads: int,
-    mask: Tensor | None,
-    attn_precision: torch.dtype | None,
-    skip_reshape: bool,
-    skip_output_reshape: bool,
-    scale: float | None,
-    enable_gqa: bool,
-    full_precision: bool,
-) -> Tensor:
+def _(name: str, q: Tensor, k: Tensor, v: Tensor, heads: int, *options: object) -> Tensor:
+    skip_reshape, skip_output_reshape = options[2:4]
     if skip_reshape:
         batch, tokens, width = q.shape[0], q.shape[2], v.shape[3]
     else:
