@@ -15,7 +15,7 @@ AUDIT_ARGS ?=
 FUZZ_SECONDS ?= 300
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
-NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record own_part render_results roof stack_variants transformers_at_width unets
+NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record own_part render_results roof stack_variants trained_models transformers_at_width unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 

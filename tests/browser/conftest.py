@@ -85,7 +85,7 @@ def axe(page: Page) -> Any:
 @pytest.fixture
 def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
     """The example with Apply ToMe, Set Attention Processor and Optimization Report."""
-    from browser.page import example
+    from browser.graphs import example
 
     return example("txt2img_tome_attention", sd15_checkpoint)
 

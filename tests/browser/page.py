@@ -7,13 +7,14 @@ import io
 import json
 import os
 import time
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from comfy_host.paths import ROOT
 from PIL import Image
+
+from .graphs import BUILD
 
 ARTIFACTS = ROOT / "tests" / "artifacts"
 
@@ -31,33 +32,6 @@ PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
 
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of the page, in its pixels."""
-
-
-def example(name: str, checkpoint: Path) -> dict[str, Any]:
-    """Return a shipped workflow, set to the generated checkpoint and a size that a CPU draws in seconds."""
-    workflow = json.loads((ROOT / "example_workflows" / f"{name}.json").read_text(encoding="utf-8"))
-    values = {
-        "CheckpointLoaderSimple": {0: checkpoint.name},
-        "EmptyLatentImage": {0: 128, 1: 192},
-        "KSampler": {2: 1},
-    }
-    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
-    for node in workflow["nodes"]:
-        for index, value in values.get(node["type"], {}).items():
-            node["widgets_values"][index] = value
-    return workflow
-
-
-BUILD = """
-const make = (type, x, y, values) => {
-  const node = LiteGraph.createNode(type);
-  app.graph.add(node);
-  node.pos = [x, y];
-  for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
-  return node;
-};
-const link = (from, output, to, input) => from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
-"""
 
 
 class Page:

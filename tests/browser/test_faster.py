@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, VUE, Page, example
+from browser.graphs import example
+from browser.page import CANVAS, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 

@@ -70,3 +70,20 @@ def test_our_widgets_are_accessible(page: Page, axe, theme: str):
     page.use(VUE, theme)
     page.show_node(TOME)
     assert axe(".paceline-badge-row") == []
+
+
+def test_a_headline_stands_there_only_where_the_rounds_prove_it(page: Page):
+    shown = page.script(
+        """
+        const { finding } = await import(new URL("js/card.js", document.querySelector("[href$='results.css']").href));
+        const of = (found, quality, speedup) => finding({ found, quality, speedup });
+        return [of("faster", "visible", 1.623), of("slower", "visible", 0.5), of("unknown", "visible", 5.17),
+          of("suspicious", "another picture", 3.1)];
+        """
+    )
+    assert [(one["headline"], one["proved"]) for one in shown] == [
+        ("1.62x faster", True),
+        ("2.00x slower", True),
+        ("No difference in time was proved", False),
+        ("another picture", False),
+    ]

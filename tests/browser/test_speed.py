@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browser.graphs import EMOJI
 from browser.page import ATTENTION, CANVAS, SAMPLER, TOME, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -20,7 +21,7 @@ MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
 @pytest.fixture(scope="module")
 def timed(page: Page, seeds: Iterator[int], sd15_checkpoint) -> dict[str, Any]:
     """The example with three steps, run without and then with our nodes."""
-    from browser.page import example
+    from browser.graphs import example
 
     workflow = example("txt2img_tome_attention", sd15_checkpoint)
     page.use(VUE)
@@ -127,17 +128,11 @@ def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, Any], axe):
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, Any], axe):
     page.use(VUE)
     node = page.build(
-        """
-        const loader = make("EmojiModelLoader", 0, 0, {});
-        const latent = make("EmojiEmptyLatent", 0, 170, {});
-        const positive = make("EmojiTextEncode", 320, 0, { text: "penguin" });
-        const negative = make("EmojiTextEncode", 320, 150, { text: "" });
+        EMOJI
+        + """
         const profile = make("PacelineProfile", 660, 0, { seed: 1, cfg: 2, steps: 3 });
-        for (const node of [positive, negative]) link(loader, 1, node, "text_encoder");
         link(loader, 0, profile, "model");
-        link(positive, 0, profile, "positive");
-        link(negative, 0, profile, "negative");
-        link(latent, 0, profile, "latent_image");
+        sampled(profile);
         return profile.id;
         """
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from browser.graphs import EMOJI
 from browser.page import CANVAS, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -20,21 +21,14 @@ def build(page: Page, **values: Any) -> int:
     """Open a workflow with a sweep of the demo's small trained model; return the number of its node."""
     page.use(VUE)
     return page.build(
-        """
-        const loader = make("EmojiModelLoader", 0, 0, {});
-        const latent = make("EmojiEmptyLatent", 0, 170, {});
-        const positive = make("EmojiTextEncode", 320, 190, { text: "penguin" });
-        const negative = make("EmojiTextEncode", 320, 340, { text: "" });
+        EMOJI
+        + """
         const other = make("PacelineModelPrecision", 320, 520, {});
         const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, runs: 2 };
         const sweep = make("PacelineBenchmarkSweep", 660, 0, { ...settings, ...args[0] });
         link(loader, 0, sweep, "model");
         link(loader, 0, other, "model");
-        link(loader, 1, positive, "text_encoder");
-        link(loader, 1, negative, "text_encoder");
-        link(positive, 0, sweep, "positive");
-        link(negative, 0, sweep, "negative");
-        link(latent, 0, sweep, "latent_image");
+        sampled(sweep);
         return sweep.id;
         """,
         values,

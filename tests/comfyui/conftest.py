@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import reduce
+from itertools import permutations
 from typing import Any
 
 import lpips_weights
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, pack
+from comfy_host.packages import PackageMissing
 from comparing import Emoji
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
@@ -49,6 +52,25 @@ class Studio:
         positive = options.pop("positive", self.positive)
         negative = options.pop("negative", self.negative)
         return in_process.sample(model, positive, negative, latent, steps=steps, **{"seed": 7, **options})
+
+    def in_all_orders(self, *nodes: Callable[[Any], Any]) -> list[torch.Tensor]:
+        """Apply nodes to the model in every order, and sample each time."""
+        return [
+            self.sample(reduce(lambda model, node: node(model), order, self.model)) for order in permutations(nodes)
+        ]
+
+    def options_seen(self, model: Any, **options: Any) -> list[dict[str, Any]]:
+        """Sample, and return the transformer options of every model call, as they are inside of our wrapper."""
+        seen = []
+
+        def look(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append(kwargs["transformer_options"] if "transformer_options" in kwargs else args[5])
+            return executor(*args, **kwargs)
+
+        clone = model.clone()
+        clone.add_wrapper_with_key("apply_model", "look", look)
+        self.sample(clone, **options)
+        return seen
 
 
 @pytest.fixture(scope="session")
@@ -108,5 +130,5 @@ def core_node() -> Callable[..., Any]:
 def with_lpips(monkeypatch):
     try:
         monkeypatch.syspath_prepend(str(lpips_weights.folder()))
-    except lpips_weights.LpipsMissing as missing:
+    except PackageMissing as missing:
         pytest.skip(str(missing))

@@ -5,23 +5,20 @@ What torch cannot compile all the same is named, with its place and what to do.
 
 from __future__ import annotations
 
-import copy
 import time
 from importlib import import_module
 
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, vaes
+from compiled_models import with_model_of_its_own
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
 
 @pytest.fixture
 def small(studio):
-    made = copy.copy(studio)
-    made.model = checkpoints.smallest_unet()
-    made.positive, made.negative = (in_process.random_conditioning(made.model, seed=seed) for seed in (1, 2))
-    return made
+    return with_model_of_its_own(studio, checkpoints.smallest_unet())
 
 
 def not_traceable(q, k, v, *arguments, **options):

@@ -12,11 +12,10 @@ from torch._dynamo.utils import counters
 
 
 @pytest.fixture
-def compile_with_core(studio):
+def compile_with_core(studio, fresh_compiler):
     """ComfyUI's own way to compile a model, as its TorchCompileModel node does it."""
     from comfy_api.torch_helpers import set_torch_compile_wrapper
 
-    torch._dynamo.reset()
     counters.clear()
 
     def compiled(model):
@@ -24,8 +23,7 @@ def compile_with_core(studio):
         set_torch_compile_wrapper(model=clone, backend="eager")
         return clone
 
-    yield compiled
-    torch._dynamo.reset()
+    return compiled
 
 
 @pytest.mark.parametrize(

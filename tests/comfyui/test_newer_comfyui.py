@@ -165,13 +165,5 @@ def test_attention_that_a_checkpoint_asks_for_is_reported_or_left_alone(studio, 
 
     monkeypatch.setattr(attention, "optimized_attention", attention.attention_sub_quad)
     model = studio.run("PacelineCompileUNet", model=with_wishes, backend="eager", scope="repeated_blocks")
-    seen = []
-
-    def look(executor, *args, **kwargs):
-        seen.append(kwargs["transformer_options"] if "transformer_options" in kwargs else args[5])
-        return executor(*args, **kwargs)
-
-    clone = model.clone()
-    clone.add_wrapper_with_key("apply_model", "look", look)
-    studio.sample(clone, steps=1)
+    seen = studio.options_seen(model, steps=1)
     assert seen and not any(SLOT in options for options in seen)

@@ -222,15 +222,7 @@ def test_quantising_needs_little_memory_beside_the_model():
 
 
 def test_beside_the_other_nodes_in_any_order(studio, quantize):
-    from itertools import permutations
-
-    steps = (quantize, studio.tome, lambda m: with_lora(m, 0.7))
-    images = []
-    for order in permutations(steps):
-        model = studio.model
-        for apply in order:
-            model = apply(model)
-        images.append(studio.sample(model))
+    images = studio.in_all_orders(quantize, studio.tome, lambda m: with_lora(m, 0.7))
     assert all(torch.equal(image, images[0]) for image in images)
 
 

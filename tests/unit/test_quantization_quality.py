@@ -9,6 +9,7 @@ import math
 
 import pytest
 import torch
+from comfy_host.packages import PackageMissing
 from needs import missing
 from terrain import fetch, network, quantizing
 
@@ -21,7 +22,7 @@ PICTURES = range(6)
 def model() -> network.TerrainUNet:
     try:
         return network.load(fetch.weights())
-    except fetch.TerrainMissing as error:
+    except PackageMissing as error:
         missing(str(error))
 
 

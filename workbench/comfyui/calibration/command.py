@@ -10,16 +10,13 @@ it into the input "plan" of Reuse Steps. What comes after -- goes to ComfyUI.
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ....core.errors import PacelineError
 from ..latents import empty_latent
 from ..sampling import SamplingJob
-from ..standalone import find_comfyui, load_checkpoint, model_file, split_arguments, start_comfyui
-from .calibrate import Calibration, calibrate, save_plan
+from ..standalone import load_checkpoint, model_file, run_command, say
+from .calibrate import calibrate, save_plan
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
@@ -29,32 +26,12 @@ def main(arguments: Sequence[str], pack: Path) -> int:
         arguments: of the command line.
         pack: folder of this pack, as it was named.
     """
-    own, comfyuis = split_arguments(arguments)
-    options = _parser().parse_args(own)
-    try:
-        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
-        import torch
-
-        with torch.inference_mode():
-            found = _run(options)
-        path = save_plan(options.name, found)
-    except PacelineError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped. Nothing was written.", file=sys.stderr)
-        return 130
-    print(
-        f"\n{found.evaluations:g} of {found.plan.steps} evaluations of the network; the picture of the worst prompt "
-        f"moves by {found.share:.1%} of what another seed changes (budget {found.plan.budget:.1%}).\n\n"
-        f"{found.plan.to_json()}\n\n{path}"
-    )
-    return 0
+    return run_command(arguments, pack, _parser(), _run, "Stopped. Nothing was written.")
 
 
-def _run(options: argparse.Namespace) -> Calibration:
+def _run(options: argparse.Namespace) -> None:
     path = model_file("checkpoints", options.checkpoint)
-    _say(f"loading {path}")
+    say(f"loading {path}")
     model, encode, _ = load_checkpoint(path)
     jobs = [
         SamplingJob(
@@ -69,11 +46,13 @@ def _run(options: argparse.Namespace) -> Calibration:
         )
         for number, prompt in enumerate(options.prompt)
     ]
-    return calibrate(model, jobs, options.budget, _say)
-
-
-def _say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text, flush=True)
+    found = calibrate(model, jobs, options.budget, say)
+    path = save_plan(options.name, found)
+    print(
+        f"\n{found.evaluations:g} of {found.plan.steps} evaluations of the network; the picture of the worst prompt "
+        f"moves by {found.share:.1%} of what another seed changes (budget {found.plan.budget:.1%}).\n\n"
+        f"{found.plan.to_json()}\n\n{path}"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

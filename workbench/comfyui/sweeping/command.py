@@ -11,26 +11,18 @@ ComfyUI.
 from __future__ import annotations
 
 import argparse
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ....core.errors import InvalidSetting, PacelineError
+from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...sweep import MODES, Space, Storage
 from ..comparison import ComparisonSettings
 from ..latents import empty_latent
 from ..output_files import path_of
 from ..sampling import SamplingJob
-from ..standalone import (
-    find_comfyui,
-    load_checkpoint,
-    model_file,
-    split_arguments,
-    start_comfyui,
-)
+from ..standalone import load_checkpoint, model_file, run_command, say
 from .cells import Bench
 from .run import Finished, SweepPlan, run_sweep
 from .storages import storage_named
@@ -56,22 +48,8 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
         pack: folder of this pack, as it was named.
         nodes: imports what composes our nodes; only called once ComfyUI can be imported.
     """
-    own, comfyuis = split_arguments(arguments)
-    options = _parser().parse_args(own)
-    try:
-        start_comfyui(find_comfyui(options.comfyui, pack), comfyuis)
-        import torch
-
-        with torch.inference_mode():
-            found = _run(options, nodes())
-    except PacelineError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped. The same command continues from here.", file=sys.stderr)
-        return 130
-    _show(found)
-    return 0
+    stopped = "Stopped. The same command continues from here."
+    return run_command(arguments, pack, _parser(), lambda options: _show(_run(options, nodes())), stopped)
 
 
 def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
@@ -86,7 +64,7 @@ def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
         options.largest_difference,
         options.prefix,
     )
-    _say(f"loading {path}")
+    say(f"loading {path}")
     model, encode, vae = load_checkpoint(path)
     job = SamplingJob(
         encode(options.positive),
@@ -102,7 +80,7 @@ def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
     usable = None if options.no_vae else vae
     source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
     return run_sweep(
-        nodes.bench_for(model, usable, job, settings), space, plan, f"{source}, VAE: {usable is not None}", _say
+        nodes.bench_for(model, usable, job, settings), space, plan, f"{source}, VAE: {usable is not None}", say
     )
 
 
@@ -114,10 +92,6 @@ def _grid(options: argparse.Namespace) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSetting(f"The grid {options.grid} cannot be read ({error}).", "Name a text file.") from None
     return "\n".join(lines)
-
-
-def _say(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), text, flush=True)
 
 
 def _show(found: Finished) -> None:

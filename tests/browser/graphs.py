@@ -1,0 +1,51 @@
+"""Graphs for the page: the shipped examples in small, and pieces of script that build others."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+from comfy_host.paths import ROOT
+
+BUILD = """
+const make = (type, x, y, values) => {
+  const node = LiteGraph.createNode(type);
+  app.graph.add(node);
+  node.pos = [x, y];
+  for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
+  return node;
+};
+const link = (from, output, to, input) => from.connect(output, to, to.inputs.findIndex(({ name }) => name === input));
+"""
+"""Script with ``make`` and ``link``: put a node into the open graph, connect two."""
+
+EMOJI = """
+const loader = make("EmojiModelLoader", 0, 0, {});
+const latent = make("EmojiEmptyLatent", 0, 170, {});
+const positive = make("EmojiTextEncode", 320, 190, { text: "penguin" });
+const negative = make("EmojiTextEncode", 320, 340, { text: "" });
+for (const node of [positive, negative]) link(loader, 1, node, "text_encoder");
+const sampled = (node) => {
+  link(positive, 0, node, "positive");
+  link(negative, 0, node, "negative");
+  link(latent, 0, node, "latent_image");
+};
+"""
+"""Script with what the demo's small trained model is sampled with, and ``sampled``: connect it to a node."""
+
+
+def example(name: str, checkpoint: Path) -> dict[str, Any]:
+    """Return a shipped workflow, set to the generated checkpoint and a size that a CPU draws in seconds."""
+    workflow = json.loads((ROOT / "example_workflows" / f"{name}.json").read_text(encoding="utf-8"))
+    values = {
+        "CheckpointLoaderSimple": {0: checkpoint.name},
+        "EmptyLatentImage": {0: 128, 1: 192},
+        "KSampler": {2: 1},
+    }
+    workflow["id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+    for node in workflow["nodes"]:
+        for index, value in values.get(node["type"], {}).items():
+            node["widgets_values"][index] = value
+    return workflow
