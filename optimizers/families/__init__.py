@@ -5,4 +5,4 @@ from .table import FAMILIES
 
 KNOWN.extend(FAMILIES)
 
-__all__ = ["KNOWN", "added", "families", "find_family", "find_layer", "names", "not_reduced"]
+__all__ = ["added", "families", "find_family", "find_layer", "names", "not_reduced"]

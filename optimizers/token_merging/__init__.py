@@ -12,7 +12,7 @@ from .kv_downsample import KVDownsampling, downsampled_side
 from .local_merge import LocalMerging, windows_of
 from .matching import match, merge, merge_count, unmerge
 from .merging import Merging
-from .method import METHODS, BlockCall, Method, Reduction
+from .method import METHODS, BlockCall, Reduction
 from .settings import PRESET_NAMES, PRESETS, RAMPS, TokenMergingSettings, apply_preset
 
 METHODS.update({method.name: method for method in (Automatic, Merging, LocalMerging, KVDownsampling)})
@@ -27,7 +27,6 @@ __all__ = [
     "KVDownsampling",
     "LocalMerging",
     "Merging",
-    "Method",
     "Reduction",
     "TokenMergingSettings",
     "apply_preset",

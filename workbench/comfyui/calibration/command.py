@@ -47,11 +47,11 @@ def _run(options: argparse.Namespace) -> None:
         for number, prompt in enumerate(options.prompt)
     ]
     found = calibrate(model, jobs, options.budget, say)
-    path = save_plan(options.name, found)
+    written = save_plan(options.name, found)
     print(
         f"\n{found.evaluations:g} of {found.plan.steps} evaluations of the network; the picture of the worst prompt "
         f"moves by {found.share:.1%} of what another seed changes (budget {found.plan.budget:.1%}).\n\n"
-        f"{found.plan.to_json()}\n\n{path}"
+        f"{found.plan.to_json()}\n\n{written}"
     )
 
 
