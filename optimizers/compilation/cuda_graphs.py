@@ -19,9 +19,7 @@ import torch
 
 from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
-
-Tree = Any
-"""Tensors and plain values in nested tuples, lists and dicts."""
+from .trees import Tree, describe, map_tensors
 
 MEMORY = "there is no memory left to record a CUDA graph"
 
@@ -109,11 +107,21 @@ def _end_pool(pool: tuple[int, int]) -> None:
                 end(device, pool)
 
 
+_KINDS = 16
+"""Kinds of calls that are remembered without a recording: each is a few numbers."""
+
+
 @dataclass
 class _Variant:
-    """One kind of call: seen once, it has its inputs' key and what hooks counted; seen twice, a recording."""
+    """One kind of call: seen once, it has its inputs' key and what hooks counted; seen twice, a recording.
+
+    Attributes:
+        counts: into which hooks counted in its first call.
+        called: the number of its latest call.
+    """
 
     counts: dict[str, Activity]
+    called: int
     inputs: list[torch.Tensor] = field(default_factory=list)
     recording: Recording | None = None
 
@@ -122,7 +130,8 @@ class RecordedFunction:
     """Record a function at the second call of a kind, and replay it at every later one.
 
     The first call of a kind runs as it is: it may compile, and a size that never comes again is not worth a
-    recording's memory. The oldest recording goes when there are more than ``limit``.
+    recording's memory. Where there are ``limit`` recordings, the one longest out of use makes room, unless it was used
+    since the new kind's last call: where more kinds than that take turns, the rest of them run as they are.
 
     Args:
         function: runs on the GPU without waiting for it.
@@ -132,6 +141,8 @@ class RecordedFunction:
     Attributes:
         recorded: how many recordings were made.
         replayed: how many calls were replays.
+        dropped: how many recordings made room for another kind of call, or were for weights that have moved.
+        crowded: how many calls ran as they are because other kinds needed all recordings.
         failure: why nothing is recorded any more; empty while all is well.
     """
 
@@ -140,8 +151,11 @@ class RecordedFunction:
         self._record = record
         self._limit = limit
         self._variants: OrderedDict[Hashable, _Variant] = OrderedDict()
+        self._calls = 0
         self.recorded = 0
         self.replayed = 0
+        self.dropped = 0
+        self.crowded = 0
         self.failure = ""
 
     def __call__(
@@ -165,19 +179,25 @@ class RecordedFunction:
                 vars(activity).update(vars(deepcopy(before[name])))
 
         tensors: list[torch.Tensor] = []
-        key = (token, _describe((args, kwargs), tensors))
+        key = (token, describe((args, kwargs), tensors))
+        self._calls += 1
         variant = self._variants.get(key)
         if variant is None:
             # A call with another token can never fit again once its weights have moved: such recordings go first.
             for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
-                del self._variants[old]
-            while len(self._variants) >= self._limit:
-                self._variants.popitem(last=False)
+                self._drop(old)
+            bare = [old for old, kind in self._variants.items() if kind.recording is None]
+            if len(bare) >= _KINDS:
+                self._drop(bare[0])
             result = self.function(*args, **kwargs)
-            self._variants[key] = _Variant({name: _added(now, before[name]) for name, now in activities.items()})
+            counts = {name: _added(now, before[name]) for name, now in activities.items()}
+            self._variants[key] = _Variant(counts, self._calls)
             return result
         self._variants.move_to_end(key)
-        made = variant.recording is not None or self._make(variant, tensors, args, kwargs, uncounted)
+        made = variant.recording is not None
+        if not made and self._has_room(variant):
+            made = self._make(variant, tensors, args, kwargs, uncounted)
+        variant.called = self._calls
         uncounted()
         result = self._replay(variant, tensors) if made else None
         if result is None:
@@ -193,7 +213,7 @@ class RecordedFunction:
             for kept, given in zip(variant.inputs, tensors, strict=True):
                 kept.copy_(given)
             variant.recording.replay()
-            result = _map(torch.clone, variant.recording.output)  # the next replay writes over it
+            result = map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -202,6 +222,20 @@ class RecordedFunction:
             return None
         self.replayed += 1
         return (result,)
+
+    def _has_room(self, variant: _Variant) -> bool:
+        """Return whether there is a place for its recording, made by giving up one that is out of use."""
+        kept = [key for key, item in self._variants.items() if item.recording is not None]
+        if len(kept) < self._limit:
+            return True
+        if self._variants[kept[0]].called > variant.called:
+            self.crowded += 1
+            return False
+        self._drop(kept[0])
+        return True
+
+    def _drop(self, key: Hashable) -> None:
+        self.dropped += self._variants.pop(key).recording is not None
 
     @property
     def held_bytes(self) -> int:
@@ -222,7 +256,7 @@ class RecordedFunction:
             def run() -> Tree:
                 uncounted()  # compiled code is guarded on what hooks have counted when it begins
                 remaining = iter(variant.inputs)
-                kept_args, kept_kwargs = _map(lambda _: next(remaining), (args, kwargs))
+                kept_args, kept_kwargs = map_tensors(lambda _: next(remaining), (args, kwargs))
                 return self.function(*kept_args, **kept_kwargs)
 
             variant.recording = self._record(run)
@@ -242,26 +276,3 @@ def _added(now: Activity, before: Activity) -> Activity:
     fallbacks = {reason: count - before.fallbacks.get(reason, 0) for reason, count in now.fallbacks.items()}
     calls, idle = now.model_calls - before.model_calls, now.idle_calls - before.idle_calls
     return Activity(calls, idle, used, dict(now.tokens), fallbacks, dict(now.skipped))
-
-
-def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:
-    """Return what two trees must agree in for one recording, and collect the tensors in order."""
-    if isinstance(tree, torch.Tensor):
-        tensors.append(tree)
-        return (tuple(tree.shape), tree.stride(), tree.dtype, tree.device)
-    if isinstance(tree, dict):
-        return ("dict", tuple((name, _describe(value, tensors)) for name, value in tree.items()))
-    if isinstance(tree, (list, tuple)):
-        return (type(tree).__name__, tuple(_describe(value, tensors) for value in tree))
-    return tree if isinstance(tree, Hashable) else id(tree)
-
-
-def _map(function: Callable[[torch.Tensor], Any], tree: Tree) -> Tree:
-    """Return a copy of ``tree`` with ``function`` applied to its tensors, in the order of ``_describe``."""
-    if isinstance(tree, torch.Tensor):
-        return function(tree)
-    if isinstance(tree, dict):
-        return {name: _map(function, value) for name, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_map(function, value) for value in tree)
-    return tree

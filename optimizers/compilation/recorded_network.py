@@ -8,8 +8,9 @@ import torch
 
 from ...core.calls import Args, Kwargs
 from ...core.devices import arithmetic
-from .cuda_graphs import CudaRecording, Record, RecordedFunction, Tree
+from .cuda_graphs import CudaRecording, Record, RecordedFunction
 from .network import Refine
+from .trees import Tree
 
 
 class RecordedNetwork:
@@ -65,4 +66,10 @@ class RecordedNetwork:
         counts = self.recorded
         held = f", {counts.held_bytes / 2**20:.0f} MiB held" if counts.held_bytes else ""
         lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far{held}"]
+        if counts.dropped:
+            why = "another kind of step came (image size, prompt length, ratio), or weights moved (LoRA, offloading)"
+            lines.append(f"{counts.dropped} CUDA graphs given up: {why}")
+        if counts.crowded:
+            why = "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
+            lines.append(f"{counts.crowded} steps not recorded: {why}")
         return lines + [f"{count} steps not recorded: {reason}" for reason, count in self.not_recorded.items()]

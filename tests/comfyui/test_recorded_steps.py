@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from comfy_host import in_process
 from paceline.core.technique import attach
 from paceline.optimizers.compilation import CompileSettings
 from paceline.optimizers.compilation.compiler import Compiler
@@ -179,6 +180,38 @@ def test_what_a_preset_puts_together_is_recorded(small, recorded, compiler):
         assert torch.equal(small.sample(model, steps=6), expected)
     assert compiler.last.recorded.recorded == 1 and not compiler.last.not_recorded
     assert counts(model)["token_merging"] == counts(plain)["token_merging"]
+
+
+def test_prompts_of_other_lengths_keep_their_recordings(small, recorded, compiler):
+    """ComfyUI pads the shorter one to the longer if it fits in it a few times, and else calls for each by itself."""
+
+    def prompts(*lengths):
+        made = (in_process.random_conditioning(small.model, tokens, seed=tokens) for tokens in lengths)
+        return dict(zip(("positive", "negative"), made, strict=True))
+
+    images = ((77, 154), (77, 77))
+    expected = {lengths: small.sample(small.model, steps=4, **prompts(*lengths)) for lengths in images}
+    model, counts = recorded(small.model), []
+    for lengths in 2 * images:
+        assert torch.equal(small.sample(model, steps=4, **prompts(*lengths)), expected[lengths])
+        counts.append((compiler.last.recorded.recorded, compiler.last.recorded.replayed))
+    assert counts == [(1, 3), (2, 6), (2, 10), (2, 14)]
+    small.sample(model, steps=4, **prompts(20, 77))  # 1540 tokens would be too many: two kinds, which replace both
+    found = compiler.last.recorded
+    assert (found.recorded, found.replayed, found.dropped, found.crowded) == (4, 14 + 2 * 3, 2, 0)
+    assert any(line.startswith("2 CUDA graphs given up: ") for line in compiler.last.lines())
+
+
+def test_more_kinds_of_steps_than_are_kept_are_counted(small, recorded, compiler):
+    """Two prompts for the image and one against it, of lengths that cannot be padded to each other."""
+    model = recorded(small.model)
+    first, second, negative = (in_process.random_conditioning(small.model, tokens) for tokens in (20, 33, 77))
+    prompts = {"positive": [*first, *second], "negative": negative}
+    expected = small.sample(small.model, steps=4, **prompts)
+    assert torch.equal(small.sample(model, steps=4, **prompts), expected)
+    found = compiler.last.recorded
+    assert (found.recorded, found.replayed, found.dropped, found.crowded) == (2, 2 * 3, 0, 3)
+    assert any(line.startswith("3 steps not recorded: more kinds take turns") for line in compiler.last.lines())
 
 
 @pytest.mark.parametrize("schedule", [{"start_percent": 0.4}, {"end_percent": 0.4}, {"ramp": "fade_out"}])

@@ -69,8 +69,28 @@ def test_the_oldest_goes_when_there_are_too_many():
     recorded = RecordedFunction(network, Replayable, limit=2)
     for size in (1, 1, 2, 2, 3, 3, 1, 1):
         recorded("weights", torch.randn(size, 3))
-    assert recorded.recorded == 4
+    assert (recorded.recorded, recorded.dropped) == (4, 2)
     assert len(recorded._variants) == 2
+
+
+def test_kinds_that_take_turns_do_not_drive_each_others_recordings_out():
+    """Three prompts of different lengths in each step: two are recorded, the third says why it is not."""
+    recorded = RecordedFunction(network, Replayable, limit=2)
+    for _ in range(5):
+        for size in (1, 2, 3):
+            x = torch.randn(size, 3)
+            assert torch.equal(recorded("weights", x)[0], x * 2)
+    assert (recorded.recorded, recorded.dropped, recorded.replayed, recorded.crowded) == (2, 0, 2 * 4, 4)
+    for _ in range(3):  # the next image has one prompt: a recording that nobody uses any more makes room
+        recorded("weights", torch.randn(3, 3))
+    assert (recorded.recorded, recorded.dropped, recorded.replayed, recorded.crowded) == (3, 1, 8 + 3, 4)
+
+
+def test_kinds_that_come_once_are_forgotten():
+    recorded = RecordedFunction(network, Replayable)
+    for size in range(1, 40):
+        recorded("weights", torch.randn(size, 3))
+    assert len(recorded._variants) == 16 and not recorded.dropped
 
 
 @pytest.mark.parametrize(
