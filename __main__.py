@@ -1,7 +1,8 @@
 """The commands of the pack.
 
-``sweep`` is Benchmark Sweep without a server, ``plan`` finds a plan for Reuse Steps, ``cache`` looks after compiled
-code: all in ComfyUI. ``bench``, ``recipe`` and ``grid`` measure diffusers pipelines, see docs/python.md.
+``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``plan`` finds a plan for Reuse Steps,
+``cache`` looks after compiled code: all in ComfyUI. ``bench``, ``recipe`` and ``grid`` measure diffusers pipelines, see
+docs/python.md.
 
 ``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
 """
@@ -44,6 +45,9 @@ def main() -> int:
         return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
     if arguments[:1] == ["cache"]:
         command = importlib.import_module(f"{package}.workbench.comfyui.cache_command")
+        return int(command.main(arguments[1:], folder))
+    if arguments[:1] == ["tune"]:
+        command = importlib.import_module(f"{package}.workbench.comfyui.tuning.command")
         return int(command.main(arguments[1:], folder))
     if arguments[:1] == ["plan"]:
         command = importlib.import_module(f"{package}.workbench.comfyui.calibration.command")

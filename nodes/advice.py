@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..workbench.comfyui.prompt import Prompt, require_prompt
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
 from .optimize_preset import shown_steps
-from .prompts import Prompt, Wire, find_wires, require_prompt, upstream
 from .recipes import node_class
+from .wires import Wire, find_wires, upstream
 
 ADVICE = "/paceline/advice"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..workbench.comfyui.prompt import Prompt, link_of, require_prompt
 from .built_in_presets import BUILT_IN
-from .prompts import Prompt, link_of, require_prompt
 from .trial_scene import Scene, scene_for
 
 TRIAL = "/paceline/trial"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .prompts import Prompt, is_ours, link_of
+from ..workbench.comfyui.prompt import Prompt, link_of
+from .wires import is_ours
 
 _SAMPLER = ("positive", "negative", "latent_image", "steps", "cfg", "sampler_name", "scheduler")
 """Inputs that the samplers which Compare Models can stand in for have in common."""

@@ -17,7 +17,9 @@ def command(base: Path, checkpoint: Path, name: str, *ours: str) -> list[str]:
         folder.symlink_to(ROOT)
         (base / "models" / "checkpoints").mkdir(parents=True)
         (base / "models" / "checkpoints" / checkpoint.name).symlink_to(checkpoint)
-    about = ["--comfyui", str(host_dir()), "--checkpoint", checkpoint.name]
+    about = ["--comfyui", str(host_dir())]
+    if name != "tune":  # a workflow names its own
+        about += ["--checkpoint", checkpoint.name]
     theirs = ["--", "--cpu", "--use-pytorch-cross-attention", "--base-directory", str(base)]
     return [sys.executable, str(folder), name, *about, *ours, *theirs]
 

@@ -6,7 +6,16 @@ from typing import Any
 
 PROMPT: dict[str, Any] = {
     "1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "x"}},
-    "2": {"class_type": "EasyCache", "inputs": {"model": ["1", 0], "reuse_threshold": 0.2}},
+    "2": {
+        "class_type": "EasyCache",
+        "inputs": {
+            "model": ["1", 0],
+            "reuse_threshold": 0.2,
+            "start_percent": 0.15,
+            "end_percent": 0.95,
+            "verbose": False,
+        },
+    },
     "3": {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "a fox"}},
     "4": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 1}},
     "5": {

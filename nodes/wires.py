@@ -1,4 +1,4 @@
-"""Reading a prompt, the form in which ComfyUI runs a workflow: where something can be made faster in it."""
+"""Where something can be made faster in a prompt."""
 
 from __future__ import annotations
 
@@ -6,14 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import InvalidSetting
 from ..workbench.comfyui.node_types import input_types, output_types
-
-Prompt = Mapping[str, Mapping[str, Any]]
-"""Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``."""
-
-Link = tuple[str, int]
-"""The node that a value comes from, and which of its outputs."""
+from ..workbench.comfyui.prompt import Link, Prompt, link_of
 
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
 _CODED = {"IMAGE", "LATENT", "VIDEO", "AUDIO"}
@@ -34,30 +28,6 @@ class Wire:
     name: str
     origin: Link
     receivers: list[tuple[str, str]] = field(default_factory=list)
-
-
-def require_prompt(sent: Any) -> Prompt:
-    """Return what was sent, if it is a prompt.
-
-    Raises:
-        InvalidSetting: if it is anything else.
-    """
-    if not isinstance(sent, dict) or not all(
-        isinstance(node, dict) and isinstance(node.get("class_type"), str) and isinstance(node.get("inputs", {}), dict)
-        for node in sent.values()
-    ):
-        raise InvalidSetting(
-            "This is no workflow in the API format.",
-            "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node.",
-        )
-    return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
-
-
-def link_of(value: Any) -> Link | None:
-    """Return where an input's value comes from; None for a value of its own."""
-    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
-        return str(value[0]), value[1]
-    return None
 
 
 def is_ours(node: Mapping[str, Any]) -> bool:

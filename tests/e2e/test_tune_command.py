@@ -1,0 +1,81 @@
+"""The command that makes a workflow faster: a real ComfyUI decides, measures, and runs what was written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import command, environment
+from faster import PROMPT
+
+pytestmark = pytest.mark.slow
+
+
+def saved(folder: Path, checkpoint: Path) -> Path:
+    prompt = json.loads(json.dumps(PROMPT))
+    prompt["1"]["inputs"]["ckpt_name"] = checkpoint.name
+    prompt["5"]["inputs"]["steps"] = 2
+    path = folder / "fox.json"
+    path.write_text(json.dumps(prompt))
+    return path
+
+
+def run(base: Path, checkpoint: Path, *ours: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(base, checkpoint, "tune", *ours), capture_output=True, text=True, env=environment(), timeout=300
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measured(
+    tmp_path, sd15_checkpoint, server, client
+):
+    path = saved(tmp_path, sd15_checkpoint)
+    done = run(tmp_path, sd15_checkpoint, str(path), "--server", server.base_url)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "inserted Apply ToMe (preset balanced), for KSampler" in done.stdout
+    assert "converted to Reuse Steps, for KSampler" in done.stdout
+    assert "Nothing was measured" in done.stdout
+    written = tmp_path / "fox_faster.json"
+    assert str(written) in done.stdout
+    faster = read(written)
+    types = {node["class_type"] for node in faster.values()}
+    assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineReuseSteps"} <= types
+    assert "EasyCache" not in types
+    client.run(faster, timeout=120)
+    again = run(tmp_path, sd15_checkpoint, str(written), "--server", server.base_url)
+    assert "there already" in again.stdout and again.returncode == 0
+
+
+def test_what_is_not_faster_here_is_left_out(tmp_path, sd15_checkpoint):
+    path = saved(tmp_path, sd15_checkpoint)
+    output = tmp_path / "out.json"
+    done = run(tmp_path, sd15_checkpoint, str(path), "--choice", "lossless", "--measure", "-o", str(output))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "measuring Set Attention Processor (backend auto), for KSampler" in done.stdout
+    kept = "\nkept Set Attention Processor" in done.stdout
+    assert kept or "\nleft out Set Attention Processor" in done.stdout
+    if kept:
+        assert "PacelineSetAttentionProcessor" in {node["class_type"] for node in read(output).values()}
+    else:
+        assert "Nothing was changed" in done.stdout and not output.exists()
+
+
+def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint):
+    frontends = tmp_path / "frontends.json"
+    frontends.write_text('{"nodes": [], "links": []}')
+    nothing = str(tmp_path / "nothing.json")
+    for ours, words in (
+        ([str(frontends)], "no workflow in the API format. Save it in ComfyUI with File > Export (API)"),
+        ([nothing], "nothing.json cannot be read (No such file or directory)."),
+        ([str(saved(tmp_path, sd15_checkpoint)), "--server", "http://127.0.0.1:9"], "No ComfyUI answers at"),
+    ):
+        done = run(tmp_path, sd15_checkpoint, *ours)
+        assert done.returncode == 2
+        assert words in done.stderr and "Traceback" not in done.stderr

@@ -1,0 +1,170 @@
+r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the browser.
+
+    python custom_nodes/ComfyUI-Paceline tune workflow.json --measure
+
+Reads a workflow in the API format (in ComfyUI: File > Export (API)) and writes a faster one beside it. With --measure
+each node is measured on this machine with the workflow's own model, size and sampler, and only what is certainly faster
+stays. What comes after -- goes to ComfyUI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....core.errors import InvalidSetting, PacelineError
+from ....core.files import write_atomically
+from ..prompt import Prompt, require_prompt
+from ..standalone import find_comfyui, split_arguments
+from .rewrite import Rewritten, settings_of, title_of
+from .server import Server, start_server
+
+_CHOICES = {
+    "lossless": "the picture stays the same, but for rounding",
+    "balanced": "the difference is hardly visible",
+    "fast": "fastest: detail may change where you can see it side by side",
+}
+
+
+def main(arguments: Sequence[str], pack: Path) -> int:
+    """Make a workflow faster and return the exit status.
+
+    Args:
+        arguments: of the command line.
+        pack: folder of this pack, as it was named.
+    """
+    own, comfyuis = split_arguments(arguments)
+    options = _parser().parse_args(own)
+    try:
+        prompt = _read(options.workflow)
+        if options.server:
+            server = Server(options.server)
+        else:
+            server = start_server(find_comfyui(options.comfyui, pack), comfyuis)
+        found = tune(server, prompt, options.choice, options.measure)
+        if found == prompt:
+            print("Nothing was changed, so nothing was written.")
+            return 0
+        target = options.output or options.workflow.with_name(f"{options.workflow.stem}_faster.json")
+        text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    except PacelineError as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"The faster workflow cannot be written ({error}). Name another file with --output.", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Stopped. Nothing was written.", file=sys.stderr)
+        return 130
+    print(target)
+    return 0
+
+
+def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
+    """Return a faster prompt, and say on the way what is done and why.
+
+    Args:
+        server: decides what is inserted, and measures.
+        prompt: the workflow.
+        choice: how much the picture may change.
+        measure: whether to keep only what is certainly faster here.
+    """
+    wires = server.ask("/paceline/advice", prompt)["wires"]
+    if not wires:
+        print("This workflow has no sampler with a model, and no VAE that decodes.")
+        return prompt
+    faster = _rewritten(server, prompt, [(wire, wire["plans"][choice]["steps"]) for wire in wires], choice)
+    if faster.prompt == prompt:
+        print("Nothing is left to insert: the nodes for this choice are there already.")
+        return prompt
+    kept = [(wire, _kept(server, faster, at, wire, choice, measure)) for at, wire in enumerate(wires)]
+    if not measure:
+        print("Nothing was measured. With --measure only what is certainly faster on this machine stays.")
+    return _rewritten(server, prompt, kept, choice).prompt
+
+
+def _kept(
+    server: Server, faster: Rewritten, at: int, wire: Mapping[str, Any], choice: str, measure: bool
+) -> list[dict[str, Any]]:
+    """Return the steps of a wire that stay, and say why."""
+    steps, chain = list(wire["plans"][choice]["steps"]), faster.chains[at]
+    where = ", ".join(title_of(faster.prompt, receiver["node"]) for receiver in wire["receivers"])
+    names = [settings_of(faster.prompt[id], step) for id, step in zip(chain, steps, strict=True)]
+    for foreign in wire["plans"][choice]["foreign"]:
+        print(f"converted to {title_of(faster.prompt, foreign['node'])}, for {where}")
+    if not measure or not steps:
+        for name in names:
+            print(f"inserted {name}, for {where}")
+        return steps
+    place = {key: wire[key] for key in ("name", "receivers")}
+    sent = {"prompt": faster.prompt, "choice": choice, "chain": chain, **place}
+    findings: list[Any] = []
+    while True:
+        state = server.ask("/paceline/trial", {**sent, "findings": findings})
+        if not state["measurable"]:
+            for name in names:
+                print(f"inserted {name}, for {where}: it cannot be measured by itself here")
+            return steps
+        if state["prompt"] is None:
+            break
+        node = state["node"]
+        print(f"measuring {names[chain.index(node)] if node else 'all of it together'}, for {where}", flush=True)
+        shown = server.run(state["prompt"])
+        findings += [entry["paceline_comparison"][0] for entry in shown.values() if "paceline_comparison" in entry]
+    for name, one in zip(names, state["judged"], strict=True):
+        print(f"{'kept' if one['kept'] else 'left out'} {name}, for {where}: {one['verdict']}")
+    if state["best"] is not None:
+        cost = f" Compiling took {state['once']:.0f} s once." if state["once"] > 1 else ""
+        print(f"All of it, for {where}: {state['best']['verdict']}{cost}")
+    return [step for step, one in zip(steps, state["judged"], strict=True) if one["kept"]]
+
+
+def _rewritten(
+    server: Server, prompt: Prompt, steps: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]], choice: str
+) -> Rewritten:
+    """Return the prompt with nodes of others converted and ours inserted on each wire."""
+    known: dict[str, Any] = {}
+
+    def describe(node: str) -> Any:
+        if node not in known:
+            known[node] = server.ask(f"/object_info/{node}")[node]
+        return known[node]
+
+    made, conversions = Rewritten.of(prompt, describe), server.ask("/paceline/conversions")
+    for wire, chosen in steps:
+        for foreign in wire["plans"][choice]["foreign"]:
+            if foreign["node"] in prompt and made.prompt[foreign["node"]] == prompt[foreign["node"]]:
+                slots = conversions[prompt[foreign["node"]]["class_type"]]
+                made.convert(foreign["node"], foreign["to"], foreign["inputs"], slots["input"], slots["our_input"])
+        made.insert(wire, chosen)
+    return made
+
+
+def _read(path: Path) -> Prompt:
+    try:
+        return require_prompt(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise InvalidSetting(f"{path} cannot be read ({reason}).", "Name a workflow in the API format.") from None
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InvalidSetting(f"{path} is not JSON ({error}).", "Name a workflow in the API format.") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("workflow", type=Path, help="a workflow in the API format")
+    add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
+    choices = "; ".join(f"{name}: {sentence}" for name, sentence in _CHOICES.items())
+    add("--choice", choices=_CHOICES, default="balanced", help=f"{choices}; default: balanced")
+    add("--measure", action="store_true", help="measure each node here, and keep only what is certainly faster")
+    add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
+    add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
+    return parser

@@ -1,0 +1,87 @@
+"""Put nodes into a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..prompt import Prompt, link_of
+
+Described = Callable[[str], Mapping[str, Any]]
+"""Returns what ComfyUI's ``/object_info`` says of a type of nodes."""
+
+
+@dataclass
+class Rewritten:
+    """A prompt that is being changed.
+
+    Attributes:
+        prompt: with what was put in so far. The prompt that it began with stays as it was.
+        describe: asks for the types of nodes.
+        chains: the ids of the inserted nodes, of each wire.
+    """
+
+    prompt: dict[str, dict[str, Any]]
+    describe: Described
+    chains: list[list[str]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, prompt: Prompt, describe: Described) -> Rewritten:
+        """Begin with a copy of ``prompt``."""
+        return cls({id: {**node, "inputs": dict(node["inputs"])} for id, node in prompt.items()}, describe)
+
+    def convert(self, id: str, to: str, inputs: Mapping[str, Any], old_input: str, new_input: str) -> None:
+        """Put a node of ours in the place of another; it keeps the id, so that all links hold."""
+        source = self.prompt[id]["inputs"].get(old_input)
+        self.prompt[id] = self._made(to, {**inputs, new_input: source})
+
+    def insert(self, wire: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
+        """Put nodes between a wire's source and its receivers, in order."""
+        name, receivers = wire["name"], wire["receivers"]
+        first = receivers[0]
+        source = self.prompt[first["node"]]["inputs"][first["input"]]
+        chain = []
+        for step in steps:
+            id = self._new_id()
+            self.prompt[id] = self._made(step["node"], {**step["inputs"], name: source})
+            source = [id, 0]
+            chain.append(id)
+        for receiver in receivers:
+            self.prompt[receiver["node"]]["inputs"][receiver["input"]] = source
+        self.chains.append(chain)
+
+    def _made(self, node: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        about = self.describe(node)
+        defaults = {
+            name: _default(entry)
+            for group in ("required", "optional")
+            for name, entry in about.get("input", {}).get(group, {}).items()
+        }
+        values = {name: value for name, value in {**defaults, **inputs}.items() if value is not None}
+        return {"class_type": node, "inputs": values, "_meta": {"title": about.get("display_name", node)}}
+
+    def _new_id(self) -> str:
+        numbers = [int(part) for id in self.prompt if (part := id.split(":")[0]).isdecimal()]
+        return str(max(numbers, default=0) + 1)
+
+
+def _default(entry: Sequence[Any]) -> Any:
+    """Return what a widget begins with; None for what is connected."""
+    kind, options = entry[0], entry[1] if len(entry) > 1 else {}
+    if "default" in options:
+        return options["default"]
+    choices = kind if isinstance(kind, list) else options.get("options", [])
+    return choices[0] if choices else None
+
+
+def title_of(prompt: Prompt, id: str) -> str:
+    """Return what a node is called, for people."""
+    node = prompt[id]
+    return str(node.get("_meta", {}).get("title") or node["class_type"])
+
+
+def settings_of(node: Mapping[str, Any], step: Mapping[str, Any]) -> str:
+    """Return e.g. ``Apply ToMe (preset balanced)``."""
+    values = ", ".join(f"{name} {value}" for name, value in step["inputs"].items() if link_of(value) is None)
+    return f"{node['_meta']['title']}" + (f" ({values})" if values else "")

@@ -1,0 +1,129 @@
+"""A ComfyUI server: one that runs already, or one in this process."""
+
+from __future__ import annotations
+
+import http.client
+import importlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ....core.errors import BackendUnavailable, InvalidSetting
+from ..standalone import start_comfyui
+
+_SECONDS_TO_START = 120.0
+_SECONDS_TO_ANSWER = 60.0
+_SECONDS_BETWEEN_LOOKS = 0.3
+
+
+class Server:
+    """Asks a server.
+
+    Args:
+        address: e.g. ``http://127.0.0.1:8188``.
+
+    Raises:
+        InvalidSetting: if it is no address of that form.
+    """
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "http" or not parts.hostname:
+            raise InvalidSetting(f"{address} is no address of a ComfyUI server.", "One is http://127.0.0.1:8188.")
+        self.address = address
+        self._host, self._port, self._base = parts.hostname, parts.port or 80, parts.path.rstrip("/")
+
+    def ask(self, route: str, sent: Any = None) -> Any:
+        """Return the JSON answer of a route; what is sent is posted.
+
+        Raises:
+            BackendUnavailable: if nothing answers, or the server does not have our routes.
+            InvalidSetting: in the server's own words, if it refuses what was sent.
+        """
+        connection = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS_TO_ANSWER)
+        try:
+            body = None if sent is None else json.dumps(sent)
+            headers = {"Content-Type": "application/json"}
+            connection.request("GET" if sent is None else "POST", self._base + route, body, headers)
+            response = connection.getresponse()
+            text = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise BackendUnavailable(
+                f"No ComfyUI answers at {self.address} ({error}).", "Start it, or leave --server out."
+            ) from None
+        finally:
+            connection.close()
+        if response.status in (404, 405) and route.startswith("/paceline/"):
+            raise BackendUnavailable(
+                "This ComfyUI has no Paceline of this version.", "Install or update it in its custom_nodes."
+            )
+        answer = json.loads(text) if text else None
+        if response.status >= 400:
+            raise InvalidSetting(_refusal(answer))
+        return answer
+
+    def run(self, prompt: Any) -> dict[str, Any]:
+        """Run a prompt to its end and return what its nodes have shown, by their ids.
+
+        Raises:
+            InvalidSetting: if it is refused, or a node fails.
+        """
+        id = self.ask("/prompt", {"prompt": prompt})["prompt_id"]
+        while True:
+            # The queue first: a run that ends between the two looks is in the history by then.
+            queue = self.ask("/queue")
+            waiting = {entry[1] for entries in queue.values() for entry in entries}
+            history = self.ask(f"/history/{id}")
+            if id in history:
+                messages = history[id].get("status", {}).get("messages", [])
+                for name, about in messages:
+                    if name in ("execution_error", "execution_interrupted"):
+                        said = about.get("exception_message", "The measurement was stopped.")
+                        raise InvalidSetting(str(said).strip())
+                return dict(history[id]["outputs"])
+            if id not in waiting:
+                raise InvalidSetting("ComfyUI has lost the measurement.", "Look at its log, and start it again.")
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def start_server(folder: Path, arguments: Sequence[str]) -> Server:
+    """Start ComfyUI's server in this process, on a port of its own. It ends with the process.
+
+    Args:
+        folder: of ComfyUI.
+        arguments: as for its ``main.py``.
+
+    Raises:
+        BackendUnavailable: if it does not answer in time.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start_comfyui(folder, ["--listen", "127.0.0.1", "--port", str(port), "--disable-auto-launch", *arguments])
+    loop, _, start = importlib.import_module("main").start_comfyui()
+    threading.Thread(target=lambda: loop.run_until_complete(start()), daemon=True, name="ComfyUI").start()
+    server = Server(f"http://127.0.0.1:{port}")
+    deadline = time.monotonic() + _SECONDS_TO_START
+    while True:
+        try:
+            server.ask("/queue")
+            return server
+        except BackendUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _refusal(answer: Any) -> str:
+    """Return why a server refuses: of our routes a sentence, of ComfyUI's what is wrong with the first node."""
+    answer = answer if isinstance(answer, dict) else {}
+    for node in (answer.get("node_errors") or {}).values():
+        for error in node["errors"]:
+            return f"{node.get('class_type')}: {error['message']}: {error.get('details')}"
+    error = answer.get("error", "The server refuses it and does not say why.")
+    return str(error.get("message") if isinstance(error, dict) else error)
