@@ -106,6 +106,7 @@ def measure(
         repeats[name] = max(1, round(SHORTEST_SAMPLE / seconds))
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
     order = list(variants)
+
     def rows_so_far() -> list[Row]:
         medians = {name: statistics.median(wall for wall, _ in taken) for name, taken in samples.items()}
         shortest = medians[roof] if roof else counter.get_total_flops() / speed if speed else None

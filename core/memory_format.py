@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
+
+from .calls import Function
 
 T = TypeVar("T")
 
@@ -21,6 +23,11 @@ def channels_last(value: T) -> T:
     if isinstance(value, torch.Tensor) and value.ndim in _FORMATS and value.is_floating_point():
         return cast(T, value.contiguous(memory_format=_FORMATS[value.ndim]))
     return value
+
+
+def first_channels_last(function: Function, image: object, *args: object, **kwargs: object) -> Any:
+    """Run ``function`` on ``image`` with its channels last."""
+    return function(channels_last(image), *args, **kwargs)
 
 
 def without_gaps(value: T) -> T:

@@ -7,7 +7,6 @@ the only way in which a technique touches a live object.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 _NOTHING = object()
@@ -48,9 +47,7 @@ class Shadows:
     def __enter__(self) -> Shadows:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
 

@@ -19,10 +19,9 @@ STEP_REUSE = "step_reuse"
 KINDS = (PRECISION, QKV_FUSION, INT8, ATTENTION, TOKEN_MERGING, COMPILATION, STEP_REUSE)
 """Every kind of technique, innermost first. A target carries at most one technique of a kind.
 
-It is the canonical order of all hosts, so that the order of nodes or arguments does not matter: that in which the
-techniques would be applied by hand. First what changes numbers, then what changes how the network computes with them,
-then what compiles the result, and last what leaves
-whole calls of it out.
+It is the canonical order of all hosts, so that the order of nodes or arguments does not matter: first what changes
+numbers, then what changes how the network computes with them, then what compiles the result, and last what leaves whole
+calls of it out.
 """
 
 

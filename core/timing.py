@@ -153,21 +153,14 @@ class KeptTimes:
 
 def where(device: torch.device, dtype: torch.dtype) -> str:
     """Return what times depend on beside the sizes: the machine, torch and the dtype."""
-    return " | ".join((_machine(device), torch.__version__, str(dtype).removeprefix("torch.")))
-
-
-def _machine(device: torch.device) -> str:
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    capability = torch.backends.cpu.get_cpu_capability()
-    return f"{platform.machine()} {capability} {_processor()} one core"
-
-
-def _processor() -> str:
-    """Return the processor's family and model where the system tells; its marketing name can be empty."""
-    facts = processor_facts()
-    names = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
-    return " ".join(names).strip() if facts else platform.processor()
+        machine = torch.cuda.get_device_name(device)
+    else:
+        facts = processor_facts()  # its marketing name can be empty
+        names = (facts.get(key, "") for key in ("model name", "cpu family", "model"))
+        name = " ".join(names).strip() if facts else platform.processor()
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {name} one core"
+    return " | ".join((machine, torch.__version__, str(dtype).removeprefix("torch.")))
 
 
 def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:

@@ -59,11 +59,7 @@ def _plan(prompt: Prompt, wire: Wire, before: Sequence[str], choice: str, machin
     steps = [step for step in advised_steps(choice, machine) if step.node not in there and _changes(step) == wire.name]
     return {
         "foreign": [
-            {
-                "node": node,
-                "to": KNOWN[types[node]].to,
-                "inputs": converted_inputs(types[node], prompt[node]["inputs"]),
-            }
+            {"node": node, "to": KNOWN[types[node]].to, "inputs": converted_inputs(types[node], prompt[node]["inputs"])}
             for node in foreign
         ],
         "steps": shown_steps(steps),

@@ -71,9 +71,7 @@ _KJ = ("backend", "fullgraph", "mode")
 KNOWN: dict[str, Conversion] = {
     # ComfyUI
     "TomePatchModel": Conversion(
-        "PacelineApplyToMe",
-        ("ratio",),
-        lambda old: {"preset": "custom", "method": "merge", "ratio": old.get("ratio")},
+        "PacelineApplyToMe", ("ratio",), lambda old: {"preset": "custom", "method": "merge", "ratio": old.get("ratio")}
     ),
     "TorchCompileModel": _compile_unet("backend"),
     "EasyCache": _reuse("reuse_threshold", "start_percent", "end_percent", "verbose"),

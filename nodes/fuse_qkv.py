@@ -35,7 +35,7 @@ class PacelineFuseQKV(OptimizingNode):
                     "model",
                     tooltip=f"{names(lambda family: family.attention)}, in any precision and with any LoRAs, before or "
                     f"after this node. {names(lambda family: family.fused_by_design)} and others are fused by design.",
-                ),
+                )
             ],
             outputs=[io.Model.Output()],
         )

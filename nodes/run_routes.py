@@ -9,11 +9,7 @@ from typing import Any
 from ..optimizers.hosts.comfyui.reporting import Payload, announced
 
 RUN = "/paceline/run"
-_OUTCOMES = {
-    "execution_success": "success",
-    "execution_error": "failed",
-    "execution_interrupted": "cancelled",
-}
+_OUTCOMES = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
 """By ComfyUI's message that ends a run."""
 _OURS = "paceline_"
 

@@ -110,12 +110,8 @@ def _warned(messages: Iterable[str]) -> str:
 def _relative_error(function: AttentionFunction, device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
     """Relative L2 distance of one call from the formula in fp64 on the CPU; copying the result back synchronises."""
     generator = torch.Generator("cpu").manual_seed(0)
-    shapes = (
-        (1, HEADS, QUERY_TOKENS, head_dim),
-        (1, HEADS, KEY_TOKENS, head_dim),
-        (1, HEADS, KEY_TOKENS, head_dim),
-    )
-    q, k, v = (torch.randn(shape, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for shape in shapes)
+    sizes = ((1, HEADS, tokens, head_dim) for tokens in (QUERY_TOKENS, KEY_TOKENS, KEY_TOKENS))
+    q, k, v = (torch.randn(size, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for size in sizes)
     with torch.no_grad():
         out = function(q.to(device), k.to(device), v.to(device)).to("cpu", torch.float64)
         q, k, v = (t.double() for t in (q, k, v))

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
 from ...core.technique import ATTENTION, Technique
-from .backend import AttentionCall, AttentionFunction, Backend
+from .backend import AttentionCall, AttentionFunction, Backend, Mask
 from .probing import NO_MEMORY, probe
 from .quickest import OWN, QuickestKernel, rivals_for
 from .registry import choose, get, require
@@ -89,7 +89,7 @@ class AttentionChoice(Technique):
         q: Tensor,
         k: Tensor,
         v: Tensor,
-        mask: Tensor | None,
+        mask: Mask,
         scale: float | None,
         enable_gqa: bool,
         refusal: str | None = None,
@@ -97,17 +97,8 @@ class AttentionChoice(Technique):
     ) -> Tensor | None:
         """Compute one call with the backend; None where it must be left to the host, which is counted with the reason.
 
-        Args:
-            activity: counts it.
-            place: what is counted.
-            q: as in ``AttentionFunction``, as are the next five.
-            k: keys.
-            v: values.
-            mask: of the scores, or None.
-            scale: of the scores, or None.
-            enable_gqa: whether query heads may share key heads.
-            refusal: why the backend cannot take this call, where the host knows.
-            full_precision: whether the model asks for a backend that quantises nothing.
+        ``activity`` counts it at ``place``. ``refusal`` is why the backend cannot take this call, where the host knows;
+        ``full_precision``: the model asks for a backend that quantises nothing. The rest as in ``AttentionFunction``.
         """
         reason = refusal or self._refusal(q, k, v, mask, full_precision)
         if reason is None:
@@ -127,7 +118,7 @@ class AttentionChoice(Technique):
         activity.fall_back(reason)
         return None
 
-    def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, full_precision: bool) -> str | None:
+    def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
         """Return why a call is left to the host, or None; found out once for each kind of call."""
         if torch.compiler.is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
             return self._find_refusal(q, k, v, mask, full_precision)
@@ -140,7 +131,7 @@ class AttentionChoice(Technique):
             self._refusals[signature] = self._find_refusal(q, k, v, mask, full_precision)
         return self._refusals[signature]
 
-    def _find_refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, full_precision: bool) -> str | None:
+    def _find_refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
         reason = self.backend.refusal(AttentionCall.of(q, k, v, mask))
         if reason is None and full_precision and not self.backend.exact:
             reason = FULL_PRECISION
@@ -173,7 +164,7 @@ class AttentionChoice(Technique):
         return " and ".join(sorted(ran)) or self.backend.name
 
 
-def _kind(q: Tensor, mask: Tensor | None) -> tuple[object, ...]:
+def _kind(q: Tensor, mask: Mask) -> tuple[object, ...]:
     """Return what the failure of a kernel depends on."""
     return q.shape[-1], q.dtype, mask is not None
 

@@ -82,13 +82,7 @@ class QuickestKernel:
     ) -> Chosen:
         """Return the kernel for a call without a mask; the first call of its kind is timed, which waits for the device.
 
-        Args:
-            own: the host's own function.
-            q: as in ``AttentionFunction``, as are the next four.
-            k: keys.
-            v: values.
-            scale: of the scores, or None.
-            enable_gqa: whether query heads may share key heads.
+        ``own`` is the host's own function, the rest as in ``AttentionFunction``.
         """
         if torch.compiler.is_compiling():
             return self.in_compiled.get(q.shape[-1], (OWN, None))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...core.calls import Function
 from .artifacts import ArtifactFolder
-from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal, inductor_options
+from .settings import CompileSettings, inductor_options
 from .state import GENERATING, TRACING, CompileState
 
 if TYPE_CHECKING:
@@ -73,9 +73,7 @@ class CountingBackend:
         if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
-            trees = not (settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal())
-            options = inductor_options(settings, cudagraph_trees=trees)
-            return cast(Function, compile_fx(graph, example_inputs, config_patches=options))
+            return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
         from torch._dynamo import lookup_backend
 
         return cast(Function, lookup_backend(settings.backend)(graph, example_inputs))

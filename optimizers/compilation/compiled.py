@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -14,7 +14,7 @@ from .artifacts import ArtifactFolder
 from .backend import CountingBackend
 from .failures import CompilationCancelled, CompilationFailed, explain
 from .progress import Compilations, Observer, Stop
-from .settings import CUDAGRAPH_TREE_MODES, CompileSettings, cudagraph_trees_refusal
+from .settings import CompileSettings, uses_cudagraph_trees
 from .sizes import Sizes
 from .state import EAGER, IDLE, READY, CompileState
 from .weights import WeightGuards
@@ -63,7 +63,7 @@ class CompiledFunction:
         self.observer: Observer | None = None
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
-        self._reuses_results = settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
+        self._reuses_results = uses_cudagraph_trees(settings)
         self._backend = CountingBackend(settings, self.state, artifacts, backend)
         self._compiled: Function | None = None
         self._discarded_artifacts = False
@@ -99,9 +99,10 @@ class CompiledFunction:
         untouched = _copy_containers((args, kwargs))
         runs, first = self._backend.runs, not state.graphs
         call = Compilations(self.name, state, self.observer, self._expected_seconds)
+        sizes = nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
         try:
             try:
-                with call, self._marked(args, kwargs) as (marked, named):
+                with call, sizes as (marked, named):
                     key = self.weights.key() if self.weights is not None else "none"
                     result = self._compiled_function()(key, *marked, **named)
                 call.close(last=True)
@@ -116,7 +117,8 @@ class CompiledFunction:
         except Exception as error:
             if call.cancelled is not None:
                 raise call.cancelled from error
-            if not call.happened and not _is_from_compiler(error):
+            from_compiler = type(error).__module__.startswith(("torch._dynamo", "torch._inductor"))
+            if not (call.happened or from_compiler or _is_limit(error)):
                 raise  # not a matter of compiling: the function's own error, or no memory to run it
             return self._run_uncompiled(error, *untouched)
         if call.cancelled is not None:  # too late to stop it, but not to stop what comes next
@@ -132,11 +134,9 @@ class CompiledFunction:
 
     def _expected_seconds(self) -> float | None:
         """Return how long the first compilation took in an earlier start; of later ones, nothing is known."""
-        known = self.artifacts is not None and not self.state.graphs
-        return self.artifacts.expected_seconds(self.name) if known else None  # type: ignore[union-attr]
-
-    def _marked(self, args: Args, kwargs: Kwargs) -> AbstractContextManager[tuple[Args, Kwargs]]:
-        return nullcontext((args, kwargs)) if self._sizes is None else self._sizes.marked(args, kwargs)
+        if self.artifacts is None or self.state.graphs:
+            return None
+        return self.artifacts.expected_seconds(self.name)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         """Run the plain function after ``error``, and remember why."""
@@ -218,10 +218,6 @@ def _cloned(value: Any) -> Any:
     from torch.utils._pytree import tree_map_only
 
     return tree_map_only(torch.Tensor, torch.Tensor.clone, value)
-
-
-def _is_from_compiler(error: BaseException) -> bool:
-    return type(error).__module__.startswith(("torch._dynamo", "torch._inductor")) or _is_limit(error)
 
 
 def _is_limit(error: BaseException) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
@@ -59,7 +58,6 @@ class CompileSettings:
     on_error: str = "fallback"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if not isinstance(self.backend, str) or not self.backend:
             raise InvalidSetting(f"backend is {self.backend!r}.", "It must be a name, e.g. inductor.")
         require_choice("mode", self.mode, MODES)
@@ -116,7 +114,6 @@ class NetworkSettings:
     channels_last: bool = False
 
     def __post_init__(self) -> None:
-        """Check the scope."""
         require_choice("scope", self.scope, SCOPES)
 
 
@@ -134,20 +131,15 @@ def cudagraph_trees_refusal() -> str | None:
     return None
 
 
-def inductor_options(
-    settings: CompileSettings, *, cudagraph_trees: bool = True, known: Collection[str] | None = None
-) -> dict[str, object]:
-    """Return inductor's options for ``settings``: its mode spelled out, then the preset.
+def uses_cudagraph_trees(settings: CompileSettings) -> bool:
+    """Return whether torch's own CUDA graphs run: asked for, and possible here."""
+    return settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
+
+
+def inductor_options(settings: CompileSettings) -> dict[str, object]:
+    """Return inductor's options for ``settings``: its mode spelled out, then the preset, as far as torch has them.
 
     A mode is spelled out because torch.compile takes either a mode or options, and a guard filter is an option.
-
-    Args:
-        settings: those of one compilation.
-        cudagraph_trees: False leaves torch's own CUDA graphs out where they cannot work.
-        known: names of inductor's options; None for those of the installed torch.
-
-    Returns:
-        Only known options: a preset must not fail because torch has removed one.
     """
     if settings.backend != "inductor":
         return {}
@@ -156,9 +148,9 @@ def inductor_options(
 
     mode = "default" if settings.mode == CUDA_GRAPH else settings.mode
     options: dict[str, object] = dict(torch._inductor.list_mode_options(mode))
-    if not cudagraph_trees:
+    if not uses_cudagraph_trees(settings):
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":
-        known = set(torch._inductor.config.get_config_copy()) if known is None else known
+        known = torch._inductor.config.get_config_copy()  # a preset must not fail because torch has removed an option
         options.update({name: value for name, value in _DIFFUSION_FAST.items() if name in known})
     return options

@@ -6,7 +6,7 @@ PyTorch has these as switches for the whole process. Left on, they would change 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -53,32 +53,14 @@ def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtyp
 @contextmanager
 def arithmetic(settings: PrecisionSettings) -> Iterator[None]:
     """Switch on what ``settings`` ask for, and put the switches back to what they were, also after an error."""
-    matmul = torch.backends.cuda.matmul
-    with _switched(matmul, "allow_fp16_accumulation", settings.fp16_accumulation):
-        if settings.tf32:
-            with _tf32():
-                yield
-        else:
-            yield
-
-
-@contextmanager
-def _switched(target: object, name: str, wanted: bool) -> Iterator[None]:
-    if not wanted:
-        yield
-        return
-    before = getattr(target, name)
-    setattr(target, name, True)
-    try:
-        yield
-    finally:
-        setattr(target, name, before)
-
-
-@contextmanager
-def _tf32() -> Iterator[None]:
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    with _tf32_of(matmul, matmul), _tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)):
+    with ExitStack() as stack:
+        if settings.fp16_accumulation:
+            stack.callback(setattr, matmul, "allow_fp16_accumulation", matmul.allow_fp16_accumulation)
+            matmul.allow_fp16_accumulation = True
+        if settings.tf32:
+            stack.enter_context(_tf32_of(matmul, matmul))
+            stack.enter_context(_tf32_of(cudnn, getattr(cudnn, "conv", None), getattr(cudnn, "rnn", None)))
         yield
 
 

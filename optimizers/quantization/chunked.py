@@ -83,5 +83,6 @@ def _as_operator(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, 
 
 
 @_as_operator.register_fake
-def _(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
+def shape_of_linear(x: Tensor, values: Tensor, *rest: object) -> Tensor:
+    """Return a tensor like what a linear layer with the weight ``[out, in]`` gives, for torch.compile."""
     return x.new_empty(*x.shape[:-1], values.shape[0])

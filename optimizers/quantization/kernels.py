@@ -19,7 +19,7 @@ from torch import Tensor
 from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
-from .chunked import chunked_linear
+from .chunked import chunked_linear, shape_of_linear
 from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
 
 
@@ -142,9 +142,7 @@ def _kitchen_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | Non
     return Kitchen().linear(x, Int8Weight(values, scale, rotation), bias)
 
 
-@_kitchen_linear.register_fake
-def _(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
-    return x.new_empty(*x.shape[:-1], values.shape[0])
+_kitchen_linear.register_fake(shape_of_linear)
 
 
 class TorchAO(Kernel):

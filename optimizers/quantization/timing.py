@@ -136,6 +136,5 @@ class Timings:
             floating, int8 = self.layers(kernel, quantized, plain, bias)
             return interleaved_seconds(self.device, [lambda: floating(x), lambda: int8(x)])
         return interleaved_seconds(
-            self.device,
-            [lambda: torch.nn.functional.linear(x, plain, bias), lambda: kernel.linear(x, quantized, bias)],
+            self.device, [lambda: torch.nn.functional.linear(x, plain, bias), lambda: kernel.linear(x, quantized, bias)]
         )

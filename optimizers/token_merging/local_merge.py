@@ -117,9 +117,9 @@ class LocalMerging(Reduction):
         return _join(spread, batch, self.windows)
 
 
-def windows_of(height: int, width: int, side: int = WINDOW) -> Windows:
-    """Cut an image into windows of about ``side`` tokens a side, as equal as possible."""
-    rows, columns = -(-height // side), -(-width // side)
+def windows_of(height: int, width: int) -> Windows:
+    """Cut an image into windows of about `WINDOW` tokens a side, as equal as possible."""
+    rows, columns = -(-height // WINDOW), -(-width // WINDOW)
     return Windows(height, width, -(-height // rows), -(-width // columns))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.compilation import CompilationFailed, CompiledFunction, CompileSettings, compiled
+from paceline.optimizers.compilation import CompilationFailed, CompiledFunction, CompileSettings, settings
 from paceline.optimizers.compilation.sizes import Sizes
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
@@ -30,7 +30,7 @@ def replayed(graph, inputs):
     ],
 )
 def test_results_of_a_cuda_graph_stay_as_they_were_when_it_runs_again(monkeypatch, mode, refusal, overwritten):
-    monkeypatch.setattr(compiled, "cudagraph_trees_refusal", lambda: refusal)
+    monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: refusal)
     function = CompiledFunction(lambda x: x * 2, CompileSettings(mode=mode), backend=replayed)
     first = function(torch.ones(3))
     second = function(torch.full((3,), 5.0))

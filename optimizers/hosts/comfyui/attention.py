@@ -11,6 +11,7 @@ from torch import Tensor
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
+from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
 from ...attention.quickest import OWN
 from ...families import find_family
@@ -144,23 +145,14 @@ def _host_uses_sdpa() -> bool:
 
 
 def _host_sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    mask: Tensor | None = None,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
     """Call torch's SDPA with ComfyUI's own order of kernels, so that the bits agree with it."""
     import comfy.ops
 
-    options: Any = {} if scale is None else {"scale": scale}
-    if enable_gqa:
-        options["enable_gqa"] = True
-    output: Tensor = comfy.ops.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=0.0, is_causal=False, **options
-    )
+    options: Any = {"attn_mask": mask, "dropout_p": 0.0, "is_causal": False}
+    options |= ({} if scale is None else {"scale": scale}) | ({"enable_gqa": True} if enable_gqa else {})
+    output: Tensor = comfy.ops.scaled_dot_product_attention(q, k, v, **options)
     return output
 
 

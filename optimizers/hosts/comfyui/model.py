@@ -11,7 +11,7 @@ from ....core.errors import WrongObject, kind_of
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
-    from ....core.calls import Args, Function, Kwargs
+    from ....core.calls import Function
     from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
 
 _GUIDER = "paceline_guider"
@@ -103,10 +103,8 @@ def is_unet(patcher: ModelPatcher) -> bool:
 
 def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
     """Return the dtype a model computes in, which can differ from the one its weights are stored in."""
-    model = patcher.model
-    manual: torch.dtype | None = getattr(model, "manual_cast_dtype", None)
-    stored: torch.dtype = model.get_dtype()
-    return stored if manual is None else manual
+    manual: torch.dtype | None = getattr(patcher.model, "manual_cast_dtype", None)
+    return patcher.model.get_dtype() if manual is None else manual
 
 
 def require_model(patcher: object) -> None:
@@ -135,19 +133,15 @@ def outer_sample(executor: Executor, *args: object, **kwargs: object) -> object:
     """Remember whose run it is, and a guider that has a second model (ComfyUI's OUTER_SAMPLE wrapper)."""
     guider: Guider = executor.class_obj
     with loading(stack_of(guider.model_patcher)):
-        return _outer_sample(executor, guider, args, kwargs)
-
-
-def _outer_sample(executor: Executor, guider: Guider, args: Args, kwargs: Kwargs) -> object:
-    if getattr(guider, "uncond_model_patcher", None) is None:
-        return executor(*args, **kwargs)
-    options = guider.model_options
-    transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
-    guider.model_options = {**options, "transformer_options": transformer_options}
-    try:
-        return executor(*args, **kwargs)
-    finally:
-        guider.model_options = options
+        if getattr(guider, "uncond_model_patcher", None) is None:
+            return executor(*args, **kwargs)
+        options = guider.model_options
+        transformer_options = {**options.get("transformer_options", {}), _GUIDER: guider}
+        guider.model_options = {**options, "transformer_options": transformer_options}
+        try:
+            return executor(*args, **kwargs)
+        finally:
+            guider.model_options = options
 
 
 def calc_cond_batch(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,9 +71,8 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         network, device = _unwrapped(call.model.diffusion_model), call.sigmas.device
         self._used.add(network)
         shadows = call.cleanup.enter_context(Shadows())
-        groups = _groups_of(network)
-        shadows.on_undo(partial(_reset, groups))
-        for group in groups:
+        for group in _groups_of(network):
+            shadows.on_undo(group.reset)
             reason = _passing_obstacle(group, device) or group.prepare(_lasting_obstacle, _join)
             if reason is None:
                 group.activity = activity
@@ -95,11 +93,6 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
                 for parameter in layer._parameters.values():
                     if parameter is not None:
                         separate_rows(_parts(parameter))
-
-
-def _reset(groups: Iterable[FusedProjections]) -> None:
-    for group in groups:
-        group.reset()
 
 
 def _unwrapped(network: Module) -> Module:

@@ -91,10 +91,7 @@ TOUCHES: Mapping[str, tuple[str, ...]] = {
         "comfy.utils:common_upscale",
         "comfy.utils:repeat_to_batch_size",
     ),
-    "presets for this machine": (
-        "comfy.model_management:get_total_memory",
-        "comfy.model_management:vram_state.name",
-    ),
+    "presets for this machine": ("comfy.model_management:get_total_memory", "comfy.model_management:vram_state.name"),
     "Cancel and the progress bar": (
         "comfy.model_management:InterruptProcessingException",
         "comfy.model_management:throw_exception_if_processing_interrupted",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
@@ -56,7 +57,6 @@ class Attention:
     backend: str = AUTO
 
     def __post_init__(self) -> None:
-        """Check the value."""
         require_choice("backend", self.backend, (AUTO, *names()))
 
 
@@ -119,24 +119,13 @@ class AttentionBackend(AttentionChoice, Technique):
     def _routed(self, name: str, forward: Function) -> Function:
         """Return ``forward`` of a layer with its attention computed by our function."""
 
-        def attend(
-            q: torch.Tensor,
-            k: torch.Tensor,
-            v: torch.Tensor,
-            attn_mask: torch.Tensor | None = None,
-            dropout_p: float = 0.0,
-            is_causal: bool = False,
-            scale: float | None = None,
-            enable_gqa: bool = False,
-        ) -> torch.Tensor:
+        def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             self._seen += 1
-            refusal = "causal attention or dropout (takes neither)" if is_causal or dropout_p else None
-            output = self.attend(self.activity, name, q, k, v, attn_mask, scale, enable_gqa, refusal)
-            if output is not None:
-                return output
-            return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
+            mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
+            plain = not options.get("is_causal") and not options.get("dropout_p")
+            refusal = None if plain else "causal attention or dropout (takes neither)"
+            output = self.attend(self.activity, name, q, k, v, mask, scale, enable_gqa, refusal)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
         mode = AttentionIntercept(attend)
 

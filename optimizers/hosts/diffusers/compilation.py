@@ -35,7 +35,6 @@ class Compile(CompileSettings):
     regional: bool = False
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         for name in ("channels_last", "regional"):
             if not isinstance(getattr(self, name), bool):

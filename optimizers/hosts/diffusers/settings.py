@@ -36,7 +36,6 @@ class Precision(PrecisionSettings):
     vae_dtype: str = "same"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         require_choice("vae_dtype", self.vae_dtype, ("same", *DTYPES))
 
@@ -63,7 +62,6 @@ class QuantizeInt8(QuantizationSettings):
     implementation: str = "auto"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         require_choice("implementation", self.implementation, IMPLEMENTATIONS)
 
@@ -83,6 +81,5 @@ class TokenMerging(TokenMergingSettings):
     implementation: str = "paceline"
 
     def __post_init__(self) -> None:
-        """Check the values."""
         super().__post_init__()
         require_choice("implementation", self.implementation, ("paceline", "tomesd"))

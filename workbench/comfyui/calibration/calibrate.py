@@ -44,10 +44,7 @@ class Calibration:
 
 
 def calibrate(
-    model: ModelPatcher,
-    jobs: Sequence[SamplingJob],
-    budget: float,
-    say: Callable[[str], None] = lambda text: None,
+    model: ModelPatcher, jobs: Sequence[SamplingJob], budget: float, say: Callable[[str], None] = lambda text: None
 ) -> Calibration:
     """Find the fastest plan that keeps the picture of every prompt inside of the budget.
 

@@ -80,10 +80,7 @@ class Bench:
         return latent if batch is None else with_batch(latent, batch)
 
     def measure(
-        self,
-        cell: Cell,
-        say: Callable[[str], None] = lambda text: None,
-        progress: Progress = node_progress,
+        self, cell: Cell, say: Callable[[str], None] = lambda text: None, progress: Progress = node_progress
     ) -> Result:
         """Measure a cell. What cannot be done here, and running out of memory, are results too.
 

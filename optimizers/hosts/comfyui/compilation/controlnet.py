@@ -54,17 +54,7 @@ def without_handles(network: torch.nn.Module) -> torch.nn.Module:
 
 
 class CompileControlNet(CompileMethods):
-    """Compile ControlNet on one CONTROL_NET.
-
-    Args:
-        control_net: read for its class only.
-        how: how to compile.
-        compiler: compiles, and keeps what it has compiled.
-        notes: what was done to the ControlNet before, in sentences.
-
-    Raises:
-        UnsupportedModel: if this ControlNet cannot be compiled.
-    """
+    """Compile ControlNet on one CONTROL_NET, which is read for its class only; `UnsupportedModel` for some."""
 
     title = "Compile ControlNet"
 

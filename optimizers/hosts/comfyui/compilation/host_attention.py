@@ -139,17 +139,13 @@ def in_modules(network: Module, shadows: Shadows) -> None:
         if name in _VAE_OPERATORS and getattr(chosen, "__module__", "") == _VAE_MODULE:
             shadows.put(module, "optimized_attention", _vae_function(name))
         elif isinstance(module, CrossAttention) and not traceable():
-            shadows.put(module, "forward", _with_operator(module))
+            shadows.put(module, "forward", MethodType(_forward_with_operator, module))
 
 
 @cache
 def _vae_function(name: str) -> Callable[..., Tensor]:
     """Return the operator of a VAE's attention function; one object for life, as compiled graphs are guarded on it."""
     return partial(torch.ops.paceline.host_vae_attention, name)
-
-
-def _with_operator(module: Module) -> Callable[..., Tensor]:
-    return MethodType(_forward_with_operator, module)
 
 
 def _forward_with_operator(module: Module, *args: object, **kwargs: Options) -> Tensor:

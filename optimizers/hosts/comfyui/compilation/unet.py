@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from .....core.errors import InvalidSetting, UnsupportedModel
-from .....core.memory_format import channels_last
+from .....core.memory_format import first_channels_last
 from .....core.shadow import Shadows
 from ....compilation.network import (
     BLOCK_CALL,
@@ -170,7 +170,8 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
             for block, function in compiled.places(network):
                 yield block, BLOCK_CALL, function
         else:
-            yield network, _forward(network), partial(_latent_first, compiled) if self.how.channels_last else compiled
+            ordered = partial(first_channels_last, compiled) if self.how.channels_last else compiled
+            yield network, _forward(network), ordered
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
@@ -192,11 +193,6 @@ def _some_places(model: BaseModel) -> tuple[int, ...]:
 
 def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
-
-
-def _latent_first(function: Function, latent: object, *args: object, **kwargs: object) -> Any:
-    """Run the network on the latent with its channels last in memory."""
-    return function(channels_last(latent), *args, **kwargs)
 
 
 def _without_place(kwargs: Kwargs) -> Kwargs:

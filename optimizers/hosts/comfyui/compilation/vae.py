@@ -68,31 +68,17 @@ def require_compilable(vae: VAE) -> None:
 
 
 class CompileVAE(CompileMethods):
-    """Compile VAE on one VAE.
-
-    Args:
-        vae: read for its class only.
-        how: how to compile.
-        compiler: compiles, and keeps what it has compiled.
-        encoder: whether to compile encoding.
-        decoder: whether to compile decoding.
-        notes: what was done to the VAE before, in sentences.
+    """Compile VAE on one VAE, which is read for its class only.
 
     Raises:
-        InvalidSetting: if neither the encoder nor the decoder is to be compiled.
+        InvalidSetting: if neither encoding nor decoding is to be compiled.
         UnsupportedModel: if this VAE cannot be compiled.
     """
 
     title = "Compile VAE"
 
     def __init__(
-        self,
-        vae: VAE,
-        how: NetworkSettings,
-        compiler: Compiler,
-        encoder: bool = True,
-        decoder: bool = True,
-        notes: tuple[str, ...] = (),
+        self, vae: VAE, how: NetworkSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
     ) -> None:
         if not encoder and not decoder:
             raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")

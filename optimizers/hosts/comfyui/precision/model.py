@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .....core.errors import UnsupportedModel
-from .....core.memory_format import channels_last
+from .....core.memory_format import first_channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ..model import describe_model, inference_dtype, is_unet, require_model
@@ -18,7 +18,6 @@ from ..weight_swap import WeightTechnique, original
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
-    from .....core.calls import Function
     from ....precision.settings import PrecisionSettings
     from ..protocols import BaseModel, ModelPatcher
     from ..weight_clone import Plan
@@ -88,13 +87,9 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
 
         wrappers = dict(call.transformer_options.get("wrappers", {}))
         network = dict(wrappers.get(WrappersMP.DIFFUSION_MODEL, {}))
-        network[f"{KEY}_{self.kind}"] = [_with_channels_last]
+        network[f"{KEY}_{self.kind}"] = [first_channels_last]
         wrappers[WrappersMP.DIFFUSION_MODEL] = network
         call.transformer_options["wrappers"] = wrappers
-
-
-def _with_channels_last(executor: Function, x: Tensor, *args: object, **kwargs: object) -> object:
-    return executor(channels_last(x), *args, **kwargs)
 
 
 def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> ModelPrecision:

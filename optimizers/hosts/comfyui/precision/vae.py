@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 
-from .....core.memory_format import channels_last
+from .....core.memory_format import first_channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
 from ..method_proxy import NetworkCall, NetworkTechnique
@@ -17,7 +16,6 @@ from ..weight_clone import second_module, stage_in
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
-    from .....core.calls import Function
     from ....precision.settings import PrecisionSettings
     from ..protocols import VAE, NetworkPatcher
 
@@ -43,11 +41,7 @@ class VAEPrecision(PrecisionPolicy, NetworkTechnique):
         call.cleanup.enter_context(arithmetic(self.settings))
         if self.settings.channels_last:
             for method in tuple(call.methods):
-                call.wrap(method, _with_channels_last)
-
-
-def _with_channels_last(inner: Function, x: Tensor, *args: object, **kwargs: object) -> object:
-    return inner(channels_last(x), *args, **kwargs)
+                call.wrap(method, first_channels_last)
 
 
 def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPrecision]:

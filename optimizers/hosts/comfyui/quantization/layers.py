@@ -15,14 +15,13 @@ import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
-from .....core.activity import Activity, Summary
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..links import sampled
 from ..model import describe_model, is_unet
 from ..weight_clone import second_module
-from ..weight_swap import WeightTechnique, swap_weights
+from ..weight_swap import on_second_model
 
 if TYPE_CHECKING:
     from .....core.calls import Function
@@ -95,21 +94,6 @@ def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Te
     return _observe_run(patcher, conditioning, latent)
 
 
-class _Private(WeightTechnique):
-    """A second model of its own for one run; never attached to a model that somebody else has."""
-
-    kind = "calibration"
-    title = "Calibration"
-
-    def clauses(self) -> tuple[str, ...]:
-        """Never shown."""
-        return ()
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Never shown."""
-        return Summary("waiting", "")
-
-
 def _watch(network: Module, seen: Observations, samples: bool) -> None:
     def watch(name: str, module: Module) -> None:
         def hook(_: Module, args: tuple[Tensor, ...]) -> None:
@@ -169,7 +153,7 @@ def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tens
     import comfy.sample
 
     seen = Observations(source="one sampling step with the connected conditioning")
-    clone = swap_weights(patcher, (_Private(),))
+    clone = on_second_model(patcher, ())
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
     with torch.inference_mode(), sampled("latent", patcher, latent):

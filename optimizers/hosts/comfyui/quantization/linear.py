@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.errors import UnsupportedModel
+from ....quantization.chunked import shape_of_linear
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight, with_row_scales
 
@@ -60,9 +61,7 @@ def _quantized_linear(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: st
     raise TypeError(f"the weight is a {type(weight).__name__}, not one of ComfyUI's quantised tensors")
 
 
-@_quantized_linear.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor | None, kernel: str) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[0])
+_quantized_linear.register_fake(shape_of_linear)
 
 
 def _with_parts(_: object, args: tuple[Tensor, Any, Tensor | None, str], kwargs: Kwargs) -> Tensor:

@@ -88,12 +88,8 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             **options: object,
         ) -> object:
             if not self.active or encoder_hidden_states is not None:
-                return forward(
-                    hidden_states,
-                    encoder_hidden_states=encoder_hidden_states,
-                    attention_mask=attention_mask,
-                    **options,
-                )
+                given = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": attention_mask}
+                return forward(hidden_states, **given, **options)
             reduction = self.reduction(block, hidden_states, block.size(self._latent), self._state)
             if reduction is not None and attention_mask is not None:
                 self.activity.fall_back(_MASK)
