@@ -74,7 +74,7 @@ def device_name(device: torch.device | str) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def arithmetic() -> tuple[object, ...]:
+def arithmetic_switches() -> tuple[object, ...]:
     """Return torch's switches that decide which kernels run: a recording is of one state of them.
 
     They belong to the process; techniques and other programs switch them.

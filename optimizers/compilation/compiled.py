@@ -40,7 +40,6 @@ class CompiledFunction:
 
     Attributes:
         state: counts and the reason of a fallback; read only.
-        weights: see above.
         observer: told about progress and asked about cancelling; may be set anew before each call.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 import torch
 
 from ...core.calls import Args, Kwargs
-from ...core.devices import arithmetic
+from ...core.devices import arithmetic_switches
 from .cuda_graphs import CudaRecording, Record, RecordedFunction
 from .network import Refine
 from .trees import Tree
@@ -48,7 +48,7 @@ class RecordedNetwork:
             self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
             return self.function(*args, **kwargs)
         self._restore = refined.restore
-        token = (self._addresses(), arithmetic(), refined.techniques)
+        token = (self._addresses(), arithmetic_switches(), refined.techniques)
         return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
 
     def _run(self, *args: object, **kwargs: object) -> Tree:

@@ -51,7 +51,6 @@ class SamplingJob:
     denoise: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the values."""
         require_conditioning("positive", self.positive)
         require_conditioning("negative", self.negative)
         require_latent("latent_image", self.latent_image)

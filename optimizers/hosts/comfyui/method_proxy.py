@@ -49,7 +49,6 @@ class NetworkCall:
         methods: which methods can be wrapped: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
 
     Attributes:
-        network, patcher: see above.
         methods: the methods as wrapped so far, by name.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over, for techniques that must change something for its duration.

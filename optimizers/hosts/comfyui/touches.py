@@ -16,102 +16,77 @@ from .compat import host_version
 
 NEWEST_TESTED = "0.33.0"
 
-TOUCHES: Mapping[str, tuple[str, ...]] = {
-    "hooks into a model call": (
-        "comfy.patcher_extension:CallbacksMP.ON_CLEANUP",
-        "comfy.patcher_extension:CallbacksMP.ON_DETACH",
-        "comfy.patcher_extension:CallbacksMP.ON_PRE_RUN",
-        "comfy.patcher_extension:WrappersMP.APPLY_MODEL",
-        "comfy.patcher_extension:WrappersMP.CALC_COND_BATCH",
-        "comfy.patcher_extension:WrappersMP.DIFFUSION_MODEL",
-        "comfy.patcher_extension:WrappersMP.OUTER_SAMPLE",
-        "comfy.patcher_extension:WrappersMP.PREDICT_NOISE",
-        "comfy.patcher_extension:WrappersMP.SAMPLER_SAMPLE",
-    ),
-    "attention": (
-        "comfy.ldm.modules.attention:CrossAttention",
-        "comfy.ldm.modules.attention:attention_pytorch",
-        "comfy.ldm.modules.attention:optimized_attention.__wrapped__",
-        "comfy.ldm.modules.attention:optimized_attention_masked",
-        "comfy.ldm.modules.diffusionmodules:model",
-        "comfy.ops:scaled_dot_product_attention",
-    ),
-    "the blocks of a UNet": (
-        "comfy.ldm.modules.attention:SpatialTransformer",
-        "comfy.ldm.modules.diffusionmodules.openaimodel:Downsample",
-        "comfy.ldm.modules.diffusionmodules.openaimodel:ResBlock",
-        "comfy.ldm.modules.diffusionmodules.openaimodel:UNetModel",
-        "comfy.ldm.modules.diffusionmodules.openaimodel:Upsample",
-    ),
-    "clones and second models": (
-        "comfy.model_management:archive_model_dtypes",
-        "comfy.model_management:current_loaded_models",
-        "comfy.model_management:get_torch_device",
-        "comfy.model_management:module_size",
-        "comfy.model_management:unload_model_and_clones",
-        "comfy.model_patcher:CoreModelPatcher",
-        "comfy.model_patcher:ModelPatcher",
-    ),
-    "int8 layers and files": (
-        "comfy.ops:disable_weight_init.Linear",
-        "comfy.ops:mixed_precision_ops",
-        "comfy.quant_ops:QuantizedTensor",
-        "comfy.quant_ops:get_layout_class",
-        "comfy.sd:save_checkpoint",
-        "comfy_kitchen.registry:registry.list_backends",
-        "comfy_kitchen.tensor:register_layout_op",
-    ),
-    "Compile": ("comfy_api.torch_helpers:set_torch_compile_wrapper",),
-    "VAEs and ControlNets": (
-        "comfy.controlnet:ControlLora",
-        "comfy.controlnet:ControlNet",
-        "comfy.controlnet:T2IAdapter",
-        "comfy.sd:VAE",
-    ),
-    "the schedule": (
-        "comfy.k_diffusion:sampling",
-        "comfy.model_sampling:ModelSamplingContinuousEDM",
-        "comfy.model_sampling:V_PREDICTION",
-        "comfy.samplers:KSAMPLER",
-    ),
-    "Compare Models and Benchmark Sweep": (
-        "comfy.cli_args:args.disable_metadata",
-        "comfy.cli_args:args.extra_model_paths_config",
-        "comfy.cli_args:args.output_directory",
-        "comfy.cli_args:args.user_directory",
-        "comfy.model_management:soft_empty_cache",
-        "comfy.model_management:unload_all_models",
-        "comfy.options:enable_args_parsing",
-        "comfy.sample:fix_empty_latent_channels",
-        "comfy.sample:prepare_noise",
-        "comfy.sample:sample",
-        "comfy.samplers:KSampler.SAMPLERS",
-        "comfy.samplers:KSampler.SCHEDULERS",
-        "comfy.sd:load_checkpoint_guess_config",
-        "comfy.utils:common_upscale",
-        "comfy.utils:repeat_to_batch_size",
-    ),
-    "presets for this machine": ("comfy.model_management:get_total_memory", "comfy.model_management:vram_state.name"),
-    "Cancel and the progress bar": (
-        "comfy.model_management:InterruptProcessingException",
-        "comfy.model_management:throw_exception_if_processing_interrupted",
-        "comfy.utils:ProgressBar",
-    ),
-    "folders": (
-        "folder_paths:get_filename_list",
-        "folder_paths:get_folder_paths",
-        "folder_paths:get_full_path",
-        "folder_paths:get_output_directory",
-        "folder_paths:get_save_image_path",
-        "folder_paths:get_system_user_directory",
-        "folder_paths:get_temp_directory",
-        "folder_paths:get_user_directory",
-        "folder_paths:set_output_directory",
-        "folder_paths:set_user_directory",
-    ),
-    "nodes": ("comfy_api.latest:ComfyExtension", "comfy_api.latest:io", "comfy_execution.graph_utils:ExecutionBlocker"),
+_TOUCHES: Mapping[str, Mapping[str, str]] = {
+    "hooks into a model call": {
+        "comfy.patcher_extension": (
+            "CallbacksMP.ON_CLEANUP CallbacksMP.ON_DETACH CallbacksMP.ON_PRE_RUN WrappersMP.APPLY_MODEL "
+            "WrappersMP.CALC_COND_BATCH WrappersMP.DIFFUSION_MODEL WrappersMP.OUTER_SAMPLE "
+            "WrappersMP.PREDICT_NOISE WrappersMP.SAMPLER_SAMPLE"
+        )
+    },
+    "attention": {
+        "comfy.ldm.modules.attention": (
+            "CrossAttention attention_pytorch optimized_attention.__wrapped__ optimized_attention_masked"
+        ),
+        "comfy.ldm.modules.diffusionmodules": "model",
+        "comfy.ops": "scaled_dot_product_attention",
+    },
+    "the blocks of a UNet": {
+        "comfy.ldm.modules.attention": "SpatialTransformer",
+        "comfy.ldm.modules.diffusionmodules.openaimodel": "Downsample ResBlock UNetModel Upsample",
+    },
+    "clones and second models": {
+        "comfy.model_management": (
+            "archive_model_dtypes current_loaded_models get_torch_device module_size unload_model_and_clones"
+        ),
+        "comfy.model_patcher": "CoreModelPatcher ModelPatcher",
+    },
+    "int8 layers and files": {
+        "comfy.ops": "disable_weight_init.Linear mixed_precision_ops",
+        "comfy.quant_ops": "QuantizedTensor get_layout_class",
+        "comfy.sd": "save_checkpoint",
+        "comfy_kitchen.registry": "registry.list_backends",
+        "comfy_kitchen.tensor": "register_layout_op",
+    },
+    "Compile": {"comfy_api.torch_helpers": "set_torch_compile_wrapper"},
+    "VAEs and ControlNets": {"comfy.controlnet": "ControlLora ControlNet T2IAdapter", "comfy.sd": "VAE"},
+    "the schedule": {
+        "comfy.k_diffusion": "sampling",
+        "comfy.model_sampling": "ModelSamplingContinuousEDM V_PREDICTION",
+        "comfy.samplers": "KSAMPLER",
+    },
+    "Compare Models and Benchmark Sweep": {
+        "comfy.cli_args": (
+            "args.disable_metadata args.extra_model_paths_config args.output_directory args.user_directory"
+        ),
+        "comfy.model_management": "soft_empty_cache unload_all_models",
+        "comfy.options": "enable_args_parsing",
+        "comfy.sample": "fix_empty_latent_channels prepare_noise sample",
+        "comfy.samplers": "KSampler.SAMPLERS KSampler.SCHEDULERS",
+        "comfy.sd": "load_checkpoint_guess_config",
+        "comfy.utils": "common_upscale repeat_to_batch_size",
+    },
+    "presets for this machine": {"comfy.model_management": "get_total_memory vram_state.name"},
+    "Cancel and the progress bar": {
+        "comfy.model_management": "InterruptProcessingException throw_exception_if_processing_interrupted",
+        "comfy.utils": "ProgressBar",
+    },
+    "folders": {
+        "folder_paths": (
+            "get_filename_list get_folder_paths get_full_path get_output_directory get_save_image_path "
+            "get_system_user_directory get_temp_directory get_user_directory set_output_directory "
+            "set_user_directory"
+        )
+    },
+    "nodes": {"comfy_api.latest": "ComfyExtension io", "comfy_execution.graph_utils": "ExecutionBlocker"},
 }
-"""``module:attribute.attribute``, by what they are for."""
+"""Attributes of modules, by what they are for and by the module."""
+
+TOUCHES: Mapping[str, tuple[str, ...]] = {
+    purpose: tuple(f"{module}:{path}" for module, paths in modules.items() for path in paths.split())
+    for purpose, modules in _TOUCHES.items()
+}
+"""The same as ``module:attribute.attribute``."""
 
 PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "comfy.model_base:BaseModel.apply_model": ("x", "t", "c_concat", "c_crossattn", "control", "transformer_options"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from ....core.calls import Args, Function, Kwargs
+from ....core.calls import Function
 from ....core.errors import InvalidSetting, UnsupportedModel
 from ....core.shadow import Shadows
 from ...compilation.compiler import Compiler
@@ -76,9 +76,6 @@ class ComponentCompilation(CompilePolicy, Technique):
             whole = CompiledNetwork(compiler.function(host.inner, component.part, self.how, self.what))
             self.use(whole)
             host.inner = partial(self._run, whole, whole)
-
-    def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Nothing: the host runs what is compiled."""
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
         return self.run(compiled, self.what, self.activity, function, *args, **kwargs)

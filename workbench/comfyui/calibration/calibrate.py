@@ -11,13 +11,12 @@ from ....core.files import write_atomically
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ....optimizers.step_reuse.plan import Plan
-from ..sampling import SamplingJob, sample
-from .recording import Recording, record
+from ..sampling import SamplingJob
+from .recording import Recording, drawn, record
 from .search import Actions, Candidate, evaluations_of, search, with_plan
 
 _ROUNDS = 3
 """How often the limit of the replays is corrected by what really happened."""
-
 
 _BOLDEST = 4.0
 """By so much at most the limit is raised at once."""
@@ -109,8 +108,7 @@ def _verified(
         clone = with_plan(model, plan_of(candidate.actions))
         shares, evaluations = [], 0.0
         for recording in recordings:
-            drawn = sample(clone, recording.job, recording.job.seed, _no_clock, lambda: None).latent
-            shares.append(recording.share(drawn))
+            shares.append(recording.share(drawn(clone, recording.job, recording.job.seed)))
             evaluations += evaluations_of(clone) / len(recordings)
             if shares[-1] > budget:
                 break
@@ -125,7 +123,3 @@ def save_plan(name: str, found: Calibration) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(found.plan.to_json() + "\n", encoding="utf-8"))
     return path
-
-
-def _no_clock() -> float:
-    return 0.0

@@ -54,7 +54,7 @@ class Recording:
 
     def replay(self, model: ModelPatcher) -> Tensor:
         """Return what a MODEL with Reuse Steps draws when its network says what was recorded."""
-        return _sample(_with_wrapper(model, self._answer), self.job, self.job.seed)
+        return drawn(_with_wrapper(model, self._answer), self.job, self.job.seed)
 
     def _answer(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         passes = _passes(args, kwargs)
@@ -83,13 +83,13 @@ def record(model: ModelPatcher, job: SamplingJob) -> Recording:
             answers.setdefault((sigma, number), (at.float().cpu(), predicted.float().cpu()))
         return denoised
 
-    latent = _sample(_with_wrapper(model, listen), job, job.seed)
+    latent = drawn(_with_wrapper(model, listen), job, job.seed)
     if any(before.shape != latent.shape for before, _ in answers.values()):
         raise UnsupportedModel(
             "A plan is found with one positive and one negative conditioning for the whole picture.",
             "Connect prompts without areas. The plan can then be used with areas too.",
         )
-    return Recording(job, latent, max(_farthest(_sample(model, job, job.seed + 1), latent), 1e-9), answers)
+    return Recording(job, latent, max(_farthest(drawn(model, job, job.seed + 1), latent), 1e-9), answers)
 
 
 def _passes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int]:
@@ -109,12 +109,9 @@ def _with_wrapper(model: ModelPatcher, wrapper: Callable[..., object]) -> ModelP
     return clone
 
 
-def _sample(model: ModelPatcher, job: SamplingJob, seed: int) -> Tensor:
-    return sample(model, job, seed, _no_clock, lambda: None).latent
-
-
-def _no_clock() -> float:
-    return 0.0
+def drawn(model: ModelPatcher, job: SamplingJob, seed: int) -> Tensor:
+    """Return the latent that a MODEL draws from ``seed``, in the place of the job's own."""
+    return sample(model, job, seed, clock=lambda: 0.0, on_step=lambda: None).latent
 
 
 def _farthest(a: Tensor, b: Tensor) -> float:

@@ -37,7 +37,7 @@ STATE = "paceline_joint_token_reduction"
 _OTHER_MASK = "keys, values and the attention mask are not of one size"
 _OTHER_PLACES = "the network says that its image tokens are in other places than the sizes of latent and text do"
 
-Kept = dict[tuple[int, torch.device], Tensor]
+KeptKeys = dict[tuple[int, torch.device], Tensor]
 """Which keys stay, by the number of tokens and the device."""
 
 Attend = Callable[..., Tensor]
@@ -60,7 +60,7 @@ class ExpectedCalls:
 
 
 @dataclass
-class CallState:
+class JointCall:
     """What one model call shares between its attention calls; reaches them through ``transformer_options``.
 
     Attributes:
@@ -72,8 +72,8 @@ class CallState:
     calls: ExpectedCalls
     factor: float
     blocks_seen: int = 0
-    prepared: Kept = field(default_factory=dict)
-    kept: Kept = field(default_factory=dict)
+    prepared: KeptKeys = field(default_factory=dict)
+    kept: KeptKeys = field(default_factory=dict)
 
 
 class JointTokenReduction(JointReduction, Scheduled):
@@ -116,7 +116,7 @@ class JointTokenReduction(JointReduction, Scheduled):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         factor, device = self.ratio_factor(position), call.sigmas.device
-        state = call.transformer_options[STATE] = CallState(activity, calls, factor)
+        state = call.transformer_options[STATE] = JointCall(activity, calls, factor)
         call.variants[self.kind] = factor
         for tokens, layout in calls.eligible.items():
             method = self.method.for_block(tokens, device.type, self.other_layers)
@@ -150,7 +150,7 @@ class JointTokenReduction(JointReduction, Scheduled):
 
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
         """Return which keys and values of a call stay, or None if the call stays as it is."""
-        state: CallState = options[STATE]
+        state: JointCall = options[STATE]
         tokens, activity, calls = k.shape[axis], state.activity, state.calls
         if q.shape[axis] != tokens:
             return None  # attention to something else than itself
@@ -243,7 +243,7 @@ def _agrees(layout: Layout, options: Options) -> bool:
     )
 
 
-def _place(state: CallState, options: Options, joint: bool) -> str:
+def _place(state: JointCall, options: Options, joint: bool) -> str:
     """Return the name of the block that makes a call, e.g. ``double 3``."""
     if "block_index" in options:
         return f"{options.get('block_type', 'block')} {options['block_index']}"

@@ -30,7 +30,6 @@ class Int8Product:
         group: the fused group, if it is one.
 
     Attributes:
-        layers: see above.
         layer: as the rule knows it.
     """
 
