@@ -6,6 +6,9 @@ import sys
 
 from ...core.errors import PacelineError
 
+NOTHING_KNOWN = "The log has the details."
+"""The remedy for what torch's compiler cannot do with this network."""
+
 
 class CompilationFailed(PacelineError):
     """Compiling failed and the settings ask to stop then."""
@@ -77,7 +80,7 @@ def explain(error: BaseException) -> tuple[str, str]:
             "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
         )
     inner = chain[-1]
-    return f"torch could not compile it ({type(inner).__name__}: {first_line(inner)})", "The log has the details."
+    return f"torch could not compile it ({type(inner).__name__}: {first_line(inner)})", NOTHING_KNOWN
 
 
 def first_line(error: BaseException) -> str:

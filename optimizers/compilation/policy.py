@@ -11,6 +11,7 @@ from ...core.activity import Activity, Summary
 from ...core.calls import Function
 from ...core.errors import BackendUnavailable
 from ...core.technique import COMPILATION, Technique
+from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class CompilePolicy(Technique):
     Attributes:
         break_remedies: what to do about graph breaks in functions of the host, by their names.
 
+        narrower: which smaller part of the network to compile, where torch cannot compile this one.
+
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
@@ -42,6 +45,7 @@ class CompilePolicy(Technique):
     keeps_recordings = False
     """Whether CUDA graphs are kept while another clone has the network, which takes turns with this one."""
     break_remedies: Mapping[str, str] = {}
+    narrower = ""
 
     def __init__(self, how: NetworkSettings, what: str, notes: tuple[str, ...] = ()) -> None:
         refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
@@ -103,7 +107,7 @@ class CompilePolicy(Technique):
         details = list(activity.fallback_lines())
         for compiled in self.used:
             for function in compiled.functions:
-                details.extend(_warnings(function))
+                details.extend(_warnings(function, self.narrower))
             if compiled.recorded is not None:
                 details.extend(compiled.recorded.lines())
         if not calls:
@@ -154,12 +158,13 @@ def _describe(counts: dict[str, float]) -> str:
     )
 
 
-def _warnings(function: CompiledFunction) -> list[str]:
+def _warnings(function: CompiledFunction, narrower: str) -> list[str]:
     """Return what a user should know about one compiled function."""
     lines = []
     state = function.state
     if state.fallback:
-        lines.append(f"compilation was given up: {state.fallback}. {state.remedy}")
+        remedy = f"{narrower} {state.remedy}" if narrower and state.remedy == NOTHING_KNOWN else state.remedy
+        lines.append(f"compilation was given up: {state.fallback}. {remedy}")
     if state.graph_breaks:
         where = ", ".join(state.break_places) or "an unknown place"
         lines.append(f"{state.graph_breaks} graph breaks, where torch runs Python as before: {where}")

@@ -213,7 +213,9 @@ def _place(reason: Any) -> str:
     stack = getattr(reason, "user_stack", None)
     if not stack:
         return "an unknown place"
-    return f"{stack[-1].name} ({os.path.basename(stack[-1].filename)}:{stack[-1].lineno})"
+    # What an installed package does is for its caller to decide: ComfyUI, or another node.
+    frame = next((frame for frame in reversed(stack) if "site-packages" not in frame.filename), stack[-1])
+    return f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})"
 
 
 def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +32,9 @@ _OPERATORS = (
     "attention_comfy_kitchen_int8",
 )
 """ComfyUI's functions that become operators. The others are plain torch, which the compiler can improve."""
+
+_FUNCTION = "optimized_attention"
+"""The name by which ComfyUI's layers call the attention that it has chosen."""
 
 _VAE_MODULE = "comfy.ldm.modules.diffusionmodules.model"
 _VAE_OPERATORS = ("normal_attention", "xformers_attention")
@@ -127,6 +130,32 @@ def in_options(options: Options) -> None:
     """Let the attention of a model call be an operator, innermost of what is done to it."""
     if not traceable():
         add_innermost(options, _as_operator)
+
+
+def in_layers(network: Module, shadows: Shadows) -> None:
+    """Let the attention of layers that hand over no options be an operator, until ``shadows`` are undone."""
+    from comfy.ldm.modules import attention
+
+    chosen = attention.optimized_attention
+    if traceable():
+        return
+    for module in network.modules():
+        forward = type(module).forward
+        if getattr(forward, "__globals__", {}).get(_FUNCTION) is chosen and _FUNCTION in forward.__code__.co_names:
+            shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
+
+
+@cache
+def _calling_operator(forward: FunctionType, chosen: Layer) -> FunctionType:
+    """Return a copy of ``forward`` to which ComfyUI's attention is the operator; nothing else that it knows changes.
+
+    Without its module's name: torch would look there for the function, and not in what the copy knows.
+    """
+    known = {**forward.__globals__, _FUNCTION: partial(_as_operator, chosen)}
+    del known["__name__"]
+    copy = FunctionType(forward.__code__, known, forward.__name__, forward.__defaults__, forward.__closure__)
+    copy.__kwdefaults__ = forward.__kwdefaults__
+    return copy
 
 
 def in_modules(network: Module, shadows: Shadows) -> None:

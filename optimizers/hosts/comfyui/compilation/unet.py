@@ -22,10 +22,11 @@ from ....compilation.network import (
 )
 from ....compilation.policy import CompilePolicy
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
+from ....families import find_family
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ModelCall, Technique
-from .host_attention import BREAK_REMEDIES, in_options
+from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
 
 if TYPE_CHECKING:
@@ -97,7 +98,10 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
     ) -> None:
         Technique.__init__(self)
         whole = how.scope == "whole_model"
-        what = "whole model" if whole else describe_blocks(patcher.model.diffusion_model)
+        blocks = describe_blocks(patcher.model.diffusion_model)
+        what = "whole model" if whole else blocks
+        if whole and blocks:
+            self.narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
         if how.compilation.mode == CUDA_GRAPH:
@@ -108,6 +112,8 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         CompilePolicy.__init__(self, how, what, notes)
         self._compiler = compiler
         self._wishes = layers_with_a_preference(patcher.model.diffusion_model)
+        family = find_family(patcher.model.diffusion_model)
+        self._hands_options = family is None or family.override_hook
         self._runs = 0
 
     def install(self, call: ModelCall, activity: Activity) -> None:
@@ -124,6 +130,8 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         if not self._wishes:  # an override, ours included, would silence them
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
+        if not self._hands_options:
+            in_layers(network, shadows)
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))
 
