@@ -135,19 +135,19 @@ def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tenso
         int64 ``[windows, count]``.
     """
     # The smallest cosine: nothing is gained for padding, whatever is chosen.
-    similarity = similarity.masked_fill(~present[:, :, None], -1.0)
     covered = similarity.new_full((*present.shape, 1), -1.0)
+    # How well each token would be covered if the other one were chosen next. So what a choice covers is a column of it.
+    reach = similarity.masked_fill(~present[:, :, None], -1.0).clamp_min_(-1.0)
     # Padding and what is taken already come last; a window with fewer tokens than destinations takes padding.
     bonus = present.to(similarity.dtype)
     chosen = []
-    # Every operator here is launched ``count`` times for each matching: eight are what one choice needs.
+    # Every operator here is launched ``count`` times for each matching: seven are what one choice needs.
     for _ in range(count):
-        gain = (similarity - covered).clamp_min_(0.0).sum(dim=1)
-        best = gain.add_(bonus).argmax(dim=-1, keepdim=True)
+        best = (reach - covered).sum(dim=1).add_(bonus).argmax(dim=-1, keepdim=True)
         chosen.append(best)
         bonus.scatter_(1, best, -4.0 * similarity.shape[1])
-        to_best = similarity.gather(2, best[:, None, :].expand(-1, similarity.shape[1], -1))
-        covered = torch.maximum(covered, to_best)
+        covered = reach.gather(2, best[:, None, :].expand(-1, similarity.shape[1], -1))
+        reach = torch.maximum(reach, covered)
     return torch.cat(chosen, dim=1)
 
 
