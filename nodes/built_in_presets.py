@@ -48,7 +48,10 @@ def machine_for(model: ModelPatcher) -> Machine:
 
 
 def machine_here() -> Machine:
-    """Return what is known of the machine before a model is loaded; whether int8 is faster is not."""
+    """Return what is known of the machine before a model is loaded.
+
+    Whether int8 is faster is not, nor whether the model leaves room for recordings: see `advice`.
+    """
     device = host_device().type
     return Machine(device, _can_compile(device))
 

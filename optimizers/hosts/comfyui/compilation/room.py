@@ -19,9 +19,14 @@ def has_room_for_recordings(patcher: ModelPatcher) -> bool:
     Where ComfyUI loads a part of it only, nothing is compiled or recorded; and a recording that takes the last memory
     would make ComfyUI load less of the model.
     """
+    return leaves_room_for_recordings(torch.device(patcher.load_device), patcher.model_size())
+
+
+def leaves_room_for_recordings(device: torch.device, size: int) -> bool:
+    """Return the same for a model of ``size`` bytes, loaded or not."""
     from comfy import model_management
 
-    device, whole = torch.device(patcher.load_device), ("NORMAL_VRAM", "HIGH_VRAM")
+    whole = ("NORMAL_VRAM", "HIGH_VRAM")
     if device.type != "cuda" or torch.version.hip is not None or model_management.vram_state.name not in whole:
         return False
-    return bool(patcher.model_size() + BESIDE_THE_WEIGHTS <= model_management.get_total_memory(device))
+    return bool(size + BESIDE_THE_WEIGHTS <= model_management.get_total_memory(device))
