@@ -9,6 +9,7 @@ stop at once.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -168,12 +169,13 @@ class _Watch:
         self._thread.start()
 
     def close(self, last: Progress | None) -> None:
-        """End it. An exception that was not delivered yet is taken back; ``cancelled`` says it all the same."""
+        """End it, on the thread that made it. A cancellation not raised there yet never is; ``cancelled`` holds it."""
         self._last = last
         self._over.set()
         with self._lock:
-            if self._raised:
-                _raise_in_thread(self._compiling_thread, None)
+            raised, self._raised = self._raised, False
+        if raised:
+            _meet_stop()
         self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
@@ -190,7 +192,7 @@ class _Watch:
                     self.cancelled = error
                     if not self._over.is_set():
                         self._raised = True
-                        _raise_in_thread(self._compiling_thread, Stop)
+                        _stop_thread(self._compiling_thread)
                 return
         if reported and self._last is not None:
             self._observer.progress(self._last)
@@ -218,7 +220,18 @@ def _place(reason: Any) -> str:
     return f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})"
 
 
-def _raise_in_thread(thread: int, error: type[BaseException] | None) -> None:
-    """Raise ``error`` in ``thread`` at its next instruction; None takes back one that was not delivered yet."""
-    argument = None if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), argument)
+def _stop_thread(thread: int) -> None:
+    """Raise ``Stop`` in ``thread`` at its next instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stop))
+
+
+def _meet_stop() -> None:
+    """Let a ``Stop`` that still waits for this thread be raised here, where it ends.
+
+    CPython can also take it back, but up to 3.12 it then looks for it for ever: each call of a function gives way to
+    other threads, and a profiler or debugger of Python code never comes back.
+    """
+    with contextlib.suppress(Stop):
+        _stop_thread(threading.get_ident())  # there is one place for it: one that waits and this one are one
+        while True:
+            time.sleep(0)
