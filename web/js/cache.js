@@ -13,7 +13,7 @@ const ROUTE = "/paceline/cache";
  * @param {number} bytes
  * @returns {string} e.g. "12.3 MB"
  */
-export function sizeText(bytes) {
+function sizeText(bytes) {
   if (bytes <= 0) return words("cacheEmpty");
   const units = ["B", "kB", "MB", "GB"];
   const power = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);

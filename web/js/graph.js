@@ -97,7 +97,7 @@ export function typeOf(executionId) {
  * @param {Set<LGraph>} [seen]
  * @returns {{graph: LGraph, prefix: string, around: LGraphNode[]}[]}
  */
-export function allGraphs(graph = rootGraph(), prefix = "", around = [], seen = new Set()) {
+function allGraphs(graph = rootGraph(), prefix = "", around = [], seen = new Set()) {
   if (seen.has(graph)) return [];
   seen.add(graph);
   const inner = graph.nodes.flatMap((node) => {

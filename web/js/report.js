@@ -13,7 +13,7 @@ import { stateWords, words } from "./words.js";
  * @param {ActivityStore} store
  * @returns {Row[]} one for each of our nodes
  */
-export function reportRows(store) {
+function reportRows(store) {
   return ourNodes().map(({ executionId, node }) => {
     const entry = store.entry(openWorkflow(), executionId);
     const activity = entry?.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);

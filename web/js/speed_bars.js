@@ -40,7 +40,7 @@ export function createBar(title, pieces) {
  * @param {number} seconds
  * @returns {string}
  */
-export function secondsText(seconds) {
+function secondsText(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   return seconds < 100 ? `${seconds.toPrecision(3)} s` : `${Math.round(seconds)} s`;
 }

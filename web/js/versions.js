@@ -18,7 +18,7 @@ const PROPERTY = "paceline_widgets";
  * @param {unknown[]} saved their values
  * @returns {unknown[]} values in today's order; a widget that there was not has its default
  */
-export function migrate(now, defaults, then, saved) {
+function migrate(now, defaults, then, saved) {
   return now.map((name, index) => {
     const place = then.indexOf(name);
     return place >= 0 && place < saved.length ? saved[place] : defaults[index];
