@@ -10,7 +10,7 @@ found by search for the lowest avalanche bias among 32-bit functions of two mult
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -53,15 +53,10 @@ def choices(
     Returns:
         int64 ``[count]``, or ``[blocks, count]`` for several blocks, on ``device``, values in ``[0, options)``.
     """
-    first, low = mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK)), block & _MASK
-    # Each arm has its own type of word.
-    key = mix(low ^ first) if isinstance(low, Tensor) else mix(low ^ first)
-    cells = torch.arange(count, device=device)
-    if isinstance(step, Tensor):
-        words = mix((step.to(torch.int64) & _MASK) ^ key) ^ cells
-    elif isinstance(key, Tensor):
-        words = mix(key ^ (step & _MASK)) ^ cells
-    else:
-        words = mix(key ^ (step & _MASK)) ^ cells
+    first = mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK))
+    # Words are tensors where step or block are, and else Python's integers.
+    low: Any = block & _MASK
+    number: Any = (step.to(torch.int64) if isinstance(step, Tensor) else step) & _MASK
+    words: Tensor = mix(number ^ mix(low ^ first)) ^ torch.arange(count, device=device)
     # The high word of the product: no modulo, hence no bias towards small options (Lemire, arXiv 1805.10941).
     return (mix(words) * options) >> 32
