@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..optimizers.hosts.comfyui.compat import host_device
 from ..optimizers.hosts.comfyui.compilation.room import leaves_room_for_recordings
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, require_prompt
+from ..workbench.comfyui.prompt import Prompt, largest_model_file, require_prompt
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
@@ -45,7 +44,7 @@ def advised_steps(name: str, machine: Machine) -> Sequence[Step]:
 
 def _advised(prompt: Prompt, wire: Wire, machine: Machine) -> Payload:
     before = upstream(prompt, wire)
-    size = _model_bytes(prompt, before)
+    size = largest_model_file(prompt[node] for node in before)
     # Read from the file, so that it is the same before and after the model is loaded.
     records = machine.can_compile and size > 0 and leaves_room_for_recordings(host_device(), size)
     machine = replace(machine, records=records)
@@ -72,15 +71,6 @@ def _plan(prompt: Prompt, wire: Wire, before: Sequence[str], choice: str, machin
         ],
         "steps": shown_steps(steps),
     }
-
-
-def _model_bytes(prompt: Prompt, nodes: Iterable[str]) -> int:
-    """Return the size of the largest model file that these nodes load; 0 if none is known."""
-    import folder_paths
-
-    names = {value for node in nodes for value in prompt[node]["inputs"].values() if isinstance(value, str)}
-    places = [folder_paths.get_full_path(kind, name) for kind in ("checkpoints", "diffusion_models") for name in names]
-    return max((Path(place).stat().st_size for place in places if place), default=0)
 
 
 def _changes(step: Step) -> str:

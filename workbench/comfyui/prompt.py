@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ...core.errors import InvalidSetting
@@ -36,3 +37,12 @@ def link_of(value: Any) -> Link | None:
     if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
         return str(value[0]), value[1]
     return None
+
+
+def largest_model_file(nodes: Iterable[Mapping[str, Any]]) -> int:
+    """Return the bytes of the largest model file that these nodes of a prompt load; 0 if none is known."""
+    import folder_paths
+
+    names = {value for node in nodes for value in node["inputs"].values() if isinstance(value, str)}
+    places = [folder_paths.get_full_path(kind, name) for kind in ("checkpoints", "diffusion_models") for name in names]
+    return max((Path(place).stat().st_size for place in places if place), default=0)
