@@ -4,8 +4,10 @@
 #   benchmarks/on_gpu.sh [--all] [--out FOLDER] [--seconds N] [--only STAGE,STAGE,...] [--again] [--list] [--rehearse]
 #
 # One call ends by itself within --seconds (560). Call it again until it says that nothing is left: stages that ended
-# well are not repeated (--again repeats them); --all does so by itself, and says which file to send. Each row is written as soon as it is measured, into FOLDER/kept.jsonl, so
-# that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how each stage ended.
+# well are not repeated (--again repeats them), and those that failed or had too little time come again behind all
+# others. --all does so by itself, and says which file to send. Each row is written as soon as it is measured, and is in
+# FOLDER/kept.jsonl seconds later, so that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how
+# each stage ended.
 # `python benchmarks/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
@@ -33,7 +35,7 @@ while [ $# -gt 0 ]; do
     --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -44,7 +46,8 @@ absolute() { case "$1" in /*) echo "$1" ;; *) echo "$(pwd)/$1" ;; esac; }
 OUT="$(absolute "$OUT")" WORK="$(absolute "$WORK")"
 # Kept here from call to call, and copied to OUT, which may be emptied between two calls.
 KEPT="$WORK/run"
-FAILED=0 LEFT=0
+FAILED=0 LEFT=0 TRIED=" " ROUND=""
+MORE=75  # how a benchmark ends that had too little time for all that it was asked for
 
 unpack() {
   [ -f "$PACK" ] || return 0
@@ -68,13 +71,29 @@ save() {
   tar -C "$KEPT" -czf "$OUT/.logs.tar.gz" logs && mv "$OUT/.logs.tar.gz" "$OUT/logs.tar.gz"
 }
 
+# What is measured is in OUT while a stage runs: a machine that is taken away takes KEPT with it.
+mirror() {
+  while sleep 5 && kill -0 $$ 2>/dev/null; do
+    cp -f "$KEPT/kept.jsonl" "$OUT/.kept" && mv "$OUT/.kept" "$OUT/kept.jsonl"
+  done
+}
+
+# ended NAME STATUS: whether a stage has ended so, in this call or an earlier one; STATUS is a pattern.
+ended() { grep -qP "^$1\t$2\t" "$KEPT/stages.tsv" 2>/dev/null; }
+
 # stage NAME SECONDS COMMAND...: run a command for at most so long, keep its output and how it ended.
 stage() {
-  local name="$1" limit="$2" status started left
+  local name="$1" limit="$2" wanted="$2" status started left
   shift 2
   if [ -n "$ONLY" ] && [[ ",$ONLY," != *",$name,"* ]]; then return; fi
   if [ -n "$LIST" ]; then echo "$name: $*"; return; fi
-  if [ -z "$AGAIN" ] && grep -qP "^$name\t0\t" "$KEPT/stages.tsv" 2>/dev/null; then return; fi
+  if [ -n "$AGAIN" ]; then
+    :
+  elif [ "$ROUND" = first ]; then
+    if ended "$name" '\d+'; then return; fi
+  elif ended "$name" 0 || ! ended "$name" '\d+' || [[ "$TRIED" == *" $name "* ]]; then
+    return
+  fi
   left=$((SECONDS_IN_ALL - SECONDS))
   # A stage that would be cut short in its first third waits for the next call, unless nothing else was done in this one.
   if [ "$left" -lt $((limit / 3)) ] && [ "$SECONDS" -gt 60 ]; then LEFT=$((LEFT + 1)); echo "-- $name: left for the next call"; return; fi
@@ -82,10 +101,15 @@ stage() {
   [ "$limit" -lt "$left" ] || limit="$left"
   echo "== $name (at most $limit s): $*"
   started=$SECONDS
-  PACELINE_STAGE="$name" PACELINE_KEEP="$KEPT/kept.jsonl" STAGE_SECONDS="$limit" \
+  TRIED+="$name "
+  PACELINE_STAGE="$name" PACELINE_KEEP="$KEPT/kept.jsonl" PACELINE_AGAIN="$AGAIN" STAGE_SECONDS="$limit" \
     timeout -k 5 "$limit" "$@" >"$KEPT/logs/$name.log" 2>&1
   status=$?
-  [ "$status" -eq 0 ] || FAILED=1
+  if [ "$status" -eq "$MORE" ] || { [ "$status" -eq 124 ] && [ "$limit" -lt "$wanted" ]; }; then
+    LEFT=$((LEFT + 1))
+  elif [ "$status" -ne 0 ]; then
+    FAILED=1
+  fi
   printf '%s\t%s\t%s\n' "$name" "$status" "$((SECONDS - started))" >>"$KEPT/stages.tsv"
   tail -n 25 "$KEPT/logs/$name.log"
   echo "-- $name: status $status after $((SECONDS - started)) s"
@@ -109,64 +133,77 @@ if [ -z "$LIST" ]; then
 fi
 
 ABOUT='import sys, torch; print(sys.version); print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
-stage about 60 "$PYTHON" -c "$ABOUT"
 
 # Only the files that have such tests: others need packages that a bare machine lacks.
 mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --include="test_*.py" | sort)
 gpu_tests() { stage gpu_tests 300 env PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m pytest -q -p keep_tests -m gpu "${GPU_TESTS[@]}"; }
 
-if [ -n "$REHEARSE" ]; then
-  TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
-  gpu_tests
-  # Compiling takes the time here, so each thing that is compiled is so once.
-  bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
-    --variants "Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced" "Apply ToMe fast"
-  bench sd15_512_batch1 300 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
-  bench attention_backends 300 attention_backends.py --quick
-  bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 16 --steps 1 --rounds 1 \
-    --variants "merge 0.5" balanced
-  bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
-    --variants "Apply ToMe balanced"
-  bench sd35_step 300 stacks.py --quick --layout sd35 --latent 8 --steps 1 --rounds 1 --compiler eager \
-    --variants "Apply ToMe balanced"
-  bench first_image 300 compile.py --quick --only start
-  bench int8_layers 300 quantization.py --quick --only layers
-  bench int8_unet 300 quantization.py --quick --only unet
-  bench host_time 300 host_time.py --quick --only sd15
-  bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
-  bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
-    --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
-  stage diffusers_recipe 300 "$PYTHON" . recipe --pipeline sdxl --width 32 --size 64 --steps 1 --rounds 1 --quiet \
-    --rows fp32,int8 --compile-backend eager --compile-mode default --output "$KEPT/logs/diffusers_recipe"
-  stage emoji64 300 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
-    --drawn 1 --save-every 0 --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" \
-    --out "$KEPT/emoji64.safetensors"
-else
-  # What users have, whole images: the server's memory management and allocator, first image, then medians.
-  gpu_tests
-  bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
-  bench sd15_512_batch1 180 stacks.py --layout sd15 --latent 64 --steps 30 --seconds 140
-  bench sd15_512_batch8 180 stacks.py --layout sd15 --latent 64 --steps 30 --batch 8 --seconds 140
-  bench attention_backends 90 attention_backends.py
-  bench token_reduction_sd15 150 token_reduction.py --only sd15
-  bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-  WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet cuda-graph" "Compile UNet + Apply ToMe balanced"
-    "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
-  bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
-  bench sd35_step 200 stacks.py --layout sd35 --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
-  bench first_image 300 compile.py --only start
-  # Its third part, quality, needs another model, and no GPU.
-  bench int8_layers 120 quantization.py --only layers
-  bench int8_unet 120 quantization.py --only unet
-  bench host_time 120 host_time.py
-  bench memory_frontier 240 memory_frontier.py
-  bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
-  # The same recipe in diffusers; it keeps its rows one by one in a folder of its own.
-  stage diffusers_recipe 500 "$PYTHON" . recipe --pipeline sdxl --size 1024 --steps 30 --rounds 3 --quiet \
-    --output "$KEPT/logs/diffusers_recipe"
-  stage emoji64 540 "$PYTHON" tools/train_emoji.py --geometry sd15 --seconds 480 --work "${EMOJI:-.cache/emoji}" \
-    --out "$KEPT/emoji64.safetensors"
+run_stages() {
+  stage about 60 "$PYTHON" -c "$ABOUT"
+  if [ -n "$REHEARSE" ]; then
+    TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
+    gpu_tests
+    # Compiling takes the time here, so each thing that is compiled is so once.
+    bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
+      --variants "Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced" "Apply ToMe fast"
+    bench sd15_512_batch1 300 stacks.py "${TINY[@]}" --batch 2 --variants "Apply ToMe fast"
+    bench attention_backends 300 attention_backends.py --quick
+    bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 16 --steps 1 --rounds 1 \
+      --variants "merge 0.5" balanced
+    bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
+      --variants "Apply ToMe balanced"
+    bench sd35_step 300 stacks.py --quick --layout sd35 --latent 8 --steps 1 --rounds 1 --compiler eager \
+      --variants "Apply ToMe balanced"
+    bench first_image 300 compile.py --quick --only start
+    bench int8_layers 300 quantization.py --quick --only layers
+    bench int8_unet 300 quantization.py --quick --only unet
+    bench host_time 300 host_time.py --quick --only sd15
+    bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
+    bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
+      --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
+    stage diffusers_recipe 300 "$PYTHON" . recipe --pipeline sdxl --width 32 --size 64 --steps 1 --rounds 1 --quiet \
+      --rows fp32,int8 --compile-backend eager --compile-mode default --output "$KEPT/logs/diffusers_recipe"
+    stage emoji64 300 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
+      --drawn 1 --save-every 0 --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" \
+      --out "$KEPT/emoji64.safetensors"
+  else
+    # What users have, whole images: the server's memory management and allocator, first image, then medians.
+    gpu_tests
+    bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
+    bench sd15_512_batch1 180 stacks.py --layout sd15 --latent 64 --steps 30 --seconds 140
+    bench sd15_512_batch8 180 stacks.py --layout sd15 --latent 64 --steps 30 --batch 8 --seconds 140
+    bench attention_backends 90 attention_backends.py
+    bench token_reduction_sd15 150 token_reduction.py --only sd15
+    bench token_reduction_sdxl 150 token_reduction.py --only sdxl
+    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet cuda-graph" "Compile UNet + Apply ToMe balanced"
+      "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
+    bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
+    bench sd35_step 200 stacks.py --layout sd35 --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
+    bench first_image 300 compile.py --only start
+    # Its third part, quality, needs another model, and no GPU.
+    bench int8_layers 120 quantization.py --only layers
+    bench int8_unet 120 quantization.py --only unet
+    bench host_time 120 host_time.py
+    bench memory_frontier 240 memory_frontier.py
+    bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
+    # The same recipe in diffusers; it keeps its rows one by one in a folder of its own.
+    stage diffusers_recipe 500 "$PYTHON" . recipe --pipeline sdxl --size 1024 --steps 30 --rounds 3 --quiet \
+      --output "$KEPT/logs/diffusers_recipe"
+    stage emoji64 540 "$PYTHON" tools/train_emoji.py --geometry sd15 --seconds 480 --work "${EMOJI:-.cache/emoji}" \
+      --out "$KEPT/emoji64.safetensors"
+  fi
+}
+
+if [ -z "$LIST" ]; then
+  mkdir -p "$OUT"
+  mirror >/dev/null 2>&1 &
+  MIRROR=$!
+  trap 'kill $MIRROR 2>/dev/null' EXIT
 fi
+for ROUND in first again; do
+  run_stages
+  [ -z "$LIST$AGAIN" ] || break
+done
 if [ -z "$LIST" ]; then
   # In parts, as files that come back from such a machine can be limited in size: cat emoji64.part-* >emoji64.safetensors
   if [ -f "$KEPT/emoji64.safetensors" ]; then split -b 15M "$KEPT/emoji64.safetensors" "$OUT/emoji64.part-"; fi

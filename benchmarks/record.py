@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -70,9 +71,15 @@ def about() -> dict[str, Any]:
         "hardware": hardware(),
         "versions": versions(),
         "commit": commit(),
-        "command": shlex.join(["python", Path(sys.argv[0]).resolve().relative_to(ROOT).as_posix(), *sys.argv[1:]]),
+        "command": shlex.join(["python", _program(), *sys.argv[1:]]),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
+
+
+def _program() -> str:
+    """Return what runs: a file of this repository, or e.g. ``-m pytest``'s own file, wherever Python is."""
+    path = Path(sys.argv[0]).resolve()
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else "/".join(path.parts[-2:])
 
 
 def keep(rows: Iterable[Mapping[str, Any]], baseline: str = "", notes: Mapping[str, str] | None = None) -> None:
@@ -98,6 +105,23 @@ def keep(rows: Iterable[Mapping[str, Any]], baseline: str = "", notes: Mapping[s
 
 
 _introduced: set[str] = set()
+
+
+def kept(work: str) -> set[str]:
+    """Return the variants of some work that earlier calls of this stage have kept; none if all is to be measured again.
+
+    Lines that were cut off by a kill do not count.
+    """
+    place, stage = os.environ.get("PACELINE_KEEP"), os.environ.get("PACELINE_STAGE")
+    if not place or not Path(place).is_file() or os.environ.get("PACELINE_AGAIN"):
+        return set()
+    found = set()
+    for line in Path(place).read_text(encoding="utf-8").splitlines():
+        with suppress(ValueError):
+            entry = json.loads(line)
+            if entry["stage"] == stage and entry.get("row", {}).get("work") == work:
+                found.add(entry["row"]["name"])
+    return found
 
 
 def write(path: Path, rows: list[dict[str, Any]], baseline: str, notes: Mapping[str, str] | None = None) -> None:

@@ -84,6 +84,35 @@ def test_a_stage_that_fails_costs_only_itself_and_is_tried_again(tmp_path):
     assert ended(tmp_path)[2:] == [["about", "0"], ["attention_backends", "0"]]
 
 
+def test_what_had_too_little_time_comes_again_behind_what_was_not_tried(tmp_path):
+    short = tmp_path / "python"
+    short.write_text("#!/bin/sh\nexit 75\n")
+    short.chmod(0o755)
+    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON=str(short))
+    assert done.returncode == 0 and "2 stages are left" in done.stdout
+    done = run(tmp_path, "--rehearse", "--only", "about,attention_backends,sd15_512_batch1", PYTHON="true")
+    assert "are left" not in done.stdout
+    assert [name for name, _ in ended(tmp_path)][2:] == ["sd15_512_batch1", "about", "attention_backends"]
+
+
+def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    from record import keep, kept
+
+    monkeypatch.setenv("PACELINE_KEEP", str(tmp_path / "kept.jsonl"))
+    monkeypatch.setenv("PACELINE_STAGE", "sdxl")
+    assert kept("30 steps") == set()
+    keep([{"name": "plain", "work": "30 steps"}, {"name": "other", "work": "4 steps"}], "plain")
+    with (tmp_path / "kept.jsonl").open("a") as file:
+        file.write('{"stage": "sdxl", "row": {"name": "cut off", "wo')
+    assert kept("30 steps") == {"plain"}
+    monkeypatch.setenv("PACELINE_STAGE", "sd15")
+    assert kept("30 steps") == set()
+    monkeypatch.setenv("PACELINE_STAGE", "sdxl")
+    monkeypatch.setenv("PACELINE_AGAIN", "1")
+    assert kept("30 steps") == set()
+
+
 def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
     stages = "about,attention_backends,sd15_512_batch1"
     process = subprocess.Popen(
