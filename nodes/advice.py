@@ -13,8 +13,7 @@ from ..workbench.comfyui.prompt import Prompt, largest_model_file, require_promp
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
-from .optimize_preset import shown_steps
-from .recipes import node_class
+from .recipes import node_class, shown_steps
 from .wires import Wire, find_wires, upstream
 
 ADVICE = "/paceline/advice"

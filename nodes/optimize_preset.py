@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from comfy_api.latest import io
 
@@ -12,10 +11,10 @@ from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
-from ..workbench.recipe import Recipe, Step, load_recipe
+from ..workbench.recipe import Recipe, load_recipe
 from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from .common import OptimizingNode
-from .recipes import apply_recipe, describe_step
+from .recipes import apply_recipe, describe_step, shown_steps
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
@@ -96,8 +95,3 @@ def _recipe(preset: str, model: ModelPatcher, reuse_steps: bool) -> Recipe:
         return built_in_recipe(preset, machine_for(model), reuse_steps)
     own = preset_files()
     return load_recipe(own[require_choice("preset", preset, (*BUILT_IN, *own))])
-
-
-def shown_steps(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """Return what the page makes single nodes of: ``Step`` in web/js/payloads.d.ts."""
-    return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]

@@ -48,6 +48,11 @@ def describe_step(step: Step) -> str:
     return f"{step.node.removeprefix(_PREFIX)}({values})"
 
 
+def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
+    """Return what the page makes single nodes of: ``Step`` in web/js/payloads.d.ts."""
+    return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
+
+
 def check_steps(steps: Iterable[Step], where: str) -> None:
     """Check that nodes, inputs and values exist, before anything is run.
 

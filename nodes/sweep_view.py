@@ -12,6 +12,7 @@ from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
 from ..workbench.sweep import Cell, Result, cell_key, pareto_front
+from .recipes import shown_steps
 
 if TYPE_CHECKING:
     from ..workbench.comfyui.comparison import Comparison
@@ -95,7 +96,7 @@ class SweepView:
             "best": best,
             "text": one.text,
             "picture": entry if path_of(entry).is_file() else None,
-            "steps": [{"node": step.node, "inputs": dict(step.inputs)} for step in self._bench.steps_of(one.cell)],
+            "steps": shown_steps(self._bench.steps_of(one.cell)),
         }
 
 

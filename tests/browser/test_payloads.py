@@ -67,7 +67,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.nodes import routes
     from paceline.nodes.compare_models import shown_comparison
     from paceline.nodes.foreign import conversions_payload
-    from paceline.nodes.optimize_preset import shown_steps
+    from paceline.nodes.recipes import shown_steps
     from paceline.nodes.run_routes import run_payload
     from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.compilation import Progress

@@ -106,7 +106,6 @@ class TransformerBlock(Protocol):
     n_heads: int
     d_head: int
     disable_self_attn: bool
-    attn1: Module
     ff: Module
 
 

@@ -19,7 +19,7 @@ from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
 from .patches import Patches, current
-from .protocols import AttentionLayer
+from .protocols import AttentionModule
 
 # diffusers' names in its dispatcher (models after 2024) for what our registry calls otherwise or the same.
 DISPATCHER_NAMES = {
@@ -140,7 +140,7 @@ class AttentionBackend(AttentionChoice, Technique):
 
         return routed
 
-    def _guarded(self, whose: str, layer: AttentionLayer, forward: Function, theirs: Patches) -> Function:
+    def _guarded(self, whose: str, layer: AttentionModule, forward: Function, theirs: Patches) -> Function:
         """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
         kind = (head_size(layer),)
 
@@ -170,7 +170,7 @@ class AttentionBackend(AttentionChoice, Technique):
         return guarded
 
 
-def head_size(layer: AttentionLayer) -> int:
+def head_size(layer: AttentionModule) -> int:
     """Return the channels of one head of an attention layer."""
     size = getattr(layer, "head_dim", None)
     return int(size) if size is not None else int(layer.inner_dim) // int(layer.heads)
@@ -180,7 +180,7 @@ def _is_attention(part: Any) -> bool:
     return hasattr(part, "get_processor") and hasattr(part, "heads") and hasattr(part, "to_q")
 
 
-def _use_theirs(layer: AttentionLayer, name: str, patches: Patches) -> str | None:
+def _use_theirs(layer: AttentionModule, name: str, patches: Patches) -> str | None:
     """Let diffusers' own code for backend ``name`` run ``layer``; return what it is called, None if there is none."""
     processor = layer.get_processor()
     if hasattr(processor, "_attention_backend"):
@@ -197,13 +197,13 @@ def _use_theirs(layer: AttentionLayer, name: str, patches: Patches) -> str | Non
     return _swap_processor(layer, name, patches)
 
 
-def _use_sdpa(layer: AttentionLayer, patches: Patches) -> None:
+def _use_sdpa(layer: AttentionModule, patches: Patches) -> None:
     """Let ``layer`` use torch's SDPA, where only its processor decides otherwise."""
     if not hasattr(layer.get_processor(), "_attention_backend"):
         _swap_processor(layer, _SDPA, patches)
 
 
-def _swap_processor(layer: AttentionLayer, name: str, patches: Patches) -> str | None:
+def _swap_processor(layer: AttentionModule, name: str, patches: Patches) -> str | None:
     from diffusers.models import attention_processor
 
     found = type(layer.get_processor()).__name__
@@ -215,12 +215,12 @@ def _swap_processor(layer: AttentionLayer, name: str, patches: Patches) -> str |
     return None
 
 
-def _set_processor(layer: AttentionLayer, chosen: object, patches: Patches) -> None:
+def _set_processor(layer: AttentionModule, chosen: object, patches: Patches) -> None:
     previous = layer.get_processor()
     layer.set_processor(chosen)
     patches.on_undo(lambda: _put_back(layer, chosen, previous))
 
 
-def _put_back(layer: AttentionLayer, ours: object, previous: object) -> None:
+def _put_back(layer: AttentionModule, ours: object, previous: object) -> None:
     if layer.get_processor() is ours:  # else somebody has set another one since, which is theirs to undo
         layer.set_processor(previous)

@@ -57,14 +57,11 @@ class UNet(Protocol):
     up_blocks: ModuleList
 
 
-class AttentionLayer(Protocol):
+class AttentionModule(Protocol):
     """An attention layer of any of diffusers' models."""
 
     heads: int
     inner_dim: int
-    to_q: Module
-    to_k: Module
-    to_v: Module
 
     def get_processor(self) -> Any: ...
 
