@@ -22,9 +22,13 @@ _nodes: dict[str, Any] = {}
 
 
 def run(node: str, **inputs: Any) -> Any:
-    """Execute a node as ComfyUI does, inputs that are not given at their defaults, and return its outputs."""
+    """Execute a node as ComfyUI does, inputs that are not given at their defaults, and return its outputs.
+
+    Nodes that can hand on what they were given, where they cannot help, are told to refuse: so a refusal is compared.
+    """
     schema = _nodes[node].GET_SCHEMA()
     defaults = {given.id: given.default for given in schema.inputs if getattr(given, "default", None) is not None}
+    defaults |= {"strict": True} if "strict" in defaults else {}
     with torch.inference_mode(), WorkClock() if node in _MEASURING else nullcontext():
         return _nodes[node].execute(**{**defaults, **inputs}).result
 
