@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .phrases import joined, phrase
+
 
 @dataclass
 class Activity:
@@ -74,12 +76,15 @@ class Activity:
     def fallback_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to step aside, most frequent first."""
         ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])
-        return tuple(f"{count} x fallback: {reason}" for reason, count in ordered)
+        return tuple(phrase("{count} x fallback: {reason}", count=count, reason=reason) for reason, count in ordered)
 
     def skipped_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to skip places, with how many places."""
         reasons = list(self.skipped.values())
-        return tuple(f"skipped {reasons.count(reason)} blocks: {reason}" for reason in dict.fromkeys(reasons))
+        return tuple(
+            phrase("skipped {count} blocks: {reason}", count=reasons.count(reason), reason=reason)
+            for reason in dict.fromkeys(reasons)
+        )
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,8 @@ class Summary:
     Attributes:
         state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run);
             ``working`` (a run goes on).
-        headline: the result in a few words, for a badge; one clause, without ``;``.
+        headline: the result in a few words, for a badge; one clause, without ``;``. It and the details are
+            :class:`~.phrases.Phrase` where the browser can say them in other languages.
         counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
     """
@@ -105,13 +111,16 @@ class Summary:
         if "fallbacks" not in self.counts:
             return self.headline
         count = self.counts["fallbacks"]
-        return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
+        return phrase("{headline}; {count:g} {count|fallback|fallbacks}", headline=self.headline, count=count)
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What stands below the headline where there is room: the numbers by name, then the details."""
-        numbers = ", ".join(f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items())
-        return (numbers, *self.details) if numbers else self.details
+        numbers = [
+            phrase("{name}: {number}", name=name.replace("_", " "), number=_short(number))
+            for name, number in self.counts.items()
+        ]
+        return (joined(", ", numbers), *self.details) if numbers else self.details
 
 
 def _short(number: float) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .phrases import translatable
+
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
 
@@ -42,12 +44,13 @@ class CannotHelp(PacelineError):
         must_be_mended: whether it is an error all the same, because nobody would want to go on.
     """
 
-    outcome: ClassVar[str] = "not possible here"
+    outcome: ClassVar[str] = translatable("not possible here")
     must_be_mended: ClassVar[bool] = False
 
     def __init__(self, problem: str, remedy: str = "", brief: str = "") -> None:
         super().__init__(problem, remedy)
-        self.brief = (brief or problem.rstrip(".")).replace(";", ",")
+        short = brief or problem.rstrip(".")
+        self.brief = short.replace(";", ",") if ";" in short else short
 
 
 class UnsupportedModel(CannotHelp):
@@ -57,7 +60,7 @@ class UnsupportedModel(CannotHelp):
 class NothingGained(UnsupportedModel):
     """The technique works with this model, but would change nothing, or make nothing faster."""
 
-    outcome = "not worth it here"
+    outcome = translatable("not worth it here")
 
 
 class WrongObject(UnsupportedModel):

@@ -10,6 +10,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import require_text
+from ..core.phrases import phrase, translatable
 from ..optimizers.hosts.comfyui.links import require_decoder
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
@@ -166,7 +167,8 @@ class PacelineBenchmarkSweep(PacelineNode):
             )
         except BaseException:  # cancelling is one that is no Exception
             view.stop()
-            cls.announce(Summary("partly", f"{view.done} of {view.total} cells kept: run it again to go on"))
+            kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
+            cls.announce(Summary("partly", kept))
             raise
         cls.announce(_summary(found))
         view.stop()
@@ -179,8 +181,11 @@ class PacelineBenchmarkSweep(PacelineNode):
 def _summary(found: sweeping.Finished) -> Summary:
     """Return the best setting for the node's badge."""
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
-    details = tuple(found.text.splitlines())
+    details = found.lines
     if found.best is None:
-        return Summary("partly" if found.results else "inactive", "no setting is certainly faster", counts, details)
-    headline = f"{found.best.speedup:.2f}x with {sweeping.describe_cell(found.best.cell)}"
+        none = translatable("no setting is certainly faster")
+        return Summary("partly" if found.results else "inactive", none, counts, details)
+    headline = phrase(
+        "{speedup:.2f}x with {cell}", speedup=found.best.speedup or 0.0, cell=sweeping.describe_cell(found.best.cell)
+    )
     return Summary("active", headline, counts, details)

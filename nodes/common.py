@@ -10,6 +10,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import CannotHelp
+from ..core.phrases import joined, phrase
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
 
@@ -49,10 +50,11 @@ class PacelineNode(io.ComfyNode):
         result = attach(target, technique)
         headline, *details = technique.clauses()
         if replaced is not None:
-            details.append(f"replaces an earlier {replaced.title} ({replaced.describe()})")
-            by = f"replaced by {technique.title} #{technique.node_id}"
+            settings = joined("; ", replaced.clauses())
+            details.append(phrase("replaces an earlier {title} ({settings})", title=replaced.title, settings=settings))
+            by = phrase("replaced by {title} #{node}", title=technique.title, node=str(technique.node_id))
             if replaced.node_id != technique.node_id is not None:
-                announce(replaced.node_id, Summary("inactive", by, details=(replaced.describe(),)), replaced.title)
+                announce(replaced.node_id, Summary("inactive", by, details=(settings,)), replaced.title)
         announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)
         return result
 
@@ -100,7 +102,7 @@ class OptimizingNode(PacelineNode):
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:
         """Hand on what the node was given, and say at the node why it does nothing."""
-        headline = f"{error.outcome}: {error.brief}"
+        headline = phrase("{outcome}: {brief}", outcome=error.outcome, brief=error.brief)
         cls.announce(Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy]))))
         schema, text = cls.define_schema(), f"{headline}. {error}"
         given = {put.get_io_type(): inputs.get(put.id) for put in reversed(schema.inputs)}  # the first of a type counts

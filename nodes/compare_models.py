@@ -9,13 +9,14 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
+from ..core.phrases import data, translatable
 from ..optimizers.hosts.comfyui.links import require_decoder
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import Run
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement import comparison_sheet
+from ..workbench.measurement import Verdict, comparison_sheet
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 
@@ -130,9 +131,9 @@ class PacelineCompareModels(PacelineNode):
                 require_decoder(name, given)
         OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
         found = comparison.compare(
-            comparison.Side("baseline", model_baseline, vae),
+            comparison.Side(translatable("baseline"), model_baseline, vae),
             comparison.Side(
-                "optimised",
+                translatable("optimised"),
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
             ),
@@ -151,7 +152,7 @@ class PacelineCompareModels(PacelineNode):
         sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
         files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
         compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
-        shown = shown_comparison(numbers, files, found.verdict.quality, lines, compiling)
+        shown = shown_comparison(numbers, files, found.verdict, lines, compiling)
         counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
         cls.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
         summary = "\n".join([found.verdict.text, *lines])
@@ -160,14 +161,14 @@ class PacelineCompareModels(PacelineNode):
 
 
 def shown_comparison(
-    numbers: Mapping[str, Any], files: Mapping[str, Any], quality: str, lines: Sequence[str], compiling: float
+    numbers: Mapping[str, Any], files: Mapping[str, Any], verdict: Verdict, lines: Sequence[str], compiling: float
 ) -> dict[str, Any]:
     """Return what the page shows of a comparison: ``Comparison`` in web/js/payloads.d.ts.
 
     Args:
         numbers: all that was found, as it is saved.
         files: where the pictures are, as ComfyUI names them.
-        quality: what became of the picture, one of ``QUALITIES``.
+        verdict: what they mean.
         lines: what stands below the verdict.
         compiling: seconds that went into compiling.
     """
@@ -178,13 +179,14 @@ def shown_comparison(
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
         "seed_share": numbers["seed_share"],
         "found": numbers["state"],
-        "state": page_state(numbers["state"], quality),
-        "quality": quality,
+        "state": page_state(numbers["state"], verdict.quality),
+        "quality": verdict.quality,
         "compiling": compiling,
         "seconds": {side: [seconds(Run(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
         "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),
+        "phrases": {"verdict": data(verdict.text), "lines": [data(line) for line in lines]},
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
         "sheet": files["comparison"],
         "about": {

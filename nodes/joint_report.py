@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.activity import Summary
+from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.reporting import announce
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
     summaries = [(technique.title, technique.last_summary()) for technique in techniques]
     active = [title for title, summary in summaries if summary.state in ("active", "partly")]
     states = {summary.state for _, summary in summaries}
-    headline = f"{len(active)} of {len(techniques)} active{': ' if active else ''}{', '.join(active)}"
+    headline = phrase("{count} of {total} active", count=len(active), total=len(techniques))
+    if active:
+        headline = phrase("{active}: {titles}", active=headline, titles=joined(", ", active))
     if "working" in states:
-        return Summary("working", headline if active else "sampling")
-    details = []
+        return Summary("working", headline if active else translatable("sampling"))
+    details: list[str] = []
     for title, summary in summaries:
-        details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
+        details.append(phrase("{title}: {headline}", title=title, headline=summary.headline))
+        details += (phrase("  {line}", line=line) for line in summary.lines)
     # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
     states = states - {"waiting"} or states
     counts = {"active": len(active), "techniques": len(techniques)}

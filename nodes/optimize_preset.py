@@ -9,6 +9,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
+from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..workbench.recipe import Recipe, load_recipe
@@ -70,11 +71,16 @@ class PacelineOptimizePreset(OptimizingNode):
             raise UnsupportedModel(
                 f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
                 "Choose another preset, or connect the model to the sampler directly.",
-                f"nothing in the preset {preset} helps this model on this machine",
+                phrase("nothing in the preset {preset} helps this model on this machine", preset=preset),
             )
-        headline = f"{recipe.name}: {len(applied.steps)} of {len(recipe.steps)} steps applied"
-        lines = [f"applied {describe_step(step)}" for step in applied.steps]
-        lines += [f"left out {reason}" for reason in applied.left_out]
+        headline = phrase(
+            "{name}: {count} of {total} steps applied",
+            name=recipe.name,
+            count=len(applied.steps),
+            total=len(recipe.steps),
+        )
+        lines = [phrase("applied {step}", step=describe_step(step)) for step in applied.steps]
+        lines += [phrase("left out {reason}", reason=reason) for reason in applied.left_out]
         counts = {"applied": len(applied.steps), "steps": len(recipe.steps)}
         cls.announce(Summary("waiting", headline, counts, tuple(filter(None, [recipe.description, *lines]))))
         text = "\n".join([f"{headline}. {recipe.description}".strip(), *lines])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.links import require_decoder
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
@@ -23,9 +24,13 @@ if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _NAMES = {
-    "norm_elementwise": "norms and elementwise",
-    "ours": "Paceline's own work",
-    "gaps": "gaps (waiting for Python)",
+    "attention": translatable("attention"),
+    "linear": translatable("linear"),
+    "convolution": translatable("convolution"),
+    "copies": translatable("copies"),
+    "norm_elementwise": translatable("norms and elementwise"),
+    "ours": translatable("Paceline's own work"),
+    "gaps": translatable("gaps (waiting for Python)"),
 }
 
 
@@ -105,11 +110,23 @@ def shown_step(remedy: Remedy) -> Payload:
 def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
     """Return the profile as text, the largest part first."""
     parts = sorted(found.shares.items(), key=lambda part: -part[1])
-    shares = [f"{_NAMES.get(name, name)} {share:.0%}" for name, share in parts if share >= 0.005]
-    decoding = "" if found.decoding is None else f", decoding {found.decoding:.3g} s"
-    lines = [
-        f"one step {found.step:.3g} s: {', '.join(shares[:2])}",
-        f"loading {found.loading:.3g} s, {len(found.steps)} steps {sum(found.steps):.3g} s{decoding}",
-        f"one step: {', '.join(shares)}",
+    shares = [
+        phrase("{part} {share:.0%}", part=_NAMES.get(name, name), share=share)
+        for name, share in parts
+        if share >= 0.005
     ]
-    return lines + [f"{one.title}: at most {one.at_most:.0%} less" for one in remedies]
+    times = [
+        phrase("loading {seconds:.3g} s", seconds=found.loading),
+        phrase("{count} steps {seconds:.3g} s", count=len(found.steps), seconds=sum(found.steps)),
+    ]
+    if found.decoding is not None:
+        times.append(phrase("decoding {seconds:.3g} s", seconds=found.decoding))
+    lines = [
+        phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=joined(", ", shares[:2])),
+        joined(", ", times),
+        phrase("one step: {parts}", parts=joined(", ", shares)),
+    ]
+    return [
+        *lines,
+        *(phrase("{title}: at most {share:.0%} less", title=one.title, share=one.at_most) for one in remedies),
+    ]

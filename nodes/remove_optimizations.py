@@ -10,6 +10,7 @@ from comfy_execution.graph_utils import ExecutionBlocker
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
+from ..core.phrases import joined, phrase, translatable
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.links import require_control_net, require_decoder
@@ -69,6 +70,7 @@ class PacelineRemoveOptimizations(PacelineNode):
                 copy, techniques = detach_all(targets[name](value))
                 outputs.append(copy)
                 removed.extend(technique.title for technique in techniques)
-        headline = f"removed {', '.join(removed)}" if removed else "nothing to remove"
+        nothing = translatable("nothing to remove")
+        headline = phrase("removed {names}", names=joined(", ", removed)) if removed else nothing
         cls.announce(Summary("active" if removed else "inactive", headline, {"removed": len(removed)}))
         return io.NodeOutput(*outputs)

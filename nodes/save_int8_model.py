@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..core.phrases import phrase
 from ..workbench.comfyui.int8_file import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
 from .common import OptimizingNode
@@ -52,6 +53,6 @@ class PacelineSaveInt8Model(OptimizingNode):
         metadata = save_int8_model(model, path)
         shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
         note = json.loads(metadata["paceline"]).get("note")
-        details = [f"The image will differ a little: {note}"] if note else []
-        cls.announce(Summary("active", f"saved {shown}", details=tuple(details)))
+        details = [phrase("The image will differ a little: {note}", note=note)] if note else []
+        cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
         return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

@@ -58,7 +58,12 @@ TARGETS = {
         ),
     ),
     "verdict": Target(
-        ("workbench/measurement/verdict.py",), ("test_measurement_verdict.py", "test_measurement_limits.py")
+        (
+            "workbench/measurement/evidence.py",
+            "workbench/measurement/verdict.py",
+            "workbench/measurement/verdict_text.py",
+        ),
+        ("test_measurement_verdict.py", "test_measurement_limits.py"),
     ),
 }
 

@@ -6,7 +6,11 @@ of our widgets. A language has the same keys in ``locales/<language>/``, where C
     nodeDefs.json    <NodeId>: display_name, description, inputs.<name>.name, outputs.<index>.name
     settings.json    <id, dots as _>: name, tooltip, options
     commands.json    <id, dots as _>: label
-    main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js
+    main.json        settingsCategories, menuLabels: the frontend's own; paceline: read by web/js/words.js;
+                     pacelineReports: sentences of the server by their English template, read by web/js/said.js
+
+A translation of a template has its placeholders. Where the English has ``{count|step|steps}``, it has one word for each
+plural of the language (in the order zero, one, two, few, many, other; the last stands for the rest), or none at all.
 
 Help pages are translated by hand, whole: ``web/docs/<NodeId>/<language>.md``. The frontend does not fall back to the
 English page where there is none in its language, so a new node gets the English page until it is translated.
@@ -32,6 +36,7 @@ from comfy_host.in_process import bootstrap  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
 from comfy_host.paths import ROOT  # noqa: E402
 from help_pages import DOCS  # noqa: E402
+from phrases_in_code import phrases_in  # noqa: E402
 
 LOCALES = ROOT / "locales"
 SCRIPTS = ROOT / "web" / "js"
@@ -39,7 +44,8 @@ SCRIPTS = ROOT / "web" / "js"
 FOLDERS = ("ComfyUI-Paceline", "comfyui-paceline", "paceline")
 """Names of the pack's folder in custom_nodes: cloned, from the registry, and in our tests."""
 
-SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*|Paceline|SSIM|PSNR")
+SAME_IN_EVERY_LANGUAGE = re.compile(r"[\W\d_]*((Paceline|SSIM|PSNR|LPIPS|dB|MB|MiB|GiB|[a-z])[\W\d_]+)*")
+"""Names, units and symbols, with a blank at their end."""
 
 Tree = dict[str, Any]
 
@@ -60,6 +66,7 @@ def english() -> dict[str, Tree]:
             "settingsCategories": {name: name for name in sorted(names - {"Paceline"})},
             "menuLabels": {label: label for label in commands.values()},
             "paceline": words,
+            "pacelineReports": {text: text for text in phrases_in(ROOT)},
             "templateWorkflows": {"category": dict.fromkeys(FOLDERS, "Paceline")},
         },
     }
@@ -95,6 +102,13 @@ def _settings(source: str) -> Tree:
 
 def _read(name: str) -> str:
     return (SCRIPTS / f"{name}.js").read_text(encoding="utf-8")
+
+
+def frontends_own(source: Mapping[str, Tree]) -> Tree:
+    """Return the English texts that the frontend does not find in the code: headings of the templates and of a tab."""
+    main = source["main"]
+    tab = {"speedTab": main["paceline"]["speedTab"]}
+    return {"paceline": tab, "templateWorkflows": main["templateWorkflows"]}
 
 
 def load(language: str) -> dict[str, Tree]:
@@ -138,15 +152,20 @@ def untranslated(source: Mapping[str, Any], translated: Mapping[str, Any]) -> li
     return [
         path
         for path, text in texts(source)
-        if path not in known or (known[path] == text and " " in text and not SAME_IN_EVERY_LANGUAGE.fullmatch(text))
+        if path not in known or (known[path] == text and " " in text and not _same_everywhere(text))
     ]
+
+
+def _same_everywhere(text: str) -> bool:
+    from paceline.core.phrases import PLACEHOLDER
+
+    return SAME_IN_EVERY_LANGUAGE.fullmatch(f"{PLACEHOLDER.sub('', text)} ") is not None
 
 
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
     source = english()
-    # English stands in the code, but for the heading of the templates: the frontend only has the folder's name.
-    titles = json.dumps({"templateWorkflows": source["main"]["templateWorkflows"]}, indent=2)
+    titles = json.dumps(frontends_own(source), indent=2)
     (LOCALES / "en").mkdir(exist_ok=True)
     (LOCALES / "en" / "main.json").write_text(f"{titles}\n", encoding="utf-8")
     for language in chosen or languages():

@@ -23,7 +23,7 @@ import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
 import { Timeline } from "./js/timeline.js";
 import { rememberWidgetNames } from "./js/versions.js";
-import { loadWords } from "./js/words.js";
+import { languageChanges, loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
 const badges = createBadges(store);
@@ -54,6 +54,7 @@ app.registerExtension({
     startChips(timeline);
     for (const kind of shown) kind.start();
     drawOverlay(store);
+    languageChanges.addEventListener("change", () => timeline.renew());
     void lookForRun();
   },
   getNodeMenuItems(node) {

@@ -16,6 +16,7 @@ from importlib import metadata
 import torch
 
 from ...core.devices import is_out_of_memory
+from ...core.phrases import translatable
 from .backend import AttentionCall, AttentionFunction, Backend, one_line
 
 QUERY_TOKENS = 64
@@ -26,7 +27,7 @@ HEADS = 2
 TOLERANCE_EXACT = 0.02
 TOLERANCE_APPROXIMATE = 0.15
 OTHERWISE = "Choose 'auto' or 'sdpa'."
-NO_MEMORY = "no memory was left for a test call"
+NO_MEMORY = translatable("no memory was left for a test call")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
+from ...core.phrases import all_of, phrase, translatable
 from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend, Mask
 from .probing import NO_MEMORY, probe
@@ -18,7 +19,7 @@ from .registry import choose, get, require
 
 AUTO = "auto"
 
-FULL_PRECISION = "the model asks for full precision here"
+FULL_PRECISION = translatable("the model asks for full precision here")
 
 HOST_DOES_IT = "attention"
 """Place that is skipped because the host computes with this very backend."""
@@ -139,8 +140,10 @@ class AttentionChoice(Technique):
 
     def clauses(self) -> tuple[str, ...]:
         """Return the backend, why it was chosen, and what else is to be said."""
-        chosen = f"auto: {self.backend.name} ({self._why})" if self._why else self.backend.name
-        return (chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
+        name = self.backend.name
+        chosen = phrase("auto: {name} ({why})", name=name, why=self._why) if self._why else name
+        left = (phrase("left to the host: {why}", why=why) for why in self.failing.values())
+        return (chosen, *left, *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``sdpa in 640 attention calls``."""
@@ -152,16 +155,19 @@ class AttentionChoice(Technique):
         details += activity.skipped_lines()
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
-            why = "every call fell back" if fallbacks else "no attention call of this model was reached"
+            none = translatable("no attention call of this model was reached")
+            why = translatable("every call fell back") if fallbacks else none
             why = next(iter(activity.skipped.values()), why)
-            return Summary("inactive", f"{self.backend.name} not active: {why}", counts, details)
+            headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
+            return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
-        return Summary(state, f"{self._names(activity)} in {calls} attention calls", counts, details)
+        headline = phrase("{names} in {calls} attention calls", names=self._names(activity), calls=calls)
+        return Summary(state, headline, counts, details)
 
     def _names(self, activity: Activity) -> str:
         """Return what computed: the backend, or of several kernels those that ran."""
         ran = [name for name in activity.used if self.quickest is not None and name in self.quickest.names]
-        return " and ".join(sorted(ran)) or self.backend.name
+        return all_of(sorted(ran)) if ran else self.backend.name
 
 
 def _kind(q: Tensor, mask: Mask) -> tuple[object, ...]:

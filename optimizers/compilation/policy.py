@@ -10,6 +10,7 @@ from weakref import WeakSet
 from ...core.activity import Activity, Summary
 from ...core.calls import Function
 from ...core.errors import BackendUnavailable
+from ...core.phrases import all_of, joined, phrase, translatable
 from ...core.technique import COMPILATION, Technique
 from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 _GRAPHS = "graphs compiled"
 _FEW_LEFT = 3
-_REMEDY = "take off the node that runs Python there, or take Compile off if it gains nothing"
+_COUNTS = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
+_REMEDY = translatable("take off the node that runs Python there, or take Compile off if it gains nothing")
 
 
 class CompilePolicy(Technique):
@@ -52,7 +54,7 @@ class CompilePolicy(Technique):
         if refusal is not None:
             if how.compilation.on_error == "raise":
                 raise BackendUnavailable(f"mode {how.compilation.mode} was asked for, but {refusal}.")
-            notes = (*notes, f"without CUDA graphs: {refusal}")
+            notes = (*notes, phrase("without CUDA graphs: {why}", why=refusal))
         self.how = how
         self.what = what
         self.notes = notes
@@ -60,8 +62,10 @@ class CompilePolicy(Technique):
 
     def clauses(self) -> tuple[str, ...]:
         """Return what is compiled and how, and what was done for that."""
-        order = ", channels last" if self.how.channels_last else ""
-        return (f"{self.what} with {self.how.compilation.describe()}{order}", *self.notes)
+        how = self.how.compilation.describe()
+        if self.how.channels_last:
+            how = joined(", ", [how, translatable("channels last")])
+        return (phrase("{what} with {how}", what=self.what, how=how), *self.notes)
 
     def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
         """Note that ``compiled`` is what runs for this technique from now on, watched by ``observer``."""
@@ -111,13 +115,19 @@ class CompilePolicy(Technique):
             if compiled.recorded is not None:
                 details.extend(compiled.recorded.lines())
         if not calls:
-            why = f"all {eager} calls ran uncompiled" if eager else f"{self.what} was not called"
-            return Summary("inactive", f"not compiled: {why}", counts, tuple(details))
+            why = phrase("{what} was not called", what=self.what)
+            if eager:
+                why = phrase("all {count} calls ran uncompiled", count=eager)
+            return Summary("inactive", phrase("not compiled: {why}", why=why), counts, tuple(details))
         if new_graphs:
-            details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
-        headline = f"compiled {' and '.join(used)}: {_describe(counts)}"
+            details.append(
+                phrase(
+                    "{count} of the graphs compiled in this run; the next run of this kind has them", count=new_graphs
+                )
+            )
+        headline = phrase("compiled {what}: {how}", what=all_of(used), how=_describe(counts))
         if counts["graph_breaks"]:
-            headline += f", {self._graph_breaks(int(counts['graph_breaks']))}"
+            headline = joined(", ", [headline, self._graph_breaks(int(counts["graph_breaks"]))])
         return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
 
     def _graph_breaks(self, count: int) -> str:
@@ -126,10 +136,15 @@ class CompilePolicy(Technique):
         for compiled in self.used:
             for function in compiled.functions:
                 places.update(function.state.break_places)
-        worst = max(places, key=lambda place: places[place], default="an unknown place")
-        more = f" and {len(places) - 1} more places" if len(places) > 1 else ""
+        worst = max(places, key=lambda place: places[place], default=translatable("an unknown place"))
+        where = phrase("{place} and {count} more places", place=worst, count=len(places) - 1)
         remedy = next((remedy for name, remedy in self.break_remedies.items() if worst.startswith(name)), _REMEDY)
-        return f"{count} graph break{'s' if count != 1 else ''} at {worst}{more}: {remedy}"
+        return phrase(
+            "{count} graph {count|break|breaks} at {where}: {remedy}",
+            count=count,
+            where=where if len(places) > 1 else worst,
+            remedy=remedy,
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -144,34 +159,44 @@ class CompilePolicy(Technique):
 
     def _totals(self) -> dict[str, float]:
         states = [function.state for compiled in self.used for function in compiled.functions]
-        names = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
-        return {name: sum(getattr(state, name) for state in states) for name in names}
+        return {name: sum(getattr(state, name) for state in states) for name in _COUNTS}
 
 
 def _describe(counts: dict[str, float]) -> str:
     """Return e.g. ``2 graphs, 1 recompile, 42 s once``."""
-    graphs, recompiles, hits = counts["graphs"], counts["recompiles"], counts["cache_hits"]
-    cached = f" ({hits} from the cache)" if hits else ""
-    return (
-        f"{graphs} graph{'s' if graphs != 1 else ''}{cached}, {recompiles} recompile{'s' if recompiles != 1 else ''}, "
-        f"{counts['seconds']:.0f} s once"
-    )
+    graphs = phrase("{count} {count|graph|graphs}", count=counts["graphs"])
+    if counts["cache_hits"]:
+        graphs = phrase("{graphs} ({count} from the cache)", graphs=graphs, count=counts["cache_hits"])
+    again = phrase("{count} {count|recompile|recompiles}", count=counts["recompiles"])
+    return joined(", ", [graphs, again, phrase("{seconds:.0f} s once", seconds=counts["seconds"])])
 
 
 def _warnings(function: CompiledFunction, narrower: str) -> list[str]:
     """Return what a user should know about one compiled function."""
-    lines = []
+    lines: list[str] = []
     state = function.state
     if state.fallback:
-        remedy = f"{narrower} {state.remedy}" if narrower and state.remedy == NOTHING_KNOWN else state.remedy
-        lines.append(f"compilation was given up: {state.fallback}. {remedy}")
+        remedy = state.remedy
+        if narrower and remedy == NOTHING_KNOWN:
+            remedy = joined(" ", [narrower, remedy])
+        lines.append(phrase("compilation was given up: {why}. {remedy}", why=state.fallback, remedy=remedy or ""))
     if state.graph_breaks:
-        where = ", ".join(state.break_places) or "an unknown place"
-        lines.append(f"{state.graph_breaks} graph breaks, where torch runs Python as before: {where}")
+        where = ", ".join(state.break_places) or translatable("an unknown place")
+        lines.append(
+            phrase(
+                "{count} graph breaks, where torch runs Python as before: {where}",
+                count=state.graph_breaks,
+                where=where,
+            )
+        )
     left = function.variants_left()
     if left <= _FEW_LEFT:
         lines.append(
-            f"{max(0, left)} of {function.settings.recompile_limit} variants are left to compile; then a call that "
-            "needs another one runs uncompiled, and one that fits a compiled one stays fast"
+            phrase(
+                "{left} of {limit} variants are left to compile; then a call that needs another one runs uncompiled, "
+                "and one that fits a compiled one stays fast",
+                left=max(0, left),
+                limit=function.settings.recompile_limit,
+            )
         )
     return lines

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ...core.phrases import phrase
 from .state import READY, TRACING, CompileState
 
 POLL_SECONDS = 0.2
@@ -46,9 +47,10 @@ class Progress:
     def text(self) -> str:
         """Return e.g. ``compiling 00:42 · graph 3``."""
         minutes, seconds = divmod(int(self.seconds), 60)
+        time = f"{minutes:02d}:{seconds:02d}"
         if self.phase == READY:
-            return f"compiled in {minutes:02d}:{seconds:02d} · {self.graph} graph{'s' if self.graph != 1 else ''}"
-        return f"compiling {minutes:02d}:{seconds:02d} · graph {self.graph}"
+            return phrase("compiled in {time} · {count} {count|graph|graphs}", time=time, count=self.graph)
+        return phrase("compiling {time} · graph {number}", time=time, number=self.graph)
 
 
 class Observer(Protocol):

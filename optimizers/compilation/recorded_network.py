@@ -8,6 +8,7 @@ import torch
 
 from ...core.calls import Args, Kwargs
 from ...core.devices import arithmetic_switches
+from ...core.phrases import joined, phrase, translatable
 from .cuda_graphs import CudaRecording, Record, RecordedFunction
 from .network import Refine
 from .trees import Tree
@@ -64,12 +65,24 @@ class RecordedNetwork:
     def lines(self) -> list[str]:
         """Return what a report says about it."""
         counts = self.recorded
-        held = f", {counts.held_bytes / 2**20:.0f} MiB held" if counts.held_bytes else ""
-        lines = [f"{counts.recorded} CUDA graphs recorded, {counts.replayed} steps replayed so far{held}"]
+        parts = [
+            phrase("{count} CUDA graphs recorded", count=counts.recorded),
+            phrase("{count} steps replayed so far", count=counts.replayed),
+        ]
+        if counts.held_bytes:
+            parts.append(phrase("{size:.0f} MiB held", size=counts.held_bytes / 2**20))
+        lines: list[str] = [joined(", ", parts)]
         if counts.dropped:
-            why = "another kind of step came (image size, prompt length, ratio), or weights moved (LoRA, offloading)"
-            lines.append(f"{counts.dropped} CUDA graphs given up: {why}")
+            why = translatable(
+                "another kind of step came (image size, prompt length, ratio), or weights moved (LoRA, offloading)"
+            )
+            lines.append(phrase("{count} CUDA graphs given up: {reason}", count=counts.dropped, reason=why))
+        left = dict(self.not_recorded)
         if counts.crowded:
-            why = "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
-            lines.append(f"{counts.crowded} steps not recorded: {why}")
-        return lines + [f"{count} steps not recorded: {reason}" for reason, count in self.not_recorded.items()]
+            why = translatable(
+                "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
+            )
+            left = {why: counts.crowded, **left}
+        return lines + [
+            phrase("{count} steps not recorded: {reason}", count=count, reason=reason) for reason, count in left.items()
+        ]

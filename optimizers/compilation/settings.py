@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
+from ...core.phrases import joined, phrase, translatable
 
 BACKENDS = ("inductor", "aot_eager", "eager")
 """What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""
@@ -84,16 +85,16 @@ class CompileSettings:
 
     def describe(self) -> str:
         """Return the settings that differ from torch's own defaults, in one line."""
-        parts = [self.backend, f"mode {self.mode}"]
+        parts = [self.backend, phrase("mode {mode}", mode=self.mode)]
         if self.preset != "none":
-            parts.append(f"preset {self.preset}")
+            parts.append(phrase("preset {preset}", preset=self.preset))
         if self.fullgraph:
             parts.append("fullgraph")
         if self.dynamic != "auto":
             parts.append(f"dynamic {self.dynamic}")
         if self.on_error != "fallback":
-            parts.append("no fallback")
-        return ", ".join(parts)
+            parts.append(translatable("no fallback"))
+        return joined(", ", parts)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-IDLE, TRACING, GENERATING, READY, EAGER = "idle", "tracing", "generating code", "ready", "eager"
+from ...core.phrases import translatable
+
+IDLE, EAGER = "idle", "eager"
+TRACING, GENERATING, READY = translatable("tracing"), translatable("generating code"), translatable("ready")
 
 
 @dataclass

@@ -8,13 +8,16 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
+from ...core.phrases import joined, phrase, translatable
 from ...core.technique import PRECISION, Technique
 from .arithmetic import missing
 from .settings import PrecisionSettings, dtype_name, processor_dtype
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
 
-_LOST = "dynamic VRAM does not keep weights channels last: start ComfyUI with --disable-dynamic-vram for that"
+_LOST = translatable(
+    "dynamic VRAM does not keep weights channels last: start ComfyUI with --disable-dynamic-vram for that"
+)
 
 
 def choose_dtype(
@@ -91,8 +94,9 @@ class PrecisionPolicy(Technique):
         """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
         calls = activity.use_count
         if not calls:
-            return Summary("inactive", "not active: the model was not called")
-        return Summary("active", f"active in {calls} model calls: {self._headline()}", {"calls": calls}, self._extras())
+            return Summary("inactive", phrase("not active: {why}", why=translatable("the model was not called")))
+        headline = phrase("active in {calls} model calls: {how}", calls=calls, how=self._headline())
+        return Summary("active", headline, {"calls": calls}, self._extras())
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> bool:
         """Return whether the settings ask for other weights; ``supported`` as for ``choose_dtype``.
@@ -106,7 +110,7 @@ class PrecisionPolicy(Technique):
                 f"Nothing would change: this {what} computes in {dtype_name(self.previous)} already"
                 + (f", which suits {device.type} best." if self.settings.torch_dtype is None else "."),
                 f"Choose another dtype ({_names(supported or (self.dtype,))}), or remove the node.",
-                f"it computes in {dtype_name(self.previous)} already",
+                phrase("it computes in {dtype} already", dtype=dtype_name(self.previous)),
             )
         return other_weights
 
@@ -124,12 +128,14 @@ class PrecisionPolicy(Technique):
         return (*self.settings.extras(), *((_LOST,) if lost else ()))
 
     def _headline(self) -> str:
-        text = f"computes in {dtype_name(self.dtype)}"
-        if self.dtype != self.previous:
-            text += f" instead of {dtype_name(self.previous)}, weights in {dtype_name(self.storage)}"
-            if self.storage != self.dtype:
-                text += ", cast at each use"
-        return text
+        dtype, before, weights = dtype_name(self.dtype), dtype_name(self.previous), dtype_name(self.storage)
+        if self.dtype == self.previous:
+            return phrase("computes in {dtype}", dtype=dtype)
+        parts: list[str] = [phrase("computes in {dtype} instead of {before}", dtype=dtype, before=before)]
+        parts.append(phrase("weights in {dtype}", dtype=weights))
+        if self.storage != self.dtype:
+            parts.append(translatable("cast at each use"))
+        return joined(", ", parts)
 
 
 def _names(dtypes: tuple[torch.dtype, ...]) -> str:

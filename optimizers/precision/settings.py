@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ...core.errors import require_choice
+from ...core.phrases import translatable
 
 _NAMES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DTYPES = ("auto", *_NAMES)
@@ -41,7 +42,8 @@ class PrecisionSettings:
 
     def extras(self) -> tuple[str, ...]:
         """Return what is chosen beside the dtype, in words."""
-        names = {"channels last": self.channels_last, "fp16 accumulation": self.fp16_accumulation, "TF32": self.tf32}
+        last, fewer_bits = translatable("channels last"), translatable("fp16 accumulation")
+        names = {last: self.channels_last, fewer_bits: self.fp16_accumulation, "TF32": self.tf32}
         return tuple(name for name, chosen in names.items() if chosen)
 
 

@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
+from ...core.phrases import joined, phrase, translatable
 from ...core.technique import QKV_FUSION, Technique
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
@@ -33,8 +34,9 @@ class QKVFusion(Technique):
 
     def clauses(self) -> tuple[str, ...]:
         """Return how many layers it reaches, and what it costs."""
-        parts = [f"{what} of {count} attention layers" for what, count in self.reach.items() if count]
-        return (", ".join(parts), "weights are shared, not copied", *self.notes)
+        found = [(what, count) for what, count in self.reach.items() if count]
+        parts = [phrase("{what} of {count} attention layers", what=what, count=count) for what, count in found]
+        return (joined(", ", parts), translatable("weights are shared, not copied"), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``one multiplication for q, k and v in 14 and for k and v in 14 attention calls``."""
@@ -42,11 +44,22 @@ class QKVFusion(Technique):
         calls = {what: activity.used.get(what, 0) for what in (ALL, KEYS_AND_VALUES)}
         counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}
         if not activity.used:
-            why = "every layer was left alone" if fallbacks else "no attention layer was called"
-            return Summary("inactive", f"not active: {why}", counts, details)
-        parts = " and for ".join(f"{what} in {count}" for what, count in calls.items() if count)
+            none = translatable("no attention layer was called")
+            why = translatable("every layer was left alone") if fallbacks else none
+            return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         state = "partly" if fallbacks else "active"
-        return Summary(state, f"one multiplication for {parts} attention calls", counts, details)
+        ran = [(what, count) for what, count in calls.items() if count]
+        if len(ran) == 1:
+            (what, count), one = ran[0], "one multiplication for {what} in {count} attention calls"
+            return Summary(state, phrase(one, what=what, count=count), counts, details)
+        headline = phrase(
+            "one multiplication for {first} in {count} and for {second} in {others} attention calls",
+            first=ALL,
+            count=calls[ALL],
+            second=KEYS_AND_VALUES,
+            others=calls[KEYS_AND_VALUES],
+        )
+        return Summary(state, headline, counts, details)
 
 
 def reach_of(groups: Iterable[FusedProjections]) -> dict[str, int]:
@@ -79,10 +92,10 @@ def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[T
     """Return why layers cannot compute together, or None if their weights and biases can be one tensor each."""
     biases = [bias for layer in layers if (bias := layer._parameters.get("bias")) is not None]
     if len(biases) not in (0, len(layers)):
-        return "some of its projections have a bias and others do not"
+        return translatable("some of its projections have a bias and others do not")
     weights = [weight for layer in layers if (weight := layer._parameters["weight"]) is not None]
     if len(weights) < len(layers):
-        return "some of its projections have no weights"
+        return translatable("some of its projections have no weights")
     reason = refuse_weights(weights)
     return reason if reason is not None or not biases else refuse_rows(biases)
 
@@ -91,7 +104,9 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     """Return the error for a model without anything that can be fused; ``reasons`` are those of its layers."""
     by_design = (name for name, _ in network.named_modules() if name.rpartition(".")[2] in ("qkv", "to_qkv"))
     layer = next(by_design, None)  # Flux, SD3, ...
-    why = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
-    why = "; ".join(dict.fromkeys(reasons)) or why
-    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {why}."
+    unknown = translatable("it is not among the models it knows")
+    why = unknown if layer is None else phrase("it computes them together already ({layer})", layer=layer)
+    given = list(dict.fromkeys(reasons))
+    why = joined(", ", given) if given else why
+    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {'; '.join(given) or why}."
     return UnsupportedModel(problem, remedy, why)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
+from ...core.phrases import joined, phrase, translatable
 from ...core.technique import INT8, Technique
 from .kernels import Kernel, Kitchen, SafeKernel, available
 from .layers import Chooser, Decision, Decisions, Layer, Measure
@@ -96,7 +97,7 @@ class QuantizationPolicy(Technique):
 
     kind = INT8
     title = "Quantize int8"
-    unit: ClassVar[str] = "linear layers"
+    unit: ClassVar[str] = translatable("linear layers")
     shrinks: ClassVar[bool] = True
 
     def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
@@ -111,30 +112,54 @@ class QuantizationPolicy(Technique):
     def clauses(self) -> tuple[str, ...]:
         """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB`` and ``kernel: ...``."""
         decisions = self.decisions
-        by = "computed in full precision" if self.kernel is None else f"kernel: {self.kernel.kernel.name}"
+        whole = translatable("computed in full precision")
+        by = [whole if self.kernel is None else phrase("kernel: {name}", name=self.kernel.kernel.name)]
         if not decisions.all:
-            return "the file's own int8 layers", by
-        text = f"{self.settings.describe()}: {len(decisions.quantized)} of {len(decisions.all)} {self.unit} in int8"
+            return translatable("the file's own int8 layers"), by[0]
+        text = [
+            phrase(
+                "{settings}: {count} of {total} {unit} in int8",
+                settings=self.settings.describe(),
+                count=len(decisions.quantized),
+                total=len(decisions.all),
+                unit=self.unit,
+            )
+        ]
         if self.shrinks:
-            text += f", {megabytes(decisions.bytes_before)} -> {megabytes(decisions.bytes_after)}"
+            text.append(joined(" -> ", [megabytes(decisions.bytes_before), megabytes(decisions.bytes_after)]))
         seconds = decisions.seconds()
         if seconds is not None and seconds.speedup >= 1:
-            by += f", {seconds.speedup:.2f} x in those layers as measured here"
+            by.append(phrase("{speedup:.2f} x in those layers as measured here", speedup=seconds.speedup))
         elif seconds is not None:
-            by += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
-            by += " (mode weight_only saves the same memory)" if self.shrinks else ""
-        return text, by
+            slower = phrase(
+                "slower here than in full precision: {speedup:.2f} x in those layers as measured",
+                speedup=seconds.speedup,
+            )
+            advice = translatable("(mode weight_only saves the same memory)")
+            by.append(joined(" ", [slower, advice]) if self.shrinks else slower)
+        return joined(", ", text), joined(", ", by)
 
     def details(self) -> tuple[str, ...]:
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
         reasons = Counter(decision.reason for decision in self.decisions.kept)
-        lines = [f"kept {count} layers in full precision: {reason}" for reason, count in reasons.most_common()]
+        lines: list[str] = [
+            phrase("kept {count} layers in full precision: {reason}", count=count, reason=reason)
+            for reason, count in reasons.most_common()
+        ]
         if self.decisions.seconds() is not None:
-            lines.append("the layers were timed without torch.compile, whether it follows or not")
-            lines.append("these times are kept: the same layers are chosen again, however busy the machine is then")
+            lines.append(translatable("the layers were timed without torch.compile, whether it follows or not"))
+            lines.append(
+                translatable("these times are kept: the same layers are chosen again, however busy the machine is then")
+            )
         worst = self.decisions.worst()
         if worst is not None:
-            lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")
+            lines.append(
+                phrase(
+                    "largest error of a layer's output: {error:.2%} ({layer})",
+                    error=worst.error or 0.0,
+                    layer=worst.layer.name,
+                )
+            )
         return (*self.decisions.notes, *lines)
 
     def summarize(self, activity: Activity) -> Summary:
@@ -144,9 +169,10 @@ class QuantizationPolicy(Technique):
         count = round(activity.use_count / max(1, calls))
         counts = {"layers": count, "model_calls": calls, "fallbacks": fallbacks}
         if not activity.use_count:
-            why = "all its layers fell back" if fallbacks else "the model has no int8 layers"
-            return Summary("inactive", f"not active: {why}", counts, details)
-        headline = f"active in {count} {self.unit} over {calls} model calls"
+            none = translatable("the model has no int8 layers")
+            why = translatable("all its layers fell back") if fallbacks else none
+            return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
+        headline = phrase("active in {count} {unit} over {calls} model calls", count=count, unit=self.unit, calls=calls)
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
     def require_gain(self, model: str) -> None:
@@ -165,10 +191,10 @@ class QuantizationPolicy(Technique):
             problem = f"None of the {len(decisions.all)} {self.unit} of this {model} gains from int8 here"
             notes = (f"{note[0].upper()}{note[1:]}." for note in decisions.notes[:-1])
             problem = " ".join((f"{problem}: {'; '.join(self._why_none())}.", *notes))
-            brief = "no layer is quick and exact enough in int8"
+            brief = translatable("no layer is quick and exact enough in int8")
         else:
             problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
-            brief = "the settings leave no layer to quantise"
+            brief = translatable("the settings leave no layer to quantise")
         size = megabytes(sum(d.layer.nbytes for d in decisions.all if not d.layer.protected))
         remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or"
         remedy = f"{remedy if self.shrinks else 'Leave it out, or'} name layers with include."
@@ -190,7 +216,7 @@ class QuantizationPolicy(Technique):
 
 def megabytes(size: int) -> str:
     """Return e.g. ``123.4 MB``."""
-    return f"{size / 1e6:.1f} MB"
+    return phrase("{size:.1f} MB", size=size / 1e6)
 
 
 def _row(decision: Decision) -> str:

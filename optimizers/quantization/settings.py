@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice
 from ...core.name_pattern import name_pattern
+from ...core.phrases import joined, translatable
 
 PRESETS = ("quality", "balanced", "speed")
 MODES = ("int8", "weight_only")
@@ -90,8 +91,8 @@ class QuantizationSettings:
 
     def describe(self) -> str:
         """Return the settings in one line, e.g. ``balanced, rotation auto``."""
-        parts = [self.preset if self.mode == "int8" else "weight only"]
+        parts = [self.preset if self.mode == "int8" else translatable("weight only")]
         parts += [f"{name} {value}" for name in ("include", "exclude") if (value := getattr(self, name))]
         if self.mode == "int8" and self.rotation == "off":
-            parts.append("no rotation")
-        return ", ".join(parts)
+            parts.append(translatable("no rotation"))
+        return joined(", ", parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...core.activity import Activity, Summary
+from ...core.phrases import joined, phrase, translatable
 from ...core.technique import STEP_REUSE, Technique
 from .outcome import Outcome
 from .run import FEWEST_STEPS
@@ -44,37 +45,60 @@ class StepReusePolicy(Technique):
         if not found.forecast and not found.guidance:
             if not details:
                 details.append(
-                    "no evaluation could be left out inside of the budget: a larger budget, or more steps, would help"
+                    translatable(
+                        "no evaluation could be left out inside of the budget: a larger budget, or more steps, would "
+                        "help"
+                    )
                 )
-            return Summary("inactive", "nothing was reused", counts, tuple(details))
-        headline = f"{found.computed} of {found.evaluations} evaluations computed"
+            return Summary("inactive", translatable("nothing was reused"), counts, tuple(details))
+        parts = [
+            phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations),
+        ]
         if found.forecast:
-            headline += f", {found.forecast} forecast"
+            parts.append(phrase("{count} forecast", count=found.forecast))
         if found.guidance:
-            headline += f", {found.guidance} without the negative pass"
+            parts.append(phrase("{count} without the negative pass", count=found.guidance))
         details.append(
-            f"estimated distance to the picture without this node: {found.share:.1%} of what another seed changes, "
-            f"budget {self.settings.budget:.1%}"
+            phrase(
+                "estimated distance to the picture without this node: {share:.1%} of what another seed changes, "
+                "budget {budget:.1%}",
+                share=found.share,
+                budget=self.settings.budget,
+            )
         )
         if found.largest:
             details.append(
-                f"largest error of a forecast that was seen: {found.largest:.1%} of what another seed changes"
+                phrase(
+                    "largest error of a forecast that was seen: {share:.1%} of what another seed changes",
+                    share=found.largest,
+                )
             )
         details.append(
-            f"a plain run of {found.steps_in_same_time} steps takes as long: Compare Models draws it beside this one"
+            phrase(
+                "a plain run of {steps} steps takes as long: Compare Models draws it beside this one",
+                steps=found.steps_in_same_time,
+            )
         )
         if found.methods:
             used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
-            details.append(f"forecasts: {used}")
+            details.append(phrase("forecasts: {used}", used=used))
         if found.refused:
-            details.append(f"{found.refused} skips of the plan were computed: they would have broken the budget")
-        details.append(f"memory for earlier outputs: {found.bytes / 2**20:.1f} MiB")
-        return Summary("active", headline, counts, tuple(details))
+            details.append(
+                phrase(
+                    "{count} skips of the plan were computed: they would have broken the budget", count=found.refused
+                )
+            )
+        details.append(phrase("memory for earlier outputs: {size:.1f} MiB", size=found.bytes / 2**20))
+        return Summary("active", joined(", ", parts), counts, tuple(details))
 
 
 def too_few(steps: int) -> str:
     """Return why a schedule is left alone."""
-    return f"{steps} steps are too few to leave one out: each changes the picture too much (at least {FEWEST_STEPS})"
+    return phrase(
+        "{steps} steps are too few to leave one out: each changes the picture too much (at least {fewest})",
+        steps=steps,
+        fewest=FEWEST_STEPS,
+    )
 
 
 def _percent(share: float, budget: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice, require_number
+from ...core.phrases import joined, phrase, translatable
 from .forecasts import FORECASTS
 from .plan import Plan
 
@@ -53,13 +54,16 @@ class StepReuseSettings:
 
     def clauses(self) -> tuple[str, ...]:
         """Return e.g. ``may move the picture by 5 % of what another seed changes`` and ``forecast auto``."""
-        sources = []
+        sources: list[str] = []
         if self.use_forecast:
-            sources.append(f"forecast {self.forecast}")
+            sources.append(phrase("forecast {how}", how=self.forecast))
         if self.use_guidance:
-            sources.append("guidance reused")
-        parts = [f"may move the picture by {self.budget * 100:g} % of what another seed changes"]
-        parts.append(", ".join(sources) if sources else "nothing may be reused")
+            sources.append(translatable("guidance reused"))
+        nothing = translatable("nothing may be reused")
+        parts: list[str] = [
+            phrase("may move the picture by {percent:g} % of what another seed changes", percent=self.budget * 100),
+            joined(", ", sources) if sources else nothing,
+        ]
         if self.plan is not None:
-            parts.append(f"follows a plan for {self.plan.title}")
+            parts.append(phrase("follows a plan for {model}", model=self.plan.title))
         return tuple(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...core.phrases import translatable
 from .kv_downsample import KVDownsampling
 from .merging import Merging
 from .method import Method, Reduction
@@ -24,7 +25,7 @@ class Automatic(Method):
 
     name = "auto"
     help = "what was fastest for the least change at this image size, or nothing where nothing would be gained"
-    action = "merge {} of the tokens"
+    action = translatable("merge {share:.0%} of the tokens")
     serves_other_layers = True
     needs_matching = True
     uses_cells = True

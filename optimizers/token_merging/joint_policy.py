@@ -15,11 +15,12 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
+from ...core.phrases import joined, phrase, translatable
 from .method import METHODS, Reduction
 from .policy import TokenReduction
 from .settings import TokenMergingSettings
 
-SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
+SAME_SIZE = translatable("text and image have the same number of tokens, so their attention calls cannot be told apart")
 
 Kept = Callable[[int, int, torch.device], Tensor]
 """Rows, columns and device of a grid -> which of its tokens stay, see :meth:`Reduction.kept_tokens`."""
@@ -84,7 +85,7 @@ class JointReduction(TokenReduction):
         where: which attention calls are reduced, in words.
     """
 
-    places = "blocks"
+    places = translatable("blocks")
     where = ""
 
     def choose(self, settings: TokenMergingSettings) -> None:
@@ -115,10 +116,13 @@ class JointReduction(TokenReduction):
 
     def clauses(self) -> tuple[str, ...]:
         """Return what is left out, and where."""
-        what = f"{self.settings.method}: leave out {self.settings.ratio:.0%} of the image keys and values"
-        reached = f"eligible: {self.total_places} {self.places}{self.where and f' ({self.where})'}"
-        whole = "text and queries stay whole, max_downsample does not apply"
-        return ", ".join([what, *self.settings.describe_schedule()]), reached, whole
+        method, ratio = self.settings.method, self.settings.ratio
+        what = phrase("{method}: leave out {share:.0%} of the image keys and values", method=method, share=ratio)
+        reached = phrase("eligible: {count} {places}", count=self.total_places, places=self.places)
+        if self.where:
+            reached = phrase("{reached} ({where})", reached=reached, where=self.where)
+        whole = translatable("text and queries stay whole, max_downsample does not apply")
+        return joined(", ", [what, *self.settings.describe_schedule()]), reached, whole
 
     def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""

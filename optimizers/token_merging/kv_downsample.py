@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, require_number
+from ...core.phrases import translatable
 from .method import BlockCall, Reduction
 
 
@@ -38,7 +39,7 @@ class KVDownsampling(Reduction):
     index: Tensor | None = field(default=None, compare=False)
     name = "kv_downsample"
     help = "leave out keys and values (ToDo)"
-    action = "leave out {} of the keys and values"
+    action = translatable("leave out {share:.0%} of the keys and values")
     works_after_rope = True
 
     @classmethod

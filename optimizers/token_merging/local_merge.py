@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, require_number
+from ...core.phrases import translatable
 from .method import BlockCall, Reduction
 
 WINDOW = 8
@@ -59,7 +60,7 @@ class LocalMerging(Reduction):
     windows: Windows
     name = "local_merge"
     help = "merge within small windows (after ToMA)"
-    action = "merge {} of the tokens"
+    action = translatable("merge {share:.0%} of the tokens")
     shrinks_queries = True
     serves_other_layers = True
     needs_matching = True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...core.phrases import translatable
 from .grid import Partition, partition_tokens, random_offsets
 from .matching import Matching, match, merge, unmerge
 from .method import BlockCall, Reduction
@@ -19,7 +20,7 @@ class Merging(Reduction):
     matching: Matching
     name = "merge"
     help = "tokens that are alike (ToMe)"
-    action = "merge {} of the tokens"
+    action = translatable("merge {share:.0%} of the tokens")
     shrinks_queries = True
     serves_other_layers = True
     needs_matching = True

@@ -47,7 +47,7 @@ class Method(ABC):
     Attributes:
         name: what workflows save; never changes.
         help: what it does, for the tooltip.
-        action: what it does with a share of the tokens, e.g. ``merge {} of the tokens``.
+        action: what it does with a share of the tokens, e.g. ``merge {share:.0%} of the tokens``.
         shrinks_queries: True if queries are reduced too, so that the output must be restored; False if only keys and
             values are, and every query keeps its own output.
         serves_other_layers: whether cross-attention and feed-forward layers can have fewer tokens too.

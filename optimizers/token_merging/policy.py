@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
+from ...core.phrases import phrase, translatable
 from ...core.technique import TOKEN_MERGING, Technique
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
 
-ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
+ALL_KEPT = translatable("at this ratio, so small a grid keeps all of its tokens")
 
 
 class Schedule(Protocol):
@@ -84,22 +85,29 @@ class TokenReduction(Technique):
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
         if not settings.does_something:
-            reason = "ratio is 0" if settings.ratio == 0 else "all three merge options are off"
-            return Summary("inactive", f"off: {reason}", counts)
+            options = translatable("all three merge options are off")
+            reason = translatable("ratio is 0") if settings.ratio == 0 else options
+            return Summary("inactive", phrase("off: {reason}", reason=reason), counts)
         if calls and activity.idle_calls == calls:
-            window = f"{settings.start_percent:g} to {settings.end_percent:g}"
-            return Summary("inactive", f"not active: no step was between start and end percent ({window})", counts)
+            headline = phrase(
+                "not active: no step was between start and end percent ({start:g} to {end:g})",
+                start=settings.start_percent,
+                end=settings.end_percent,
+            )
+            return Summary("inactive", headline, counts)
         details = (*self.saved(activity), *activity.fallback_lines(), *activity.skipped_lines())
         if not used:
-            text = f"not active in any of {self.total_places} {self.places}"
+            text = phrase("not active in any of {total} {places}", total=self.total_places, places=self.places)
             if self.method.can_decline and activity.skipped and not fallbacks:
-                text = f"{settings.method} switched itself off: it would not have been faster"
+                text = phrase("{method} switched itself off: it would not have been faster", method=settings.method)
             return Summary("inactive", text, counts, details)
         if activity.idle_calls:
-            details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
-        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
-        details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
-        text = f"active in {used} of {self.total_places} {self.places}"
+            inside = phrase("in {count} of {calls} model calls", count=calls - activity.idle_calls, calls=calls)
+            details = (inside, *details)
+        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or translatable("no")
+        kind = translatable("tokens") if self.shrinks_queries else translatable("keys and values")
+        details = (phrase("{sizes} {kind}", sizes=sizes, kind=kind), *details)
+        text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
         return Summary("partly" if fallbacks else "active", text, counts, details)
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
+from ...core.phrases import joined, phrase, translatable
 from .method import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
@@ -124,30 +125,34 @@ class TokenMergingSettings:
         """Return the settings in one line, leaving out what does not apply."""
         method = METHODS[self.method]
         layers = (
-            ("self-attention", self.merge_attn),
-            ("cross-attention", self.merge_crossattn),
-            ("feed-forward", self.merge_mlp),
+            (translatable("self-attention"), self.merge_attn),
+            (translatable("cross-attention"), self.merge_crossattn),
+            (translatable("feed-forward"), self.merge_mlp),
         )
-        parts = [
-            f"{self.method}: {method.action.format(f'{self.ratio:.0%}')}",
-            f"around {', '.join(name for name, on in layers if on) or 'nothing'}",
-            f"max downsample {self.max_downsample}",
+        around = [name for name, on in layers if on] or [translatable("nothing")]
+        parts: list[str] = [
+            phrase("{method}: {action}", method=self.method, action=phrase(method.action, share=self.ratio)),
+            phrase("around {layers}", layers=joined(", ", around)),
+            phrase("max downsample {limit}", limit=self.max_downsample),
         ]
         if method.uses_cells:
-            choice = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
-            parts.append(f"cells {self.sx}x{self.sy}, {choice}")
+            corner = translatable("top-left destinations")
+            choice = phrase("random destinations (seed {seed})", seed=self.seed) if self.use_rand else corner
+            parts.append(phrase("cells {width}x{height}, {choice}", width=self.sx, height=self.sy, choice=choice))
         if self.level_decay != 1.0:
-            parts.append(f"x {self.level_decay:g} at each coarser level")
+            parts.append(phrase("x {factor:g} at each coarser level", factor=self.level_decay))
         if self.refresh_every > 1 and method.needs_matching:
-            parts.append(f"matching shared for {self.refresh_every} steps")
-        return ", ".join([*parts, *self.describe_schedule()])
+            parts.append(phrase("matching shared for {steps} steps", steps=self.refresh_every))
+        return joined(", ", [*parts, *self.describe_schedule()])
 
     def describe_schedule(self) -> tuple[str, ...]:
         """Return how the reduction changes over the steps, in phrases; none if it does not."""
-        ramp = () if self.ramp == "none" else (self.ramp.replace("_", " "),)
+        names = {"fade_out": translatable("fade out"), "fade_in": translatable("fade in")}
+        ramp = () if self.ramp == "none" else (names[self.ramp],)
         if self.whole_schedule:
             return ramp
-        return (*ramp, f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
+        window = phrase("from {start:.0%} to {end:.0%} of sampling", start=self.start_percent, end=self.end_percent)
+        return (*ramp, window)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -11,14 +11,17 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
+from ...core.phrases import joined, phrase, translatable
 from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenReduction
 
 if TYPE_CHECKING:
     from .grid import Partition
 
-OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
-OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
+OTHER_TOKENS = translatable("another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)")
+OTHER_OUTPUT = translatable(
+    "attention replaced by another node or package returned all tokens instead of the merged ones"
+)
 
 
 Size = tuple[int, int]
@@ -84,7 +87,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         first_level: ``downsample`` of the finest of them.
     """
 
-    places = "self-attention blocks"
+    places = translatable("self-attention blocks")
     blocks: tuple[B, ...]
 
     def choose_blocks(self, model: str, blocks: Sequence[B]) -> None:
@@ -111,8 +114,15 @@ class UNetReduction(TokenReduction, Generic[B]):
     def clauses(self) -> tuple[str, ...]:
         """Return the settings, and how many blocks they reach."""
         levels = sorted({block.downsample for block in self.blocks})
-        names = ", ".join("the latent's size" if level == 1 else f"1/{level} of it" for level in levels)
-        reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
+        whole = translatable("the latent's size")
+        names = [whole if level == 1 else phrase("1/{level} of it", level=level) for level in levels]
+        reached = phrase(
+            "eligible: {count} of {total} {places} (at {levels})",
+            count=len(self.blocks),
+            total=self.total_places,
+            places=self.places,
+            levels=joined(", ", names),
+        )
         return self.settings.describe(), reached
 
     @property

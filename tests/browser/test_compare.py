@@ -52,6 +52,28 @@ def compared(page: Page) -> int:
     return node
 
 
+def test_badges_and_verdict_follow_the_language_at_once(page: Page, compared: int):
+    looks_at(page, compared, VUE)
+    badge = "return document.querySelector('.paceline-badge-text').textContent"
+    verdict = "return document.querySelector('.paceline-comparison .paceline-verdict').textContent"
+    english = page.script(verdict)
+    assert page.script(badge) == "active in 3 of 10 self-attention blocks"
+    expected = {
+        "es": ("activo en 3 de 10 bloques de autoatención", "semilla"),
+        "ar": ("فعّال في 3 من 10 كتل الانتباه الذاتي", "البذرة"),
+        "en": ("active in 3 of 10 self-attention blocks", "seed"),
+    }
+    try:
+        for language, (text, seed) in expected.items():
+            page.setting("Comfy.Locale", language)
+            page.wait(lambda text=text: page.script(badge) == text, f"badge in {language}")
+            assert seed in page.script(verdict)
+            page.screenshot(f"verdict_{language}")
+    finally:
+        page.setting("Comfy.Locale", "en")
+    assert page.script(verdict) == english
+
+
 def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compared: int, axe):
     page.use(VUE)
     box = page.fit()

@@ -82,15 +82,18 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
     distance = asdict(Distance(0.1, 20.0, None))
     files = {"baseline": [], "optimized": [], "comparison": {}}
-    comparison = shown_comparison(compared(distance), files, "visible", [], 0.0)
+    verdict = SimpleNamespace(text="", quality="visible")
+    comparison = shown_comparison(compared(distance), files, verdict, [], 0.0)
     advice, trial = advised()
     plan = advice["wires"][0]["plans"]["fast"]
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
     return {
         "ActivityPayload": set(server.sent[0][1]),
+        "Phrases": set(server.sent[0][1]["phrases"]),
         "CompilePayload": set(server.sent[1][1]),
         "NodeOutput": outputs_of_nodes(),
         "Comparison": set(comparison),
+        "ComparisonPhrases": set(comparison["phrases"]),
         "FewerSteps": set(comparison["fewer_steps"]),
         "Distance": set(comparison["distances"]["fp32"]),
         "SweepPayload": set(server.sent[2][1]),

@@ -6,10 +6,16 @@ import re
 
 import pytest
 import update_locales
-from update_locales import english, languages, load, merged, texts, untranslated
+from paceline.core.phrases import PLACEHOLDER, data, joined, phrase, sentence
+from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
 SYNTAX = re.compile(r"[{}@|]|\$t\(")
+
+REPORTS = "pacelineReports"
+
+PLURALS = {"ar": (6,), "es": (2, 3), "ja": (1,), "th": (1,), "zh": (1,)}
+"""How many words a translation can have for a number of things; Intl.PluralRules of the browser chooses."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +36,7 @@ def test_english_has_every_node_setting_and_command(source):
 
 
 def test_english_has_the_heading_of_the_templates_too(source):
-    assert load("en")["main"] == {"templateWorkflows": source["main"]["templateWorkflows"]}
+    assert load("en")["main"] == frontends_own(source)
     assert source["main"]["templateWorkflows"]["category"]["ComfyUI-Paceline"] == "Paceline"
 
 
@@ -56,7 +62,33 @@ def test_a_language_is_complete(source, language):
 def test_a_language_has_no_accidental_syntax(language):
     for tree in load(language).values():
         for path, text in texts(tree):
-            assert not SYNTAX.search(text), path
+            if path[0] != REPORTS:  # which the frontend never reads
+                assert not SYNTAX.search(text), path
+
+
+@pytest.mark.parametrize("language", languages())
+def test_a_report_has_the_numbers_of_the_english_one(language):
+    """A number that is left out, or that has another form, would say something else."""
+    for template, translated in load(language)["main"][REPORTS].items():
+        values = [[match[:2] for match in PLACEHOLDER.findall(text) if not match[2]] for text in (template, translated)]
+        assert sorted(values[0]) == sorted(values[1]), template
+        assert {name for name, _, words in PLACEHOLDER.findall(translated) if words} <= {
+            name for name, _ in values[0]
+        }, template
+        for _, _, words in PLACEHOLDER.findall(translated):
+            assert not words or len(words.split("|")) in PLURALS[language], template
+
+
+def test_a_phrase_is_english_text_and_data():
+    """What logs read, and what the browser makes a sentence of another language from."""
+    steps = phrase("{count} {count|step|steps} in {seconds:.2f} s", count=1, seconds=2)
+    assert steps == "1 step in 2.00 s"
+    assert steps.values == {"count": 1, "seconds": 2}
+    nested = data(sentence(phrase("not active: {why}", why=joined(", ", ["a", steps]))))
+    assert nested["starts"]
+    assert nested["values"]["why"]["values"]["part1"]["template"] == steps.template
+    assert sentence(phrase("not active")) == "Not active"
+    assert data(phrase("{x}", x=float("nan")))["values"] == {"x": "nan"}  # JSON has no such number
 
 
 def test_updating_keeps_translations_and_follows_the_code():

@@ -16,7 +16,7 @@ from paceline.workbench.measurement import (
     measure_speedup,
 )
 from paceline.workbench.measurement.timing import _T
-from paceline.workbench.measurement.verdict import fraction
+from paceline.workbench.measurement.verdict_text import fraction
 
 SAME = Distance(0.0, None, 1.0)
 SEED = Distance(0.36, 8.9, 0.2)

@@ -1,9 +1,17 @@
 // What a node did or does, and its words for the badge, the tooltip and the report.
 
-import { words } from "./words.js";
+import { allSaid, number, said } from "./said.js";
+import { words, wordsOf } from "./words.js";
 
-/** @typedef {{progress?: number | null}} Progress share that is done, 0 to 1; null if that is not known */
-/** @typedef {Omit<import("./payloads").ActivityPayload, "node" | "prompt_id"> & Progress} Activity */
+/**
+ * @typedef {object} More
+ * @property {number | null} [progress] share that is done, 0 to 1; null if that is not known
+ * @property {string[]} [before] keys of words that stand before the headline
+ *
+ * @typedef {import("./payloads").ActivityPayload} Payload
+ * @typedef {Omit<Payload, "node" | "prompt_id" | "phrases"> & Partial<Pick<Payload, "phrases">> & More} Activity without
+ *   phrases where the message is of ComfyUI or of torch
+ */
 
 const OURS = "Paceline";
 
@@ -14,7 +22,7 @@ const READY = "ready";
  * @param {import("./payloads").CompilePayload} payload
  * @returns {Activity}
  */
-export function compileActivity({ phase, headline, seconds, graph, expected_seconds }) {
+export function compileActivity({ phase, headline, phrases, seconds, graph, expected_seconds }) {
   const known = expected_seconds !== null && seconds < expected_seconds; // else it takes longer than the last time
   const counts = { graph, seconds: Math.round(seconds) };
   return {
@@ -23,6 +31,7 @@ export function compileActivity({ phase, headline, seconds, graph, expected_seco
     headline,
     counts: expected_seconds === null ? counts : { ...counts, expected_seconds: Math.round(expected_seconds) },
     details: [phase],
+    phrases,
     ...(phase !== READY && { progress: known ? seconds / expected_seconds : null }),
   };
 }
@@ -48,8 +57,8 @@ const BYPASSED = 4;
  */
 export function shownActivity(activity, stale, mode) {
   if (!stale || activity.state === "working") return activity;
-  const why = words(mode === BYPASSED ? "bypassed" : mode === MUTED ? "muted" : "settingsChanged");
-  return { ...activity, state: "stale", headline: `${why} · ${activity.headline}` };
+  const why = mode === BYPASSED ? "bypassed" : mode === MUTED ? "muted" : "settingsChanged";
+  return { ...activity, state: "stale", before: [why, ...(activity.before ?? [])] };
 }
 
 /** States in which a node has done something already. */
@@ -59,9 +68,8 @@ const DONE = ["active", "partly", "failed"];
  * @param {Activity} activity in a run that the user has cancelled
  * @returns {Activity}
  */
-export function cancelled({ state, headline, ...rest }) {
-  if (!DONE.includes(state)) return { ...rest, state: "cancelled", headline: words("cancelled"), counts: {}, details: [] };
-  return { ...rest, state: "cancelled", headline: `${words("cancelled")} · ${headline}` };
+export function cancelled(activity) {
+  return DONE.includes(activity.state) ? { ...activity, ...ended("cancelled") } : { title: activity.title, ...nothing("cancelled") };
 }
 
 /**
@@ -70,15 +78,40 @@ export function cancelled({ state, headline, ...rest }) {
  */
 export function notReached(activity) {
   if (activity.state !== "waiting" && activity.state !== "working") return activity;
-  return { ...activity, state: "inactive", headline: words("notReached"), counts: {}, details: [] };
+  return { title: activity.title, ...nothing("notReached"), state: "inactive" };
+}
+
+/**
+ * @param {string} state
+ * @returns {{state: string, before: string[]}}
+ */
+function ended(state) {
+  return { state, before: [state] };
+}
+
+/**
+ * @param {string} why the key of words that are all there is to say
+ * @returns {Omit<Activity, "title">}
+ */
+function nothing(why) {
+  return { ...ended(why), headline: "", counts: {}, details: [] };
+}
+
+/**
+ * @param {Activity} activity
+ * @returns {string} its headline in the language of the page
+ */
+export function headlineOf({ headline, phrases, before = [] }) {
+  return [...before.map(wordsOf), ...(headline ? [said(headline, phrases?.headline)] : [])].join(" · ");
 }
 
 /**
  * @param {Activity} activity
  * @returns {string} what fits on a badge: the headline, and how often something did not go as asked
  */
-export function badgeText({ headline, counts }) {
-  const { fallbacks } = counts;
+export function badgeText(activity) {
+  const { fallbacks } = activity.counts;
+  const headline = headlineOf(activity);
   if (!fallbacks) return headline;
   return `${headline} · ${fallbacks} ${words(fallbacks === 1 ? "fallback" : "fallbacks")}`;
 }
@@ -87,9 +120,10 @@ export function badgeText({ headline, counts }) {
  * @param {Activity} activity
  * @returns {string[]} everything that is known, the important first
  */
-export function activityLines({ headline, counts, details }) {
-  const numbers = Object.entries(counts).map(([name, value]) => `${name.replaceAll("_", " ")}: ${numberText(value)}`);
-  return [headline, ...(numbers.length ? [numbers.join(", ")] : []), ...details];
+export function activityLines(activity) {
+  const { counts, details, phrases } = activity;
+  const numbers = Object.entries(counts).map(([name, value]) => `${said(name.replaceAll("_", " "))}: ${numberText(value)}`);
+  return [headlineOf(activity), ...(numbers.length ? [numbers.join(", ")] : []), ...allSaid(details, phrases?.details)];
 }
 
 /**
@@ -97,5 +131,5 @@ export function activityLines({ headline, counts, details }) {
  * @returns {string}
  */
 function numberText(value) {
-  return Number.isInteger(value) || Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
+  return number(value, Number.isInteger(value) || Math.abs(value) >= 100 ? ".0f" : ".3g");
 }

@@ -1,6 +1,6 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer.
 
-import { activityLines, badgeText, shownActivity } from "./activity.js";
+import { activityLines, badgeText, headlineOf, shownActivity } from "./activity.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 import { stateWords, words } from "./words.js";
 
@@ -73,7 +73,7 @@ export class Badge {
     const activity = entry.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
     if (!activity) return;
     this.#activity = activity;
-    const { state, headline, progress } = activity;
+    const { state, progress } = activity;
     this.#button.dataset.state = state;
     this.#sign.textContent = signOf(state);
     this.#text.textContent = badgeText(activity);
@@ -82,8 +82,13 @@ export class Badge {
     // Without a value the bar says only that something goes on.
     if (progress == null) this.#progress.removeAttribute("value");
     else this.#progress.value = progress;
-    this.#progress.ariaLabel = headline;
+    this.#progress.ariaLabel = headlineOf(activity);
     if (this.#button.hasAttribute("aria-describedby")) this.#showDetails();
+  }
+
+  /** Show the same again, in another language. */
+  renew() {
+    this.#entry = undefined;
   }
 
   removed() {

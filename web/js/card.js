@@ -2,6 +2,7 @@
 
 import { words, wordsOf } from "./words.js";
 import { textChunks, withChunks } from "./png.js";
+import { number } from "./said.js";
 
 const [WIDTH, HEIGHT, MARGIN, GAP] = [1200, 630, 40, 16];
 const PICTURE = { width: (WIDTH - 2 * MARGIN - GAP) / 2, height: 310 };
@@ -130,8 +131,8 @@ export function savePicture(card, name) {
  * @returns {{headline: string, proved: boolean}} e.g. "1.62x faster", only where the rounds prove it
  */
 export function finding({ found, speedup, quality }) {
-  if (found === "faster") return { headline: `${speedup.toFixed(2)}x ${words("faster")}`, proved: true };
-  if (found === "slower") return { headline: `${(1 / speedup).toFixed(2)}x ${words("slower")}`, proved: true };
+  if (found === "faster") return { headline: `${number(speedup, ".2f")}x ${words("faster")}`, proved: true };
+  if (found === "slower") return { headline: `${number(1 / speedup, ".2f")}x ${words("slower")}`, proved: true };
   if (quality === "another picture" || quality === "no picture") return { headline: qualityWords(quality), proved: false };
   return { headline: words("notProved"), proved: false };
 }

@@ -4,6 +4,7 @@ import { BADGES_SETTING } from "./badges.js";
 import { addElement, app, hasElement } from "./comfy.js";
 import { nodeAt, openWorkflow, prefixOf } from "./graph.js";
 import { draw, SMALL } from "./overlay.js";
+import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
@@ -76,11 +77,11 @@ export function startChips(timeline) {
  * @returns {Promise<string>} e.g. "3.1 it/s · 1.6x against off · 14 s left"
  */
 async function chipText({ steps, total }, seconds, job, history, over) {
-  const rate = seconds < 1 ? `${(1 / seconds).toPrecision(3)} it/s` : `${seconds.toPrecision(3)} s/it`;
+  const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
   const off = job ? await history.of(job.key) : null;
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
   if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
-  const against = off === null ? words("noBaseline") : `${(off / seconds).toFixed(2)}x ${words("againstOff")}`;
+  const against = off === null ? words("noBaseline") : `${number(off / seconds, ".2f")}x ${words("againstOff")}`;
   return [rate, against, ...left].join(" · ");
 }
 

@@ -5,6 +5,7 @@ import { createButton, createIconButton } from "./dialog.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
 import { address } from "./saved_image.js";
+import { allSaid, number, said } from "./said.js";
 import { Viewer } from "./viewer.js";
 import { words } from "./words.js";
 
@@ -68,13 +69,14 @@ function pairOf({ comparison: { pictures, fewer_steps }, index }, side) {
  * @returns {HTMLElement[]}
  */
 function findingParts(comparison) {
-  const { verdict, state, quality } = comparison;
+  const { verdict, state, quality, phrases } = comparison;
   const { headline, proved } = finding(comparison);
   const title = Object.assign(document.createElement("strong"), { textContent: headline });
   title.dataset.proved = String(proved);
   const chip = Object.assign(document.createElement("span"), { textContent: qualityWords(quality) });
   chip.className = "paceline-quality";
-  const text = Object.assign(document.createElement("p"), { className: "paceline-verdict", textContent: verdict });
+  const text = Object.assign(document.createElement("p"), { className: "paceline-verdict" });
+  text.textContent = said(verdict, phrases?.verdict);
   for (const part of [title, chip, text]) part.dataset.state = state;
   return [title, chip, text];
 }
@@ -96,7 +98,7 @@ function createSides({ steps, full_steps, seconds, ratio, as_good }, choose) {
     return button;
   });
   buttons[1].dataset.state = as_good ? "partly" : "inactive";
-  buttons[1].title = `${seconds.toPrecision(3)} s${ratio === null ? "" : `, ${words("differenceMap")} x ${ratio.toPrecision(2)}`}`;
+  buttons[1].title = `${number(seconds, "#.3g")} s${ratio === null ? "" : `, ${words("differenceMap")} x ${number(ratio, "#.2g")}`}`;
   group.append(...buttons);
   return group;
 }
@@ -126,7 +128,7 @@ function createPager(count, show) {
  * @param {Comparison} comparison
  * @returns {HTMLElement} the numbers behind the verdict
  */
-function createDetails({ distances, lines }) {
+function createDetails({ distances, lines, phrases }) {
   const details = Object.assign(document.createElement("details"), { className: "paceline-details" });
   const summary = Object.assign(document.createElement("summary"), { textContent: words("details") });
   const table = document.createElement("table");
@@ -139,14 +141,23 @@ function createDetails({ distances, lines }) {
   for (const [name, { rmse, psnr, ssim, lpips }] of Object.entries(distances)) {
     const row = body.insertRow();
     row.append(Object.assign(document.createElement("th"), { textContent: sideWords(name), scope: "row" }));
-    for (const value of [rmse.toFixed(4), psnr?.toFixed(1) ?? "∞", ssim?.toFixed(4), lpips?.toFixed(4)]) {
-      row.insertCell().textContent = value ?? "–";
+    for (const value of [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4), digits(lpips, 4)]) {
+      row.insertCell().textContent = value;
     }
   }
   const list = document.createElement("ul");
-  for (const line of lines) list.append(Object.assign(document.createElement("li"), { textContent: line }));
+  for (const line of allSaid(lines, phrases?.lines)) list.append(Object.assign(document.createElement("li"), { textContent: line }));
   details.append(summary, table, list);
   return details;
+}
+
+/**
+ * @param {number | null} value
+ * @param {number} places
+ * @returns {string}
+ */
+function digits(value, places) {
+  return value === null ? "–" : number(value, `.${places}f`);
 }
 
 /**
@@ -155,12 +166,12 @@ function createDetails({ distances, lines }) {
  * @returns {Promise<Blob>}
  */
 function cardOf(comparison, images) {
-  const { verdict, seconds, about, sheet, pictures } = comparison;
+  const { verdict, phrases, seconds, about, sheet, pictures } = comparison;
   const { model, device, torch, comfyui, steps, sampler_name, scheduler, cfg, recipe } = about;
   const size = `${images[0].naturalWidth} x ${images[0].naturalHeight}`;
   const count = pictures.baseline.length;
   const lines = [
-    verdict,
+    said(verdict, phrases?.verdict),
     recipe,
     [model, device].join(" · "),
     [size, `batch ${count}`, `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${seconds.baseline.length}`].join(" · "),

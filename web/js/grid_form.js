@@ -6,7 +6,7 @@ import { comfyClassOf } from "./graph.js";
 import { allSettings, settingOf } from "./grid_settings.js";
 import { countCells, readRows, spread, writeRows } from "./grid_text.js";
 import { timeText, wholeTime } from "./sweep_time.js";
-import { words } from "./words.js";
+import { languageChanges, words } from "./words.js";
 
 const TYPE = "PacelineBenchmarkSweep";
 const ROW_HEIGHT = 26;
@@ -32,6 +32,7 @@ export function addGridForm(node, secondsPerStep) {
     onConfigure?.apply(this, saved);
     form.refresh();
   };
+  languageChanges.addEventListener("change", () => form.renew());
   form.refresh();
 }
 
@@ -64,6 +65,12 @@ class GridForm {
     const value = String(this.text.value ?? "");
     if (value !== this.#shown || !this.element.childElementCount) this.#draw(value);
     this.#showTotal();
+  }
+
+  /** Show the same again, in another language. */
+  renew() {
+    this.#shown = "";
+    this.refresh();
   }
 
   /** @param {string} value */

@@ -1,5 +1,23 @@
 // What the server sends. A test holds these keys against those that Python sends and against those that we read.
 
+/**
+ * A text as data, from `data` in core/phrases.py: a number, a text that is looked up as it is, or a template with its
+ * values. `starts`: whether it begins a sentence.
+ */
+export type Phrase = string | number | { template: string; values: Record<string, Phrase>; starts: boolean };
+
+/** What a node says, as data. */
+export interface Phrases {
+  headline: Phrase;
+  details: Phrase[];
+}
+
+/** What a comparison says, as data. */
+export interface ComparisonPhrases {
+  verdict: Phrase;
+  lines: Phrase[];
+}
+
 /** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/reporting.py. */
 export interface ActivityPayload {
   /** Execution id. */
@@ -14,6 +32,8 @@ export interface ActivityPayload {
   /** The numbers behind it, by name. */
   counts: Record<string, number>;
   details: string[];
+  /** `headline` and `details` for other languages than English. */
+  phrases: Phrases;
 }
 
 /** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/hosts/comfyui/compilation/comfy_env.py. */
@@ -23,6 +43,8 @@ export interface CompilePayload {
   prompt_id: string;
   phase: string;
   headline: string;
+  /** `headline` and `phase` for other languages than English. */
+  phrases: Phrases;
   /** Since the compilation began. */
   seconds: number;
   /** Which graph is being compiled, from 1. */
@@ -166,6 +188,8 @@ export interface Comparison {
   distances: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
+  /** `verdict` and `lines` for other languages than English; comparisons of earlier versions have none. */
+  phrases?: ComparisonPhrases;
   /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
   pictures: Record<string, SavedImage[]>;
   /** A picture of all of it, which holds the workflow. */

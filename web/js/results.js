@@ -48,6 +48,11 @@ class Result {
     this.element.replaceChildren(...this.parts(result, node));
   }
 
+  /** Show the same again, in another language. */
+  renew() {
+    this.#result = undefined;
+  }
+
   /** @param {LGraphNode} node */
   added(node) {
     const [width, height] = node.computeSize();

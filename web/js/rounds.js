@@ -1,5 +1,6 @@
 // Every round of a measurement as a dot, with the median, and for the speed-up its interval and the line at 1x.
 
+import { number, said } from "./said.js";
 import { words, wordsOf } from "./words.js";
 
 /**
@@ -30,7 +31,7 @@ export function createRounds({ seconds, speedup, speedup_low, speedup_high, spee
   const all = [...ratios, ...(interval ?? []), 1];
   const [low, high] = [Math.min(...all), Math.max(...all)];
   const room = 0.06 * (high - low || 1);
-  const text = `${speedup.toFixed(2)}x`;
+  const text = `${number(speedup, ".2f")}x`;
   rows.push(row({ label: words("speedup"), values: ratios, middle: speedup, text, interval, line: 1 }, low - room, high + room));
   const figure = Object.assign(document.createElement("figure"), { className: "paceline-rounds" });
   const caption = document.createElement("figcaption");
@@ -65,7 +66,7 @@ function row({ label, values, middle, text, interval, line }, low, high) {
   if (interval) mark("interval", ...interval);
   for (const value of values) mark("dot", value);
   mark("median", middle);
-  const shown = interval ? `${text} (${interval.map((end) => end.toFixed(2)).join(" – ")})` : text;
+  const shown = interval ? `${text} (${interval.map((end) => number(end, ".2f")).join(" – ")})` : text;
   track.ariaLabel = `${label}: ${values.map(short).join(", ")}`;
   const name = Object.assign(document.createElement("span"), { textContent: label });
   const value = Object.assign(document.createElement("span"), { textContent: shown, className: "paceline-number" });
@@ -78,7 +79,7 @@ function row({ label, values, middle, text, interval, line }, low, high) {
  * @returns {string}
  */
 export function sideWords(side) {
-  return wordsOf(side).replaceAll("_", " ");
+  return said(wordsOf(side).replaceAll("_", " "));
 }
 
 /**
@@ -96,5 +97,5 @@ function median(values) {
  * @returns {string}
  */
 function short(value) {
-  return value >= 100 ? value.toFixed(0) : value.toPrecision(3);
+  return number(value, value >= 100 ? ".0f" : "#.3g");
 }

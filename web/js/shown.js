@@ -5,6 +5,7 @@
 
 import { addElement, app, hasElement, removeElement } from "./comfy.js";
 import { findNode, openWorkflow } from "./graph.js";
+import { languageChanges } from "./words.js";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 
@@ -15,6 +16,7 @@ import { findNode, openWorkflow } from "./graph.js";
  * @property {HTMLElement} element
  * @property {(value: Value, node: LGraphNode) => void} show called at every change; should do nothing without a new value
  * @property {(node: LGraphNode) => void} [added] called when it stands in the node
+ * @property {() => void} renew called before the same value is shown again, in another language
  * @property {() => void} [removed] called when it does not stand there any more
  */
 
@@ -46,6 +48,10 @@ export class Shown {
   start() {
     this.#started = true;
     this.store.addEventListener("change", (event) => this.#changed(/** @type {CustomEvent} */ (event).detail));
+    languageChanges.addEventListener("change", () => {
+      for (const view of this.#views.values()) view.renew();
+      this.refresh();
+    });
     this.refresh();
   }
 

@@ -1,5 +1,6 @@
 // Bars of parts that are wide as they took long, with their names below.
 
+import { number } from "./said.js";
 import { wordsOf } from "./words.js";
 
 /** @typedef {{kind: string, seconds: number, marks?: number[]}} Piece seconds, and where in it something ended (0 to 1) */
@@ -42,5 +43,5 @@ export function createBar(title, pieces) {
  */
 function secondsText(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  return seconds < 100 ? `${seconds.toPrecision(3)} s` : `${Math.round(seconds)} s`;
+  return seconds < 100 ? `${number(seconds, "#.3g")} s` : `${Math.round(seconds)} s`;
 }

@@ -16,6 +16,7 @@ export function createSpeedTab(timeline, store) {
   return {
     id: "paceline.speed",
     title: "Speed",
+    titleKey: "paceline.speedTab", // the frontend says it in the language of the page
     type: "custom",
     render(container) {
       const panel = Object.assign(document.createElement("div"), { className: "paceline-speed" });

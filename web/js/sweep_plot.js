@@ -1,5 +1,6 @@
 // The plot of a sweep: speed against difference, with the interval of each cell, the plain model and what is allowed.
 
+import { number, said } from "./said.js";
 import { words } from "./words.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -62,9 +63,9 @@ export function createPlot({ cells, limit }, look, choose) {
  * @returns {string} e.g. "1.42x (1.31 – 1.53), preset fast"
  */
 export function describe({ label, speedup, low, high, state }) {
-  if (speedup === null) return `${state}, ${label}`;
-  const interval = low !== null && high !== null ? ` (${low.toFixed(2)} – ${high.toFixed(2)})` : "";
-  return `${speedup.toFixed(2)}x${interval}, ${label}`;
+  if (speedup === null) return `${said(state)}, ${label}`;
+  const interval = low !== null && high !== null ? ` (${number(low, ".2f")} – ${number(high, ".2f")})` : "";
+  return `${number(speedup, ".2f")}x${interval}, ${label}`;
 }
 
 /**
@@ -124,5 +125,5 @@ function scale(values, start, end) {
  * @returns {string}
  */
 function short(value) {
-  return String(Number(value.toPrecision(3)));
+  return number(value, ".3g");
 }

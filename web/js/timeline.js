@@ -127,6 +127,11 @@ export class Timeline extends EventTarget {
     this.#changed();
   }
 
+  /** Let what shows the runs say them again, in another language. */
+  renew() {
+    this.#changed();
+  }
+
   #changed() {
     this.dispatchEvent(new Event("change"));
   }

@@ -85,6 +85,7 @@ const ENGLISH = {
   insert: "Insert",
   speedEmpty: "Run a workflow to see where its time goes. The node Profile looks into a single step.",
   left: "left",
+  speedTab: "Speed",
   off: "off",
   noBaseline: "no baseline yet",
   againstOff: "against off",
@@ -155,18 +156,44 @@ const ENGLISH = {
   difference: "Difference to the baseline",
 };
 
-/** @type {Record<string, string>} */
-let translated = {};
+const SETTING = "Comfy.Locale";
 
-/** Fetch the translations once. English stays where there are none. */
+/** @typedef {{paceline?: Record<string, string>, pacelineReports?: Record<string, string>}} Translations */
+
+/** @type {Record<string, Translations>} by language */
+let languages = {};
+let current = "en";
+
+/** Tells its listeners ("change" events) that the language of the page is another one. */
+export const languageChanges = new EventTarget();
+
+/** Fetch the translations once, and follow the language of the page. English stays where there are none. */
 export async function loadWords() {
   try {
     const response = await api.fetchApi("/i18n");
-    const languages = response.ok ? await response.json() : {};
-    translated = languages[String(app.extensionManager.setting.get("Comfy.Locale"))]?.paceline ?? {};
+    languages = response.ok ? await response.json() : {};
   } catch {
-    translated = {};
+    languages = {};
   }
+  current = String(app.extensionManager.setting.get(SETTING) ?? "en");
+  app.ui.settings.addEventListener(`${SETTING}.change`, (event) => {
+    current = String(/** @type {CustomEvent} */ (event).detail.value ?? "en"); // the setting has the old one still
+    languageChanges.dispatchEvent(new Event("change"));
+  });
+}
+
+/** @returns {string} of the page, e.g. "es" */
+export function language() {
+  return current;
+}
+
+/**
+ * @param {string} template of a report; "" to ask whether there are any translations
+ * @returns {string | null} it in the language of the page; null if there is none
+ */
+export function reportIn(template) {
+  const reports = languages[current]?.pacelineReports;
+  return reports ? (template ? (reports[template] ?? null) : "") : null;
 }
 
 /**
@@ -174,7 +201,7 @@ export async function loadWords() {
  * @returns {string}
  */
 export function words(key) {
-  return translated[key] ?? ENGLISH[key];
+  return languages[current]?.paceline?.[key] ?? ENGLISH[key];
 }
 
 /**

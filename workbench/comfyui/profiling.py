@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ...core.devices import synchronize
+from ...core.phrases import translatable
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
 from ..measurement.steps import Clock
@@ -66,7 +67,7 @@ def profile_job(
         synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
-    say("every step on the clock")
+    say(translatable("every step on the clock"))
     synchronize(device)
     started = clock()
     sampled = sample(model, job, job.seed, clock, on_step)
@@ -74,7 +75,7 @@ def profile_job(
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)
     decoding = None if vae is None else _decoding(vae, sampled.latent, device, clock)
-    say("one step under the profiler")
+    say(translatable("one step under the profiler"))
     operations, kernels = _profiled(model, job, clock, device)
     slices = slices_of(operations, kernels, typical)
     return Profile(loading, (ends[0] - started - loading, *steps[: len(ends) - 1]), decoding, typical, slices)

@@ -1,12 +1,14 @@
 """How much faster, how much memory, how far apart two pictures are, and what that means in words. Knows no host."""
 
+from .evidence import Evidence, FewerSteps
 from .farthest import Farthest, farthest
 from .lpips import Lpips, WrongWeights, load_lpips
 from .memory import PeakMemory
 from .picture import comparison_sheet
 from .quality import Distance, compare_pictures, to_8_bit
 from .timing import MOST_ROUNDS, Speedup, interleaved, measure_speedup
-from .verdict import AS_GOOD, Evidence, FewerSteps, Verdict, judge
+from .verdict import Verdict, judge
+from .verdict_text import AS_GOOD
 
 __all__ = [
     "AS_GOOD",

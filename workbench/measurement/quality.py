@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
+from ...core.phrases import joined, phrase, translatable
 from .lpips import Lpips
 
 _WINDOW = 11
@@ -43,11 +44,12 @@ class Distance:
 
     def __str__(self) -> str:
         """Return e.g. ``PSNR 31.2 dB, SSIM 0.957, LPIPS 0.021``."""
-        parts = ["the same to the last bit" if self.psnr is None else f"PSNR {self.psnr:.1f} dB"]
+        same = translatable("the same to the last bit")
+        parts = [same if self.psnr is None else phrase("PSNR {psnr:.1f} dB", psnr=self.psnr)]
         if self.psnr is not None:
-            parts += [f"SSIM {self.ssim:.3f}"] if self.ssim is not None else []
-            parts += [f"LPIPS {self.lpips:.3f}"] if self.lpips is not None else []
-        return ", ".join(parts)
+            parts += [phrase("SSIM {ssim:.3f}", ssim=self.ssim)] if self.ssim is not None else []
+            parts += [phrase("LPIPS {lpips:.3f}", lpips=self.lpips)] if self.lpips is not None else []
+        return joined(", ", parts)
 
 
 def to_8_bit(images: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
+from ....core.phrases import translatable
 from ....core.technique import COMPILATION
 from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from .protocols import ModelPatcher
     from .unet import AttentionBlock
 
-SAME = "ComfyUI's own attention is sdpa already, so nothing was changed"
-SAME_AND_QUICKEST = "ComfyUI's own attention was the quickest of those timed, so nothing was changed"
+SAME = translatable("ComfyUI's own attention is sdpa already, so nothing was changed")
+SAME_AND_QUICKEST = translatable("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
-NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
+NOT_REACHED = translatable("VAE, text encoders and ControlNets choose their own attention")
 
 
 class AttentionProcessor(AttentionChoice, Technique[ModelCall]):

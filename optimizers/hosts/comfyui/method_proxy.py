@@ -22,6 +22,7 @@ from torch.nn import Module
 
 from ....core.activity import Activity
 from ....core.calls import Function
+from ....core.phrases import translatable
 from ....core.technique import COMPILATION
 from .stack import AnyTechnique, Stack, Technique
 
@@ -116,8 +117,8 @@ class ModuleProxy:
 class NetworkTechnique(Technique[NetworkCall]):
     """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
-    not_run = "not used yet"
-    under_way = "running"
+    not_run = translatable("not used yet")
+    under_way = translatable("running")
 
 
 class NetworkTarget(ABC, Generic[T]):

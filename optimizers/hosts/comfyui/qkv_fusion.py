@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from ....core.phrases import translatable
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
@@ -24,9 +25,15 @@ if TYPE_CHECKING:
     from .protocols import BaseModel, ModelPatcher
     from .stack import Stack
 
-OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
-STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
-PATCHED_IN_PASSING = "a LoRA is applied to its weights at each use, because the model is only partly loaded"
+OTHER_FORWARD = translatable(
+    "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
+)
+STREAMED = translatable(
+    "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
+)
+PATCHED_IN_PASSING = translatable(
+    "a LoRA is applied to its weights at each use, because the model is only partly loaded"
+)
 ELSEWHERE = "its weights are not on the device, because the model is only partly loaded"
 UNEQUAL = "some of its projections are quantised and others are not, or differently"
 
@@ -63,7 +70,7 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
             remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         if patcher.is_dynamic():
-            self.notes = ("steps aside while dynamic VRAM streams the weights",)
+            self.notes = (translatable("steps aside while dynamic VRAM streams the weights"),)
         self._used: weakref.WeakSet[Module] = weakref.WeakSet()
 
     def install(self, call: ModelCall, activity: Activity) -> None:

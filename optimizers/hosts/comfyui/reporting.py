@@ -10,6 +10,8 @@ from collections import OrderedDict
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from ....core.phrases import data
+
 if TYPE_CHECKING:
     from ....core.activity import Summary
 
@@ -59,6 +61,7 @@ def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> 
         "headline": summary.headline,
         "counts": dict(summary.counts),
         "details": list(summary.details),
+        "phrases": {"headline": data(summary.headline), "details": [data(line) for line in summary.details]},
     }
     send(ACTIVITY_EVENT, node_id, payload)
 

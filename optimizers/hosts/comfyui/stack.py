@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
+from ....core.phrases import translatable
 from .reporting import announce
 from .runs import RunLog
 
@@ -115,8 +116,8 @@ class Technique(core.Technique, Generic[Call]):
             ``ModelCall.variants``.
     """
 
-    not_run: ClassVar[str] = "not sampled yet"
-    under_way: ClassVar[str] = "sampling"
+    not_run: ClassVar[str] = translatable("not sampled yet")
+    under_way: ClassVar[str] = translatable("sampling")
     recordable: bool = False
 
     def __init__(self) -> None:
@@ -158,8 +159,8 @@ class Technique(core.Technique, Generic[Call]):
             return self.summarize(run.activity)
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.describe(),))
-        why = "the run was cancelled or failed before its first call was finished"
-        return Summary("inactive", "no call was finished", details=(why,))
+        why = translatable("the run was cancelled or failed before its first call was finished")
+        return Summary("inactive", translatable("no call was finished"), details=(why,))
 
     def _announce(self) -> None:
         announce(self.node_id, self.last_summary(), self.title)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ....core.activity import Summary
+from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement import (
@@ -114,10 +115,10 @@ def evaluate(
         ),
     )
     techniques = [*stack_of(optimized.side.model).techniques, *stack_on(optimized.side.vae).techniques]
-    notes = [*notes, f"LPIPS: {missing}"] if missing else notes
+    notes = [*notes, phrase("LPIPS: {missing}", missing=missing)] if missing else notes
     from_preview = baseline.side.vae is None
     if from_preview:
-        notes = [*notes, "no VAE: pictures and distances are of rough previews of the latent"]
+        notes = [*notes, translatable("no VAE: pictures and distances are of rough previews of the latent")]
     return Comparison(
         job=job,
         settings=settings,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ....core.devices import synchronize
 from ....core.errors import require_integer
+from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
 from ...measurement.steps import Clock
@@ -136,7 +137,8 @@ class Rounds:
         other: Output | None = None
         for number in range(max(1, runs)):
             for side in sides if runs else sides[:1]:
-                self._say(f"warm-up {number + 1} of {runs}: {side.title}" if runs else "another seed")
+                warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=side.title)
+                self._say(warming if runs else translatable("another seed"))
                 _, output = self._run(side, self._job.seed + 1 + number)
                 other = other or output
         assert other is not None, "the baseline has run"
@@ -147,7 +149,7 @@ class Rounds:
         found = {side.title: SideRuns(side) for side in sides}
         for number in range(rounds):
             for side in interleaved(sides, number):
-                self._say(f"round {number + 1} of {rounds}: {side.title}")
+                self._say(phrase("round {number} of {total}: {side}", number=number + 1, total=rounds, side=side.title))
                 run, output = self._run(side, self._job.seed)
                 found[side.title].add(run, output)
         baseline, optimized = (found[side.title] for side in sides)

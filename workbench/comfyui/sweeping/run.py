@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from ....core.errors import InvalidSetting, require_number
+from ....core.phrases import joined, phrase
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
 from ...sweep import (
@@ -97,7 +98,7 @@ class Finished:
         preset: its file.
         files: descriptions of what was written, as ComfyUI's front end wants them.
         picture: the plot.
-        text: the summary.
+        lines: the summary.
     """
 
     results: list[Result]
@@ -106,7 +107,12 @@ class Finished:
     preset: Path | None
     files: dict[str, Entry]
     picture: Image.Image
-    text: str
+    lines: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The summary in one piece."""
+        return "\n".join(self.lines)
 
 
 def run_sweep(
@@ -142,23 +148,32 @@ def run_sweep(
 
     def measure(cell: Cell) -> Result:
         started[0] += 1
-        title = f"cell {min(done[0] + 1, total)} of {total}"
-        say(f"{title}: {describe_cell(cell)}")
-        return bench.measure(cell, lambda text: say(f"{title}: {describe_cell(cell)}: {text}"), bar.cell(done[0]))
+        number = min(done[0] + 1, total)
+        title = joined(": ", [phrase("cell {number} of {total}", number=number, total=total), describe_cell(cell)])
+        say(title)
+        return bench.measure(cell, lambda text: say(joined(": ", [title, text])), bar.cell(done[0]))
 
     def finish(result: Result) -> None:
         found = sweep.results()
         done[0] = len(found)
         watch(found, total)
         bar.show(done[0])
-        outcome = f"{result.state}: {result.text}" if result.speedup is None else f"{result.speedup:.2f}x"
-        say(f"{describe_cell(result.cell)}: {outcome}")
+        outcome = joined(": ", [result.state, result.text])
+        if result.speedup is not None:
+            outcome = phrase("{speedup:.2f}x", speedup=result.speedup)
+        say(joined(": ", [describe_cell(result.cell), outcome]))
 
     def idle() -> None:
         stop_if_cancelled()
         done[0] = len(sweep.results())
         bar.show(done[0])
-        say(f"{done[0]} of {total} cells measured; waiting for cells that other processes measure")
+        say(
+            phrase(
+                "{done} of {total} cells measured; waiting for cells that other processes measure",
+                done=done[0],
+                total=total,
+            )
+        )
 
     bar.show(done[0])
     watch(sweep.results(), total)
@@ -178,10 +193,11 @@ def run_sweep(
         "preset": None if preset is None else {"name": preset.stem, **asdict(chosen)} if chosen else None,
     }
     table = to_markdown(results)
-    text = _summary(results, total, chosen, plan)
+    lines = _summary(results, total, chosen, plan)
+    text = "\n".join(lines)
     tables = {"csv": to_csv(results), "md": f"# {plan.study}\n\n{text}\n\n{table}"}
     files = save_sweep(content, picture, tables, plan.prefix, workflow, plan.keep)
-    return Finished(results, table, chosen, preset, files, picture, text)
+    return Finished(results, table, chosen, preset, files, picture, tuple(lines))
 
 
 class _Bar:
@@ -239,17 +255,23 @@ def _save_preset(chosen: Result, bench: Bench, plan: SweepPlan) -> Path:
     return path
 
 
-def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> str:
+def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> list[str]:
     states = [result.state for result in results]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-    lines = [f"{len(results)} of {total} cells: {counts}."]
-    limit = f"{plan.largest_difference:g} of a seed change"
+    counts = joined(
+        ", ", (phrase("{count} {state}", count=states.count(one), state=one) for one in dict.fromkeys(states))
+    )
+    lines: list[str] = [phrase("{done} of {total} cells: {counts}.", done=len(results), total=total, counts=counts)]
+    limit = phrase("{share:g} of a seed change", share=plan.largest_difference)
     if chosen is None:
         lines.append(
-            f"No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs give "
-            "more certain speed-ups."
+            phrase(
+                "No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs "
+                "give more certain speed-ups.",
+                limit=limit,
+            )
         )
     else:
-        lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
-        lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
-    return "\n".join(lines)
+        cell = describe_cell(chosen.cell)
+        lines.append(phrase("Fastest within {limit}: {cell}. {text}", limit=limit, cell=cell, text=chosen.text))
+        lines.append(phrase("Saved as the preset {name} of Optimize (Preset).", name=repr(plan.study)))
+    return lines

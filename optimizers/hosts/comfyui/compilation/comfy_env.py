@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from .....core.phrases import data
 from ....compilation.artifacts import ArtifactStore
 from ....compilation.compiler import Compiler
 from ..paths import user_folder
@@ -29,6 +30,7 @@ class NodeObserver:
         payload = {
             "phase": progress.phase,
             "headline": progress.text,
+            "phrases": {"headline": data(progress.text), "details": [data(progress.phase)]},
             "seconds": progress.seconds,
             "graph": progress.graph,
             "expected_seconds": progress.expected_seconds,

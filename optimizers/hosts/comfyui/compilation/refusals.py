@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
+from .....core.phrases import translatable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +25,7 @@ SECOND_COPY = (
 
 _NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
 _DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
-_REPLACED = "another node has replaced this method of the network itself"
+_REPLACED = translatable("another node has replaced this method of the network itself")
 
 _second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
 """The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""

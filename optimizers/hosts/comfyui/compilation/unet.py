@@ -11,6 +11,7 @@ import torch
 
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import first_channels_last
+from .....core.phrases import phrase, translatable
 from .....core.shadow import Shadows
 from ....compilation.network import (
     BLOCK_CALL,
@@ -65,7 +66,7 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
     else:
         clone = patcher.clone()
     if clone.get_wrappers(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE):
-        notes.append("took ComfyUI's TorchCompileModel (or another pack's) off this model")
+        notes.append(translatable("took ComfyUI's TorchCompileModel (or another pack's) off this model"))
     clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE)
     clone.model_options.pop("torch_compile_kwargs", None)
     return clone, tuple(notes)
@@ -99,14 +100,16 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         Technique.__init__(self)
         whole = how.scope == "whole_model"
         blocks = describe_blocks(patcher.model.diffusion_model)
-        what = "whole model" if whole else blocks
+        what = translatable("whole model") if whole else blocks
         if whole and blocks:
-            self.narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
+            self.narrower = phrase(
+                "Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is.", blocks=blocks
+            )
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
         if how.compilation.mode == CUDA_GRAPH:
             if torch.device(patcher.load_device).type != "cuda":
-                notes = (*notes, "without a recording: CUDA graphs need a CUDA device")
+                notes = (*notes, translatable("without a recording: CUDA graphs need a CUDA device"))
             elif not whole:
                 raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
         CompilePolicy.__init__(self, how, what, notes)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from .....core.phrases import translatable
 from .....core.technique import COMPILATION, find
 from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 STATE = "paceline_joint_token_reduction"
 
-_OTHER_MASK = "keys, values and the attention mask are not of one size"
-_OTHER_PLACES = "the network says that its image tokens are in other places than the sizes of latent and text do"
+_OTHER_MASK = translatable("keys, values and the attention mask are not of one size")
+_OTHER_PLACES = translatable(
+    "the network says that its image tokens are in other places than the sizes of latent and text do"
+)
 
 KeptKeys = dict[tuple[int, torch.device], Tensor]
 """Which keys stay, by the number of tokens and the device."""

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.phrases import translatable
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
 STATE = "paceline_token_reduction"
 _RESTORE = "paceline_restore_tokens"
 
-_OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
-_REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
+_OTHER_KEYS = translatable(
+    "another node had added keys or values, so they are no longer one for each place of the picture"
+)
+_REPLACED = translatable(
+    "another node computes this block's attention itself, and may take its keys for places of the picture"
+)
 
 Forward = Callable[[Tensor], Tensor]
 Patched = tuple[Tensor, Tensor, Tensor]

@@ -1,0 +1,87 @@
+"""Sentences that stay data: the English text, and beside it the template and the values that it was made of.
+
+Logs, files and users of the API read the English text. The browser takes template and values, and says the same in the
+language of the page: the template is the key of its translations, in ``locales/<language>/main.json``.
+``tools/update_locales.py`` collects every template that stands as a literal in a call of :func:`phrase` or
+:func:`translatable`.
+
+A placeholder is ``{name}``, or ``{name:.2f}`` with a format of Python's. ``{count|step|steps}`` stands for one of
+several words: here the first for 1 and the last for all else, in the browser one for each plural of the language.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+
+PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
+"""Name, format and words of a placeholder."""
+
+Data = str | int | float | dict[str, "Data"] | bool
+"""What the browser is sent: a number, a text that is a key or stays as it is, or a template with its values."""
+
+
+class Phrase(str):
+    """An English text that knows its template and values. Joined with other texts it is a plain text."""
+
+    template: str
+    values: Mapping[str, str | float]
+    starts: bool = False
+
+
+def phrase(template: str, **values: str | float) -> Phrase:
+    """Return ``template`` with ``values``: numbers, texts, and other phrases."""
+
+    def fill(match: re.Match[str]) -> str:
+        name, form, words = match.groups()
+        value = values[name]
+        if words is not None:
+            choices = words.split("|")
+            return choices[0] if value == 1 else choices[-1]
+        return format(value, form or "")
+
+    made = Phrase(PLACEHOLDER.sub(fill, template))
+    made.template, made.values = template, values
+    return made
+
+
+def translatable(text: str) -> str:
+    """Return ``text``: marks a constant whose translations the browser looks up by the text itself.
+
+    For texts that compiled code handles, which has to be given plain ones.
+    """
+    return text
+
+
+def joined(separator: str, parts: Iterable[str]) -> Phrase:
+    """Return texts with ``separator``, which has no words, between them."""
+    named = {f"part{index}": part for index, part in enumerate(parts)}
+    return phrase(separator.join(f"{{{name}}}" for name in named), **named)
+
+
+def all_of(parts: Iterable[str]) -> str:
+    """Return texts with ``and`` between them."""
+    first, *others = parts
+    for other in others:
+        first = phrase("{first} and {other}", first=first, other=other)
+    return first
+
+
+def sentence(text: str) -> Phrase:
+    """Return ``text`` with a capital letter at its start."""
+    made = Phrase(text[:1].upper() + text[1:])
+    made.template = text.template if isinstance(text, Phrase) else text
+    made.values = text.values if isinstance(text, Phrase) else {}
+    made.starts = True
+    return made
+
+
+def data(text: str | float) -> Data:
+    """Return what the browser is sent of a text or a number."""
+    if isinstance(text, Phrase):
+        values = {name: data(value) for name, value in text.values.items()}
+        return {"template": text.template, "values": values, "starts": text.starts}
+    if isinstance(text, float) and not math.isfinite(text):
+        return str(text)  # JSON has no such numbers
+    return text

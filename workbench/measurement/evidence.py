@@ -1,0 +1,101 @@
+"""What a comparison has measured: the numbers that a verdict is made from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...core.phrases import phrase
+from .farthest import Farthest
+from .quality import Distance
+from .timing import Speedup
+
+
+@dataclass(frozen=True)
+class FewerSteps:
+    """The control: the baseline with as many steps as fit into the time that the optimised side took.
+
+    Attributes:
+        steps: so many.
+        full_steps: of the compared runs.
+        seconds: that its sampling took.
+        difference: between its pictures and the baseline's with all steps, from the same seed.
+    """
+
+    steps: int
+    full_steps: int
+    seconds: float
+    difference: Distance
+
+    def ratio(self, other: Distance) -> float | None:
+        """Return how many times as far it is from the baseline as something else; None if that is not far at all."""
+        return share_of(self.difference, other)[0]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured.
+
+    Attributes:
+        speedup: of the optimised side.
+        difference: the largest between the optimised pictures of a run and the baseline's, from the same seed.
+        same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
+        seed: between the baseline's pictures and its own from another seed.
+        repeat: the largest between the baseline's pictures and its own from the same seed; None if it ran once.
+        precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
+        broken: what is wrong with a result that is no picture at all.
+        difference_run: number of the run that ``difference`` is of; None if all optimised runs drew the same.
+        repeat_run: number of the run that ``repeat`` is of.
+        fewer_steps: the control; None if it was not drawn.
+        farthest: the worst single picture, which is what is judged; None to judge ``difference``.
+        difference_picture: its number; None if there is only one picture.
+    """
+
+    speedup: Speedup
+    difference: Distance
+    same_bits: bool
+    seed: Distance
+    repeat: Distance | None = None
+    precision: Distance | None = None
+    broken: str = ""
+    difference_run: int | None = None
+    repeat_run: int = 2
+    fewer_steps: FewerSteps | None = None
+    farthest: Farthest | None = None
+    difference_picture: int | None = None
+
+    @property
+    def judged(self) -> Distance:
+        """The distance that is judged."""
+        return self.difference if self.farthest is None else self.farthest.alone
+
+    @property
+    def place(self) -> str:
+        """What ``judged`` is of, e.g. ``picture 3 in run 2``; empty if there is nothing to choose from."""
+        run, picture = self.difference_run, self.difference_picture
+        if picture is None:
+            return "" if run is None else phrase("run {run}", run=run)
+        if run is None:
+            return phrase("picture {picture}", picture=picture)
+        return phrase("picture {picture} in run {run}", picture=picture, run=run)
+
+    @property
+    def one_region(self) -> bool:
+        """Whether a region of the picture differs more than a seed change does on average."""
+        return self.farthest is not None and 0 < self.seed.rmse < self.farthest.region
+
+    @property
+    def within_repeat(self) -> bool:
+        """Whether the difference is no larger than the baseline's own from run to run."""
+        return self.repeat is not None and 0 < self.judged.rmse <= self.repeat.rmse
+
+    @property
+    def control_ratio(self) -> float | None:
+        """How many times the difference the control has; None without a control or without a difference."""
+        return None if self.fewer_steps is None else self.fewer_steps.ratio(self.difference)
+
+
+def share_of(difference: Distance, whole: Distance) -> tuple[float | None, str]:
+    """Return one distance as a share of the other, by LPIPS where both have it."""
+    if difference.lpips is not None and whole.lpips:
+        return difference.lpips / whole.lpips, "LPIPS"
+    return (difference.rmse / whole.rmse if whole.rmse else None), "RMSE"

@@ -1,0 +1,103 @@
+"""The sentences of a verdict, in English and as data."""
+
+from __future__ import annotations
+
+from ...core.phrases import joined, phrase, translatable
+from .evidence import Evidence
+from .timing import SAME, Speedup
+
+AS_GOOD = 1.1
+"""Up to so many times the difference, fewer steps count as doing as well."""
+
+
+def speed_text(speedup: Speedup) -> str:
+    """Return what became of the time, e.g. ``1.62x faster (1.58 to 1.66)``."""
+    ratio, low, high = speedup.ratio, speedup.low, speedup.high
+    if speedup.rounds < 2:
+        return phrase("{ratio:.2f}x in a single run, which cannot tell a gain from chance", ratio=ratio)
+    if speedup.faster:
+        return phrase("{ratio:.2f}x faster ({low:.2f} to {high:.2f})", ratio=ratio, low=low, high=high)
+    if speedup.slower:
+        return phrase("{ratio:.2f}x slower ({low:.2f} to {high:.2f})", ratio=1 / ratio, low=1 / high, high=1 / low)
+    if speedup.same:
+        return phrase(
+            "no difference in time of more than {most:.0%} (between {low:.2f}x and {high:.2f}x)",
+            most=SAME,
+            low=low,
+            high=high,
+        )
+    if speedup.rounds < 3:
+        return phrase(
+            "{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=speedup.rounds
+        )
+    if low > 1 or high < 1:
+        return phrase("between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)
+    return phrase("between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)
+
+
+def more_text(speedup: Speedup) -> str:
+    """Return what would make a time certain."""
+    more = speedup.more_rounds
+    if more is None:
+        return translatable("close other programs or use more steps, as more runs alone would be too many")
+    return phrase("{count} more {count|run|runs} would tell", count=more)
+
+
+def picture_text(evidence: Evidence, share: float | None) -> str:
+    """Return what became of the picture; ``share``: the difference as a share of a seed change."""
+    if evidence.same_bits:
+        return translatable("the image is the same bit for bit")
+    if evidence.difference.rmse == 0:
+        return translatable("the pictures are the same in all of their 8 bits")
+    if evidence.within_repeat:
+        return translatable("difference is no larger than the baseline's own from run to run")
+    if share is None:
+        nothing = translatable("another seed changes nothing here, so there is nothing to compare it with")
+        return joined("; ", [phrase("difference {distance}", distance=str(evidence.difference)), nothing])
+    parts: list[str] = [phrase("difference is {share} of a seed change", share=fraction(share))]
+    if evidence.place:
+        parts = [
+            phrase(
+                "difference is {share} of a seed change in {place}, the farthest",
+                share=fraction(share),
+                place=evidence.place,
+            )
+        ]
+    if evidence.one_region:
+        parts.append(translatable("but one region differs more than another seed's picture would"))
+    if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
+        parts.append(translatable("and smaller than what rounding does to the baseline"))
+    return joined(", ", parts)
+
+
+def control_text(evidence: Evidence) -> list[str]:
+    """Return what fewer steps would do in the same time; nothing where that was not drawn."""
+    control, ratio = evidence.fewer_steps, evidence.control_ratio
+    if control is None or ratio is None:
+        return []
+    times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    if ratio > AS_GOOD:
+        return [
+            phrase(
+                "fewer steps in the same time ({steps} of {full}) would differ {times} times as much",
+                steps=control.steps,
+                full=control.full_steps,
+                times=times,
+            )
+        ]
+    return [
+        phrase(
+            "fewer steps in the same time ({steps} of {full}) would do as well, with {times} times the difference: you "
+            "do not need this optimisation",
+            steps=control.steps,
+            full=control.full_steps,
+            times=times,
+        )
+    ]
+
+
+def fraction(share: float) -> str:
+    """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4."""
+    if share < 0.01:
+        return translatable("less than 1/100")
+    return f"1/{round(1 / share)}" if share <= 0.35 else f"{share:.1g}"
