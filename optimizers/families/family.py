@@ -86,6 +86,7 @@ class Family:
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
         protected: for int8: names of its layers (regular expressions) that stay in floating point, with the reason;
             those that many families share are in ``protected.py``.
+        full_precision: for Model Precision: parts of the names of layers that the network hands fp32 in any dtype.
     """
 
     name: str
@@ -98,3 +99,4 @@ class Family:
     fused_by_design: bool = False
     override_hook: bool = True
     protected: tuple[tuple[str, str], ...] = ()
+    full_precision: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ _EXTRA = (
 _NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
 _EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
+_WAN_FULL_PRECISION = ("patch_embedding",)
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -113,6 +114,7 @@ FAMILIES: tuple[Family, ...] = (
             AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
             AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
         ),
+        full_precision=_WAN_FULL_PRECISION,
     ),
     Family(
         name="HunyuanVideo",
@@ -130,7 +132,12 @@ FAMILIES: tuple[Family, ...] = (
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
-    Family("Wan S2V, HuMo, Animate, SCAIL, WanDancer, causal Wan", ("comfy.ldm.wan",), not_reduced=_EXTRA),
+    Family(
+        "Wan S2V, HuMo, Animate, SCAIL, WanDancer, causal Wan",
+        ("comfy.ldm.wan",),
+        not_reduced=_EXTRA,
+        full_precision=_WAN_FULL_PRECISION,
+    ),
     Family(
         name="LTX-Video",
         networks=("comfy.ldm.lightricks",),

@@ -162,6 +162,7 @@ def spoiled(model: Any, spoil: Any) -> Any:
 @pytest.mark.parametrize("wrong", [0, 2])
 def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     """The average over the batch would hide it."""
+    from paceline.workbench.comfyui.comparison import record, summary_lines
 
     def spoil(output, arguments):
         output = output.clone()
@@ -173,6 +174,10 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0, steps=4)
     assert found.verdict.state == "suspicious"
     assert f"picture {wrong + 1} " in found.verdict.text
+    saved = record(found)["farthest"]
+    assert (saved["run"], saved["picture"]) == (1, wrong + 1)
+    assert saved["distance"]["rmse"] > 2 * record(found)["difference"]["rmse"] > 0
+    assert f"picture {wrong + 1}: PSNR" in "\n".join(summary_lines(found))
     right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0, steps=4)
     assert right.verdict.quality == "identical"
 

@@ -123,12 +123,20 @@ def second_module(
     return cast(_Tree, memo[id(root)])
 
 
-def stage_in(network: Module, before: torch.dtype, now: torch.dtype) -> None:
+def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple[str, ...] = ()) -> None:
     """Let dynamic VRAM bring the weights of a second network to the GPU in ``now``, not in the dtype of the first.
 
     ComfyUI notes for each weight the dtype that its network was made for, and the copy has that note too.
+
+    Args:
+        network: the second network.
+        before: the dtype of the first.
+        now: the dtype of the second.
+        kept: parts of the names of layers whose weights stay as they are.
     """
-    for module in network.modules():
+    for path, module in network.named_modules():
+        if any(part in path for part in kept):
+            continue
         for name, dtype in module.__dict__.items():
             if dtype == before and name.endswith("_comfy_model_dtype"):
                 module.__dict__[name] = now

@@ -16,7 +16,7 @@ from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...measurement import AS_GOOD, Distance
+from ...measurement import AS_GOOD, Distance, Farthest
 from .findings import Comparison, seconds
 from .rounds import Run
 
@@ -55,6 +55,8 @@ def summary_lines(found: Comparison) -> list[str]:
     distance, run = str(found.evidence.difference), found.evidence.difference_run
     of_run = phrase("difference (run {run}, the farthest): {distance}", run=run or 0, distance=distance)
     lines.append(of_run if run else phrase("difference: {distance}", distance=distance))
+    if found.evidence.difference_picture is not None:  # the line above is an average over the batch
+        lines.append(phrase("{name}: {distance}", name=found.evidence.place, distance=str(found.evidence.judged)))
     floor = [phrase("{name}: {distance}", name=name, distance=str(far)) for name, far in _floor(found).items()]
     lines.append(phrase("noise floor: {distances}", distances=joined("; ", floor)))
     if (control := found.evidence.fewer_steps) is not None:
@@ -90,6 +92,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "more_runs": speedup.more_rounds,
         "difference": asdict(found.evidence.difference),
         "difference_run": found.evidence.difference_run,
+        "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst),
         "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
         "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,
@@ -157,6 +160,16 @@ def _floor(found: Comparison) -> dict[str, Distance]:
     other, again = translatable("another seed"), translatable("baseline repeated")
     floor = {other: evidence.seed, again: evidence.repeat, "fp32": evidence.precision}
     return {name: distance for name, distance in floor.items() if distance is not None}
+
+
+def _farthest(worst: Farthest) -> dict[str, Any]:
+    """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
+    return {
+        "run": worst.run,
+        "picture": worst.picture,
+        "distance": asdict(worst.alone),
+        "region_rmse": worst.region,
+    }
 
 
 def _control(found: Comparison) -> dict[str, Any] | None:

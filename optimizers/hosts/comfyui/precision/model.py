@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
+from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ..model import describe_model, inference_dtype, is_unet, require_model
@@ -53,7 +54,13 @@ class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
 
 
 class WeightPrecision(WeightTechnique, ModelPrecision):
-    """Weights in another dtype or memory order, in a second model beside the one of the file."""
+    """Weights in another dtype or memory order, in a second model beside the one of the file.
+
+    Attributes:
+        kept: parts of the names of layers whose weights stay as they are.
+    """
+
+    kept: tuple[str, ...] = ()
 
     def plan(self, plan: Plan) -> None:
         """Say what all layers compute in, and keep ComfyUI's own settings in step."""
@@ -63,7 +70,8 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
 
     def convert_tensor(self, name: str, tensor: Tensor, plan: Plan) -> Tensor:
         """Convert the network's weights; the noise schedule beside it stays in fp32."""
-        return self.convert_weight(tensor) if name.startswith(_NETWORK) else tensor
+        kept = not name.startswith(_NETWORK) or any(part in name for part in self.kept)
+        return tensor if kept else self.convert_weight(tensor)
 
     def finish(self, model: BaseModel, plan: Plan) -> None:
         """Tell the network what it is in now, and its layers to cast where they must."""
@@ -72,7 +80,7 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
         network: Any = model.diffusion_model
         model.manual_cast_dtype = None if self.storage == self.dtype else self.dtype
         network.dtype = self.storage
-        stage_in(network, self.stored, self.storage)
+        stage_in(network, self.stored, self.storage, self.kept)
         if self.storage != self.dtype:
             for module in network.modules():
                 if hasattr(module, "comfy_cast_weights"):
@@ -118,5 +126,7 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     technique = ModelPrecision(settings, before, dtype, home.model.get_dtype())
     if technique.require_change(what, device, supported):
         technique = WeightPrecision(settings, before, dtype, technique.stored)
+        family = find_family(home.model.diffusion_model)
+        technique.kept = () if family is None else family.full_precision
     technique.streamed = home.is_dynamic()
     return technique
