@@ -176,7 +176,7 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     assert f"picture {wrong + 1} " in found.verdict.text
     saved = record(found)["farthest"]
     assert (saved["run"], saved["picture"]) == (1, wrong + 1)
-    assert saved["distance"]["rmse"] > 2 * record(found)["difference"]["rmse"] > 0
+    assert saved["distance"]["rmse"] > 1.5 * record(found)["difference"]["rmse"] > 0
     assert f"picture {wrong + 1}: PSNR" in "\n".join(summary_lines(found))
     right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0, steps=4)
     assert right.verdict.quality == "identical"
