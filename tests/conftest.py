@@ -99,14 +99,14 @@ def lora_file(comfy: ModuleType) -> Path:
 
 @pytest.fixture(scope="session")
 def server(sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path) -> Iterator[ComfyServer]:
-    """A running ComfyUI server with this pack, the demo's nodes, and the three generated models."""
+    """A running ComfyUI server with this pack, nodes of the demo and for tests, and the three generated models."""
     from comfy_host.server import ComfyServer
 
     demo_nodes = ROOT / "demo" / "emoji_nodes"
     frontend = os.environ.get("PACELINE_FRONTEND")  # a folder: another version than the installed one
     with ComfyServer(
         arguments=["--front-end-root", frontend] if frontend else [],
-        custom_nodes=[demo_nodes] if demo_nodes.is_dir() else [],
+        custom_nodes=[Path(__file__).with_name("slow_nodes"), *([demo_nodes] if demo_nodes.is_dir() else [])],
         models={
             "checkpoints": [sd15_checkpoint],
             "controlnet": [controlnet_checkpoint],

@@ -133,37 +133,53 @@ def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, bas
     assert prompt[link[0]]["inputs"]["method"] == "merge"
 
 
-@pytest.mark.thorough  # what it finds depends on how busy the machine is
-def test_the_trial_keeps_what_measured_faster_and_ends_in_one_sentence(page: Page, baseline: dict[str, Any]):
-    before = graph(page)
-    open_dialog(page)
-    choose(page, "balanced")
+def trial(page: Page) -> str:
+    """Insert what is chosen, measure it, and return what is said at the end."""
     press(page, "Insert")
     page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
     press(page, "Measure")
     page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
     page.screenshot("faster_measuring")
-    result = page.wait(lambda: page.element(".paceline-trial-result"), "result", 300)
+    said = page.wait(lambda: page.element(".paceline-trial-result"), "result", 300).text
     page.screenshot("faster_result")
-    types, wires = graph(page)
-    said = result.text
-    if "x faster" in result.text:
-        kept = types - before[0]
-        assert kept
-        assert page.badges() == {}
-        press(page, "Undo")
-    else:
-        assert result.text.startswith("Nothing was certainly faster here")
-        press(page, "Close")
+    return said
+
+
+@pytest.mark.thorough  # two whole trials
+def test_a_trial_keeps_what_is_faster_and_undo_takes_all_of_it_back(page: Page, baseline: dict[str, Any]):
+    page.script(
+        """
+        const { graph } = app, of = (type) => graph.nodes.find((node) => node.type === type);
+        const slow = LiteGraph.createNode("SlowAttention");
+        graph.add(slow);
+        slow.pos = [0, -400];
+        of("CheckpointLoaderSimple").connect(0, slow, 0);
+        slow.connect(0, of("KSampler"), 0);
+        """
+    )
     page.settle()
-    assert graph(page) == before
+    before, slow = graph(page), page.workflow()
+    dialog = open_dialog(page)
+    choose(page, "fast")
+    assert "Not measured here yet." in dialog.text
+    said = trial(page)
+    assert "x faster, difference" in said
+    press(page, "Keep")
+    page.settle()
+    types, wires = graph(page)
+    assert "PacelineApplyToMe" in types
+    assert ("SlowAttention", 0, "PacelineApplyToMe", 0) in wires
+    assert page.run() == "success"
+    assert any(badge.startswith("active: ●") for badge in page.badges().values())
     # The next time it is known, until somebody wants to measure anew.
-    page.reload().load(baseline)
-    open_dialog(page)
-    choose(page, "balanced")
-    dialog = page.element("dialog")
+    page.reload().load(slow)
+    dialog = open_dialog(page)
+    choose(page, "fast")
     assert said in dialog.text and "Measured on this machine before" in dialog.text
     page.screenshot("faster_known")
     press(page, "Measure anew")
-    assert "Apply ToMe" in dialog.text
-    press(page, "Cancel")
+    assert "Apply ToMe" in dialog.text and "Measured here before: saves" in dialog.text
+    assert "x faster" in trial(page)
+    press(page, "Undo")
+    page.settle()
+    assert graph(page) == before

@@ -1,0 +1,35 @@
+"""A node for tests only: attention that takes long, so that what shortens it is faster for certain.
+
+ComfyUI loads this folder as a node pack beside ours. Nothing here knows anything of our pack.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+SECONDS_PER_KEY = 4e-4
+
+
+class SlowAttention:
+    """Make each call of attention last longer, in proportion to its keys."""
+
+    RETURN_TYPES = ("MODEL",)
+    FUNCTION = "slow"
+    CATEGORY = "tests"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {"required": {"model": ("MODEL",)}}
+
+    def slow(self, model: Any) -> tuple[Any]:
+        def attend(attention: Any, q: Any, k: Any, v: Any, *more: Any, **named: Any) -> Any:
+            time.sleep(k.shape[1] * SECONDS_PER_KEY)
+            return attention(q, k, v, *more, **named)
+
+        made = model.clone()
+        made.model_options["transformer_options"]["optimized_attention_override"] = attend
+        return (made,)
+
+
+NODE_CLASS_MAPPINGS = {"SlowAttention": SlowAttention}
