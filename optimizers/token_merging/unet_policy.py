@@ -107,6 +107,8 @@ class UNetReduction(TokenReduction, Generic[B]):
                 f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
             )
         self.total_places, self.first_level = len(blocks), levels[0]
+        if not self.settings.merge_attn:
+            self.places = translatable("blocks")
         self._shared: dict[Hashable, tuple[Reductions, int]] = {}
         self._prepared: dict[Hashable, Prepared] = {}
         self._numbers: dict[Hashable, Tensor] = {}
