@@ -124,19 +124,9 @@ def sub_quadratic(
 
 
 def _one_query_chunk(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, heads: int, key_chunk: int) -> Tensor:
-    """Attend to all keys, a chunk of keys at a time (section 3 of the paper).
+    """Attend to all keys, ``key_chunk`` at a time (section 3 of the paper); shapes as in ``masked_scores``.
 
-    Args:
-        q: ``[batch * heads, chunk, head_dim]``.
-        k: ``[batch * heads, keys, head_dim]``.
-        v: ``[batch * heads, keys, value_head_dim]``.
-        mask: broadcasts to ``[batch, heads, chunk, keys]``, or None.
-        scale: factor of the scores.
-        heads: per batch entry.
-        key_chunk: keys at a time.
-
-    Returns:
-        ``[batch * heads, chunk, value_head_dim]`` in the dtype of v.
+    Returns ``[batch * heads, queries, value_head_dim]`` in the dtype of v.
     """
     wide = softmax_dtype(q.dtype)
     rows = (q.shape[0], q.shape[1])

@@ -53,13 +53,7 @@ def get(name: str) -> Backend:
 
 
 def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> AttentionFunction:
-    """Return the function of a backend that has computed the right numbers here.
-
-    Args:
-        name: a name of ``names()``.
-        device: where attention will run.
-        dtype: of q, k and v.
-        head_dim: head size; call once per distinct head size of a model.
+    """Return the function of a backend that has computed the right numbers here, for q, k and v of this head size.
 
     Raises:
         InvalidSetting: for an unknown name.
@@ -74,14 +68,9 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
 
 
 def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[int] = (64,)) -> tuple[str, str]:
-    """Return what ``auto`` means: a backend's name, and why in one sentence.
+    """Return what ``auto`` means for a model with these head sizes: a backend's name, and why in one sentence.
 
     The first of ``AUTO_ORDER`` whose probe passes for every head size. It is always an exact one.
-
-    Args:
-        device: where attention will run.
-        dtype: of q, k and v.
-        head_dims: the distinct head sizes of the model.
 
     Raises:
         BackendUnavailable: if even the plain formula fails there (a dtype that torch cannot multiply).
@@ -119,10 +108,7 @@ def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[in
 def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int] | None) -> tuple[str, ...]:
     """Return which of torch's fused CUDA kernels take an unmasked call, as declared by their limits.
 
-    Args:
-        dtype: of q, k and v.
-        head_dim: head size.
-        capability: of an NVIDIA GPU; None where it is not known or not NVIDIA's.
+    ``capability`` is that of an NVIDIA GPU; None where it is not known or not NVIDIA's.
     """
     call = AttentionCall("cuda", dtype, head_dim, query_tokens=64, key_tokens=64)
     kernels = {"flash": "sdpa_flash", "cuDNN": "sdpa_cudnn", "memory-efficient": "sdpa_efficient"}

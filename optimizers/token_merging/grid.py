@@ -102,15 +102,7 @@ def random_offsets(
 ) -> Tensor:
     """Choose each cell's destination at random, as a pure function of the arguments.
 
-    Args:
-        height: rows of tokens.
-        width: columns of tokens.
-        sx: columns of a cell.
-        sy: rows of a cell.
-        seed: 0 to 2**64 - 1.
-        step: sampling step; a 0-d integer tensor where a compiled graph shall serve all steps.
-        block: number of the block in the model, or of several: int64 ``[blocks, 1]`` on ``device``.
-        device: where the result is wanted.
+    Sizes are those of `partition_tokens`; seed, step, block and device as in `choices`.
 
     Returns:
         int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, with values in

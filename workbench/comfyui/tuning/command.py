@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ....core.errors import InvalidSetting, PacelineError
+from ....core.errors import InvalidSetting
 from ....core.files import write_atomically
+from ...exit_status import exit_status
 from ..prompt import Prompt, require_prompt
 from ..standalone import find_comfyui, split_arguments
 from .rewrite import Rewritten, settings_of, title_of
@@ -39,30 +39,21 @@ def main(arguments: Sequence[str], pack: Path) -> int:
     """
     own, comfyuis = split_arguments(arguments)
     options = _parser().parse_args(own)
-    try:
-        prompt = _read(options.workflow)
-        if options.server:
-            server = Server(options.server)
-        else:
-            server = start_server(find_comfyui(options.comfyui, pack), comfyuis)
-        found = tune(server, prompt, options.choice, options.measure)
-        if found == prompt:
-            print("Nothing was changed, so nothing was written.")
-            return 0
-        target = options.output or options.workflow.with_name(f"{options.workflow.stem}_faster.json")
-        text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-    except PacelineError as error:
-        print(f"{error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"The faster workflow cannot be written ({error}). Name another file with --output.", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Stopped. Nothing was written.", file=sys.stderr)
-        return 130
+    return exit_status(lambda: _run(options, comfyuis, pack), "Stopped. Nothing was written.")
+
+
+def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> None:
+    prompt = _read(options.workflow)
+    address = options.server
+    server = Server(address) if address else start_server(find_comfyui(options.comfyui, pack), comfyuis)
+    found = tune(server, prompt, options.choice, options.measure)
+    if found == prompt:
+        print("Nothing was changed, so nothing was written.")
+        return
+    target = options.output or options.workflow.with_name(f"{options.workflow.stem}_faster.json")
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    write_atomically(target, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     print(target)
-    return 0
 
 
 def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:

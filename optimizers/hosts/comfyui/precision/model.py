@@ -27,14 +27,7 @@ _NETWORK = "diffusion_model."
 
 
 class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
-    """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights.
-
-    Args:
-        settings: what was asked for.
-        previous: what the network computed in.
-        dtype: what it computes in now.
-        stored: what its file's weights are in.
-    """
+    """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights."""
 
     recordable = True
 

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 class VAEPrecision(PrecisionPolicy, NetworkTechnique):
-    """What VAE Precision does in each call; the weights are another network's (see ``with_precision``).
-
-    Args:
-        settings: what was asked for.
-        previous: what the VAE computed in.
-        dtype: what it computes in now, and what its weights are in.
-    """
+    """What VAE Precision does in each call; the weights are another network's (see ``with_precision``)."""
 
     title = "VAE Precision"
 

@@ -33,12 +33,7 @@ _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
 class Int8Quantization(QuantizationPolicy, WeightTechnique):
-    """Some linear layers in int8, in ComfyUI's own format.
-
-    Args:
-        settings: what was asked for.
-        decisions: which layers, with their int8 weights; none if the file was in int8 already.
-    """
+    """Some linear layers in int8, in ComfyUI's own format."""
 
     def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
         WeightTechnique.__init__(self)
