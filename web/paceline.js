@@ -34,7 +34,7 @@ const timeline = new Timeline();
 /** @type {ReturnType<typeof follow>} */
 let lookForRun = async () => {};
 
-for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css"]) {
+for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
   document.head.append(Object.assign(document.createElement("link"), { rel: "stylesheet", href }));
 }
