@@ -293,17 +293,3 @@ def test_every_way_in_which_weights_move_is_seen(small, recorded, compiler, comf
     moved = places != [weight.data_ptr() for weight in network.parameters()]
     assert technique._version(model.model) != before or not moved, change
     assert torch.equal(small.sample(model, steps=2), small.sample(small.model, steps=2))
-
-
-def test_the_benchmark_of_our_own_part_replays_and_computes_nothing(small, monkeypatch):
-    from comfy_host.paths import ROOT
-
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import own_part
-
-    for name, model in own_part.models(small.model).items():
-        small.sample(model, steps=4)
-        technique = model.get_attachment("paceline").find("compilation")
-        (compiled,) = technique.used
-        assert not compiled.functions[0].state.graphs and not technique.runs.latest.activity.fallbacks
-        assert (compiled.recorded.recorded.replayed if compiled.recorded else 0) == 3 * (name == own_part.REPLAY)
