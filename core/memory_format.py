@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from .calls import Function
+if TYPE_CHECKING:
+    from .calls import Function
 
 T = TypeVar("T")
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...core.calls import Args, Function, Kwargs
-
 if TYPE_CHECKING:
     from ...core.activity import Activity
+    from ...core.calls import Args, Function, Kwargs
     from .compiled import CompiledFunction
     from .compiler import Compiler
     from .recorded_network import RecordedNetwork
@@ -41,7 +40,7 @@ class Refined:
     restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
 
 
-Refine = Callable[[Args, Kwargs], "str | Refined"]
+Refine = Callable[["Args", "Kwargs"], "str | Refined"]
 """Returns what of a call is recorded, or why it cannot be."""
 
 

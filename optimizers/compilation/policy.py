@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
-from ...core.calls import Function
 from ...core.errors import BackendUnavailable
 from ...core.phrases import all_of, joined, phrase, translatable
 from ...core.technique import COMPILATION, Technique
@@ -16,6 +15,7 @@ from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
 
 if TYPE_CHECKING:
+    from ...core.calls import Function
     from .compiled import CompiledFunction
     from .network import CompiledNetwork
     from .progress import Observer

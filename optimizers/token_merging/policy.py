@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class TokenReduction(Technique):
 
     kind = TOKEN_MERGING
     title = "Apply ToMe"
-    places: ClassVar[str]
+    places: str
     total_places: int
 
     def choose(self, settings: TokenMergingSettings) -> None:
