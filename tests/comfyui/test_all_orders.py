@@ -71,6 +71,22 @@ def test_all_orders_give_one_picture(studio, draw, canonical, small):
     assert torch.equal(studio.sample(small, steps=1), plain)
 
 
+def test_steps_are_left_out_wherever_the_node_stands(studio, small, nodes):
+    """One step, as above, leaves nothing to reuse; so this needs more of them, and fewer orders."""
+    loose = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
+    drawn = []
+    with torch.compiler.set_stance("force_eager"):
+        for place in (0, 2, 5):
+            model = small
+            for name in (*FIVE[:place], "reuse", *FIVE[place:]):
+                one = nodes.get(name) or (lambda model: studio.run("PacelineReuseSteps", model=model, **loose))
+                model = one(model)
+            drawn.append(studio.sample(model, steps=9))
+            assert "step_reuse" in kinds(model) and len(kinds(model)) == 6
+            assert model.get_attachment("paceline").find("step_reuse").outcome.forecast >= 2
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+
+
 @pytest.mark.parametrize("turn", range(5))
 def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
     order = (*FIVE[turn:], *FIVE[:turn])

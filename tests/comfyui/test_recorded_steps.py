@@ -118,6 +118,17 @@ def test_our_own_techniques_are_recorded_and_counted_as_without_it(small, record
     assert sum(found["compilation"].values()) == 4 + 1  # calls, and the graph that was compiled
 
 
+def test_steps_that_are_left_out_are_neither_recorded_nor_replayed(small, recorded, compiler):
+    loose = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": True}
+    plain = small.run("PacelineReuseSteps", model=small.model, **{**loose, "reuse_guidance": False})
+    expected = small.sample(plain, steps=12)
+    model = recorded(small.run("PacelineReuseSteps", model=small.model, **loose))
+    assert torch.equal(small.sample(model, steps=12), expected)
+    outcome = model.get_attachment("paceline").find("step_reuse").outcome
+    assert outcome.forecast >= 3 and outcome.guidance == 0  # half a batch would be another recording
+    assert (compiler.last.recorded.recorded, compiler.last.recorded.replayed) == (1, outcome.computed - 1)
+
+
 def test_another_stack_has_recordings_of_its_own(small, recorded, compiler):
     """Clones of one model share compiled code. A recording knows nothing of guards, so it must not be shared."""
     vanilla = recorded(small.attention(small.model, "vanilla"))

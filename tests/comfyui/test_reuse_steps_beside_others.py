@@ -144,9 +144,20 @@ def test_parts_of_the_picture_and_of_the_schedule(studio, options):
     check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
-def test_inpainting_and_image_to_image(studio):
+def test_image_to_image(studio):
     latent = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
     check(studio, studio.model, steps=20, latent=latent, denoise=0.6)
+
+
+def test_inpainting_leaves_what_is_not_masked(studio):
+    image = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
+    mask = torch.zeros(1, 1, 24, 16)
+    mask[..., :12, :] = 1
+    latent = {"samples": image, "noise_mask": mask}
+    check(studio, studio.model, latent=latent)
+    found = studio.sample(reuse(studio, studio.model), steps=12, latent=latent)
+    assert torch.allclose(found[..., 12:, :], image[..., 12:, :], atol=1e-4)
+    assert not torch.allclose(found[..., :12, :], image[..., :12, :], atol=1e-1)
 
 
 def test_two_sizes_and_two_prompts_one_after_the_other(studio):

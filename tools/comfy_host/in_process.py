@@ -117,7 +117,8 @@ def sample(
         model: MODEL (a ModelPatcher).
         positive: CONDITIONING.
         negative: CONDITIONING.
-        latent: a latent tensor ``[batch, 4, height / 8, width / 8]``, or LATENT (a dict with "samples").
+        latent: a latent tensor ``[batch, 4, height / 8, width / 8]``, or LATENT (a dict with "samples", and with
+            "noise_mask" where only a part is drawn).
         seed: of the noise.
         steps: number of sampling steps.
         cfg: classifier-free guidance.
@@ -128,7 +129,7 @@ def sample(
     import comfy.sample
     import torch
 
-    samples = latent["samples"] if isinstance(latent, dict) else latent
+    samples, mask = (latent["samples"], latent.get("noise_mask")) if isinstance(latent, dict) else (latent, None)
     # The executor runs every node in inference mode; a model that only works outside of it is broken in ComfyUI.
     with torch.inference_mode():
         noise = comfy.sample.prepare_noise(samples, seed)
@@ -143,6 +144,7 @@ def sample(
             negative,
             samples,
             denoise=denoise,
+            noise_mask=mask,
             disable_pbar=True,
             seed=seed,
         )
