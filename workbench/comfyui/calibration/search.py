@@ -35,9 +35,9 @@ class Candidate:
     evaluations: float
 
 
-def with_plan(model: ModelPatcher, plan: Plan, budget: float = NO_LIMIT) -> ModelPatcher:
+def with_plan(model: ModelPatcher, plan: Plan) -> ModelPatcher:
     """Return a clone of a MODEL with Reuse Steps that follows a plan."""
-    target, technique = ModelTarget(model), StepReuse(model, StepReuseSettings(budget=budget, plan=plan))
+    target, technique = ModelTarget(model), StepReuse(model, StepReuseSettings(budget=NO_LIMIT, plan=plan))
     return target.with_techniques(in_order([*target.techniques, technique]))
 
 
