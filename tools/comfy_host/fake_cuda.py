@@ -15,12 +15,14 @@ import subprocess
 import sysconfig
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -120,11 +122,16 @@ class Launches(TorchDispatchMode):
         counts: how often, by the operator's name.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):  # e.g. a product whose result has another dtype
+            self.counts[func.name()] += 1
+            return func(*args, **(kwargs or {}))
         name = func._schema.name.partition("::")[2]
         views = any(result.alias_info and not result.alias_info.is_write for result in func._schema.returns)
         if not views and name not in _NO_LAUNCH:
@@ -179,14 +186,23 @@ def move_model(model: Any, mode: FakeTensorMode) -> None:
 
 
 def run(model: Any, call: Recorded, mode: FakeTensorMode, batch: int = 1) -> tuple[torch.Tensor, Launches]:
-    """Call a MODEL after :func:`move_model` as the sampler would; return its answer, and what that would launch."""
+    """Call a MODEL as :func:`answer` does; return its answer, and what that would launch."""
+    launches = Launches()
+    return answer(model, call, mode, batch, launches), launches
+
+
+def answer(
+    model: Any, call: Recorded, mode: FakeTensorMode, batch: int = 1, watch: AbstractContextManager[Any] | None = None
+) -> torch.Tensor:
+    """Return what a MODEL answers after :func:`move_model`, called as the sampler would while ``watch`` is on."""
     options = {**model.model_options.get("transformer_options", {}), **to_cuda(call.options, mode)}
     options["wrappers"] = model.wrappers
     options["callbacks"] = model.callbacks
     args = to_cuda(_repeated(call.args, batch), mode)
     kwargs = to_cuda(_repeated(call.kwargs, batch), mode)
-    with torch.inference_mode(), mode, Launches() as launches:
-        return model.model.apply_model(*args, **kwargs, transformer_options=options), launches
+    with torch.inference_mode(), mode, watch or nullcontext():
+        result: torch.Tensor = model.model.apply_model(*args, **kwargs, transformer_options=options)
+    return result
 
 
 def _repeated(value: Any, batch: int) -> Any:
