@@ -15,12 +15,13 @@ AUDIT_ARGS ?=
 FUZZ_SECONDS ?= 300
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
-NOT_BENCHMARKS := collect common keep_tests own_cost pack_for_gpu record own_part render_results roof stack_variants trained_models transformers_at_width unets
+GPU_CHECK_ARGS ?=
+NOT_BENCHMARKS := collect common gpu_check keep_tests own_cost pack_for_gpu record own_part render_results roof stack_variants trained_models transformers_at_width unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all quick mutants trust soak lint audit fuzz bench gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all quick mutants trust soak lint audit fuzz bench gpu-check gpu-results results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +68,9 @@ bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \
 		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
 	done
+
+gpu-check: setup ## compile what torch.compile generates for four NVIDIA architectures, without a GPU (GPU_CHECK_ARGS="--only sd15")
+	@$(VENV_PYTHON) benchmarks/gpu_check.py $(GPU_CHECK_ARGS)
 
 gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, and name the one file to send us
 	@PYTHON="$(VENV_PYTHON)" benchmarks/on_gpu.sh --all

@@ -125,7 +125,9 @@ def _few_blocks(levels: int) -> dict[str, Any]:
     return config | {"transformer_depth_middle": 1 if levels > 1 else -2}
 
 
-def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int = 1) -> Any:
+def smallest_unet(
+    seed: int = 0, width: int = 32, context: int = 48, levels: int = 1, dtype: torch.dtype = torch.float32
+) -> Any:
     """Return a MODEL with one level of SD1.5 and two transformer blocks: what compiles in the shortest time.
 
     Args:
@@ -133,6 +135,7 @@ def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int
         width: channels of the first level; a multiple of 32.
         context: channels of the text tokens.
         levels: 2 adds a level without transformers, and a middle block with one.
+        dtype: of the weights.
     """
     import comfy.supported_models
 
@@ -140,7 +143,7 @@ def smallest_unet(seed: int = 0, width: int = 32, context: int = 48, levels: int
         unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
 
     config = _few_blocks(levels) | {"model_channels": width, "context_dim": context}
-    return _patcher(_base_model(Smallest, config, torch.float32, "cpu"), seed)
+    return _patcher(_base_model(Smallest, config, dtype, "cpu"), seed)
 
 
 def smallest_controlnet(seed: int = 0) -> Any:
