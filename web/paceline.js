@@ -33,6 +33,7 @@ const timeline = new Timeline();
 // Does nothing before the page is set up.
 /** @type {ReturnType<typeof follow>} */
 let lookForRun = async () => {};
+let showChips = () => {};
 
 for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "faster.css"]) {
   const href = new URL(name, import.meta.url).href;
@@ -51,7 +52,8 @@ app.registerExtension({
     lookForRun = follow(store);
     listen(store, lookForRun);
     timeline.listen();
-    startChips(timeline);
+    showChips = startChips(timeline);
+    showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
     languageChanges.addEventListener("change", () => timeline.renew());
@@ -72,6 +74,7 @@ app.registerExtension({
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();
+    showChips();
     void lookForRun();
   },
 });

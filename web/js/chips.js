@@ -2,7 +2,7 @@
 
 import { BADGES_SETTING } from "./badges.js";
 import { addElement, app, hasElement } from "./comfy.js";
-import { nodeAt, openWorkflow, prefixOf } from "./graph.js";
+import { nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
@@ -36,7 +36,10 @@ function drawChips(texts) {
   };
 }
 
-/** @param {import("./timeline.js").Timeline} timeline */
+/**
+ * @param {import("./timeline.js").Timeline} timeline
+ * @returns {() => void} shows again what chips have said in the open workflow, after it was loaded
+ */
 export function startChips(timeline) {
   /** @type {Map<string, {workflow: string, text: string}>} */
   const texts = new Map();
@@ -53,7 +56,6 @@ export function startChips(timeline) {
     const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
     for (const part of run ? parts : []) {
       const seconds = secondsPerStep(part);
-      const node = nodeAt(part.node);
       if (seconds === null || !run) continue;
       const name = `${run.promptId} ${part.node}`;
       const known = jobs.get(name) ?? jobOf(run.promptId, part.node);
@@ -61,11 +63,28 @@ export function startChips(timeline) {
       const job = await known;
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) await history.keep(job.key, name, seconds);
-      texts.set(part.node, { workflow: openWorkflow(), text });
-      app.canvas?.setDirty(true, false);
-      if (node && app.extensionManager.setting.get(BADGES_SETTING) !== false) chipOf(node, chips).textContent = text;
+      part.chip = text;
+      if (run.over) timeline.keep();
+      show(run.workflow, part);
     }
   });
+
+  /**
+   * @param {string} workflow that the run is of
+   * @param {Part} part
+   */
+  const show = (workflow, { node: id, chip = "" }) => {
+    texts.set(id, { workflow, text: chip });
+    app.canvas?.setDirty(true, false);
+    const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
+    if (node && app.extensionManager.setting.get(BADGES_SETTING) !== false) chipOf(node, chips).textContent = chip;
+  };
+
+  return () => {
+    for (const { workflow, parts } of timeline.runs.filter((run) => run.workflow === openWorkflow())) {
+      for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
+    }
+  };
 }
 
 /**

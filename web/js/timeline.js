@@ -1,7 +1,7 @@
 // Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
 
 import { api } from "./comfy.js";
-import { typeOf } from "./graph.js";
+import { openWorkflow, typeOf } from "./graph.js";
 
 /** Runs that are kept. */
 const MOST = 8;
@@ -28,8 +28,9 @@ const KINDS = /** @type {const} */ ([
  * @property {number} end
  * @property {number[]} steps where each step ended
  * @property {number} total steps
+ * @property {string} [chip] what the chip of a sampler says of it
  *
- * @typedef {{promptId: string, when: number, parts: Part[], over: boolean}} TimedRun
+ * @typedef {{promptId: string, workflow: string, when: number, parts: Part[], over: boolean}} TimedRun
  */
 
 /** Tells its listeners ("change" events) about every change. */
@@ -52,7 +53,8 @@ export class Timeline extends EventTarget {
     };
     on("execution_start", ({ prompt_id }) => {
       this.#began = performance.now();
-      this.runs = [...this.runs, { promptId: prompt_id, when: Date.now(), parts: [], over: false }].slice(-MOST);
+      const run = { promptId: prompt_id, workflow: openWorkflow(), when: Date.now(), parts: [], over: false };
+      this.runs = [...this.runs, run].slice(-MOST);
     });
     on("executing", (node) => node != null && this.#begin(String(node)));
     on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
@@ -123,8 +125,13 @@ export class Timeline extends EventTarget {
     if (!current || current.over) return;
     if (last) last.end = this.#now();
     current.over = true;
-    sessionStorage.setItem(KEPT, JSON.stringify(this.runs));
+    this.keep();
     this.#changed();
+  }
+
+  /** Keep what is known of the runs for this page's next load. */
+  keep() {
+    sessionStorage.setItem(KEPT, JSON.stringify(this.runs));
   }
 
   /** Let what shows the runs say them again, in another language. */
