@@ -12,7 +12,7 @@ from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
     from ....core.calls import Function
-    from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options
+    from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 
 _GUIDER = "paceline_guider"
 
@@ -67,7 +67,7 @@ class ModelTarget:
         return clone
 
 
-def first_of(patcher: ModelPatcher) -> ModelPatcher:
+def first_of(patcher: Patcher) -> Patcher:
     """Return the MODEL that all others on the same BaseModel were cloned from.
 
     ComfyUI puts the parent of a clone in its place where the clone is dropped while it is loaded. Where the parent goes

@@ -9,7 +9,7 @@ every kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 from uuid import UUID
 
 import torch
@@ -210,6 +210,9 @@ class Guider(Protocol):
     model_options: Options
     model_patcher: ModelPatcher
     uncond_model_patcher: ModelPatcher
+
+
+Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)
 
 
 class VAE(Protocol):

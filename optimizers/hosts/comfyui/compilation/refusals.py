@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
 from .....core.phrases import translatable
+from ..model import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import torch
 
-    from ..protocols import ModelPatcher, NetworkPatcher
-
-    Patcher = TypeVar("Patcher", ModelPatcher, NetworkPatcher)
+    from ..protocols import ModelPatcher, NetworkPatcher, Patcher
 
 SECOND_COPY = (
     "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
@@ -87,5 +86,5 @@ def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
             f"({error}).",
             "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
         ) from error
-    _second_copies[patcher.model] = ref(clone)
+    _second_copies[patcher.model] = ref(first_of(clone))  # which every clone of it keeps
     return clone
