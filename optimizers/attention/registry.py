@@ -11,6 +11,7 @@ from types import MappingProxyType
 import torch
 
 from ...core.errors import BackendUnavailable, InvalidSetting
+from ...core.phrases import joined, phrase, translatable
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import probe
@@ -83,26 +84,33 @@ def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[i
         failed = next((p for p in (probe(BACKENDS[name], device, dtype, d) for d in sizes) if not p.available), None)
         if failed is None:
             why = _why(name, device, dtype, sizes)
-            return name, " ".join((why, *passed_over))
-        passed_over.append(f"{name} was passed over: {failed.reason}.")
+            return name, joined(" ", (why, *passed_over))
+        passed_over.append(phrase("{name} was passed over: {reason}.", name=name, reason=failed.reason))
     raise BackendUnavailable(f"No exact attention backend runs on {device} in {short(dtype)}.", " ".join(passed_over))
 
 
 def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[int]) -> str:
     if name != "sdpa":
-        return f"{BACKENDS[name].label} is exact and needs no fused kernel."
+        return phrase("{name} is exact and needs no fused kernel.", name=BACKENDS[name].label)
     if device.type == "cpu":
-        return "PyTorch's own attention is exact and has a fused kernel for the CPU."
+        return translatable("PyTorch's own attention is exact and has a fused kernel for the CPU.")
     if device.type != "cuda":
-        return f"PyTorch's own attention is exact and is what {device.type} devices have a kernel for."
+        return phrase(
+            "PyTorch's own attention is exact and is what {device} devices have a kernel for.", device=device.type
+        )
     nvidia = torch.version.hip is None and torch.cuda.is_available()
     capability = torch.cuda.get_device_capability(device) if nvidia else None
     inside: dict[str, list[str]] = {}  # which kernels -> for which head sizes
     for head_dim in head_dims:
-        kernels = " or ".join(fused_kernels(dtype, head_dim, capability)) or "no fused kernel"
+        kernels = " or ".join(fused_kernels(dtype, head_dim, capability)) or translatable("no fused kernel")
         inside.setdefault(kernels, []).append(str(head_dim))
-    listed = "; ".join(f"{kernels} for head size {', '.join(sizes)}" for kernels, sizes in inside.items())
-    return f"PyTorch's own attention is exact and picks a kernel for each call: {listed}."
+    listed = (
+        phrase("{kernels} for head size {sizes}", kernels=kernels, sizes=", ".join(sizes))
+        for kernels, sizes in inside.items()
+    )
+    return phrase(
+        "PyTorch's own attention is exact and picks a kernel for each call: {kernels}.", kernels=joined("; ", listed)
+    )
 
 
 def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int] | None) -> tuple[str, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 
 from ...core.errors import PacelineError
+from ...core.phrases import translatable
 
-NOTHING_KNOWN = "The log has the details."
+NOTHING_KNOWN = translatable("The log has the details.")
 """The remedy for what torch's compiler cannot do with this network."""
 
 

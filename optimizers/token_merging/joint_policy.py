@@ -143,7 +143,12 @@ class JointReduction(TokenReduction):
     def saved(self, activity: Activity) -> tuple[str, ...]:
         """Return one line for each number of tokens."""
         return tuple(
-            f"{before} -> {after}: {1 - after / before:.0%} less work in attention; other layers as before"
+            phrase(
+                "{before} -> {after}: {share:.0%} less work in attention; other layers as before",
+                before=before,
+                after=after,
+                share=1 - after / before,
+            )
             for before, after in activity.token_sizes()
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from browser.page import PICTURES, VUE, Page
+from browser.thumbnails import thumbnail
 from comfy_host.paths import ROOT
 from examples.model_files import FILES
 from PIL import Image
@@ -56,7 +57,7 @@ def test_a_template_opens(page: Page, name: str):
     page.script(LOAD, name)
     page.wait(lambda: shown(page) == types(name), "template")
     page.dismiss()
-    box = page.fit()
+    page.fit()
     page.screenshot(f"template_{name}")
     # Every value is where it belongs: the frontend marks what a list does not offer, and files are what is missing.
     wrong = page.script(
@@ -78,9 +79,8 @@ def test_a_template_opens(page: Page, name: str):
     )
     assert overlapping == []
     if PICTURES:
-        thumbnail = page.picture(box, margin=15)
-        thumbnail.thumbnail((1000, 1000), Image.Resampling.LANCZOS)
-        thumbnail.save(FOLDER / f"{name}.jpg", quality=82)
+        workflow = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+        thumbnail(page, workflow).save(FOLDER / f"{name}.jpg", quality=82)
 
 
 def test_the_templates_browser_offers_them_with_their_pictures(page: Page):

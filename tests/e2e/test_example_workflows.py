@@ -102,7 +102,7 @@ def test_every_example_has_notes_a_thumbnail_and_known_models(path):
     saved = json.loads(path.read_text(encoding="utf-8"))
     assert any(node["type"] == "MarkdownNote" for node in saved["nodes"])
     with Image.open(path.with_suffix(".jpg")) as thumbnail:
-        assert thumbnail.width >= 400
+        assert thumbnail.width == thumbnail.height >= 400  # as the cards of the templates are
     named = {value for node in saved["nodes"] for value in node["widgets_values"] if str(value).endswith("safetensors")}
     assert named
     offered = {model["name"] for node in saved["nodes"] for model in node.get("properties", {}).get("models", [])}

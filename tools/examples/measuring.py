@@ -60,3 +60,25 @@ def sweep(graph: Graph) -> None:
         study="my settings",
         wide=460,
     )
+
+
+def profile(graph: Graph) -> None:
+    """See where the time of a run goes, and what helps."""
+    graph.note(
+        "## Where does the time go?\n\n**Profile** runs the model once, puts every step on the clock, and looks into "
+        "one of them: attention, linear layers, convolutions, copies, waiting. Below, it names the nodes that make the "
+        "largest parts shorter, with how much at most, and a button that inserts them before the sampler.\n\nThe "
+        "tab **Speed** in the bottom panel shows the same for every run.\n\nModel: any SD 1.5 or SDXL checkpoint."
+    )
+    graph.column()
+    loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
+    latent = graph.add("EmptyLatentImage", width=1024, height=1024)
+    graph.column()
+    positive, negative = prompts(graph, loader["CLIP"])
+    graph.column()
+    job = {"positive": positive[0], "negative": negative[0], "latent_image": latent[0]}
+    graph.add("PacelineProfile", model=loader["MODEL"], vae=loader["VAE"], **job, wide=460)
+    graph.column()
+    sampled = graph.add("KSampler", model=loader["MODEL"], **job)
+    decoded = graph.add("VAEDecode", samples=sampled[0], vae=loader["VAE"])
+    graph.add("SaveImage", images=decoded[0])

@@ -21,6 +21,7 @@ EXAMPLES: dict[str, Callable[[Graph], None]] = {
         combined.flux_kv_downsample,
         measuring.compare,
         measuring.sweep,
+        measuring.profile,
     )
 }
 """By file name, without ``.json``."""

@@ -2,7 +2,7 @@
 
 import { activityLines, badgeText, headlineOf, shownActivity } from "./activity.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
-import { stateWords, words } from "./words.js";
+import { direction, stateWords, words } from "./words.js";
 
 /** @typedef {import("./activity.js").Activity} Activity */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
@@ -77,6 +77,7 @@ export class Badge {
     this.#button.dataset.state = state;
     this.#sign.textContent = signOf(state);
     this.#text.textContent = badgeText(activity);
+    this.#text.dir = direction();
     this.#button.ariaLabel = `Paceline, ${stateWords(state)}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
     this.#progress.hidden = progress === undefined;
     // Without a value the bar says only that something goes on.

@@ -7,7 +7,7 @@ import { createRounds, sideWords } from "./rounds.js";
 import { address } from "./saved_image.js";
 import { allSaid, number, said } from "./said.js";
 import { Viewer } from "./viewer.js";
-import { words } from "./words.js";
+import { direction, words } from "./words.js";
 
 /** @typedef {import("./payloads").Comparison} Comparison */
 /** @typedef {{comparison: Comparison, index: number}} Place a comparison, and a picture of its batch */
@@ -21,7 +21,7 @@ export function comparisonParts(comparisons) {
     comparison.pictures.baseline.map((_, index) => ({ comparison, index })),
   );
   const viewer = new Viewer();
-  const head = Object.assign(document.createElement("div"), { className: "paceline-finding" });
+  const head = Object.assign(document.createElement("div"), { className: "paceline-finding", dir: direction() });
   const rest = Object.assign(document.createElement("div"), { className: "paceline-findings" });
   const sides = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   let place = places[0];
@@ -129,7 +129,7 @@ function createPager(count, show) {
  * @returns {HTMLElement} the numbers behind the verdict
  */
 function createDetails({ distances, lines, phrases }) {
-  const details = Object.assign(document.createElement("details"), { className: "paceline-details" });
+  const details = Object.assign(document.createElement("details"), { className: "paceline-details", dir: direction() });
   const summary = Object.assign(document.createElement("summary"), { textContent: words("details") });
   const table = document.createElement("table");
   table.createCaption().textContent = words("difference");

@@ -1,6 +1,6 @@
 // A modal dialog with a text that can be copied. The browser's own element brings focus, Escape and the backdrop.
 
-import { words } from "./words.js";
+import { direction, words } from "./words.js";
 
 /**
  * @param {string} label
@@ -55,6 +55,7 @@ export function openDialog({ title, content, text }) {
 export function showDialog(title, content, actions) {
   const dialog = document.createElement("dialog");
   dialog.className = "paceline-dialog";
+  dialog.dir = direction();
   const heading = Object.assign(document.createElement("h2"), { textContent: title, id: "paceline-dialog-title" });
   dialog.setAttribute("aria-labelledby", heading.id);
 

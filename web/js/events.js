@@ -46,8 +46,8 @@ class Run {
  * @returns {Omit<import("./store.js").Entry, "node"> | null} what of it is shown; null if nothing is
  */
 export function newsOf(output) {
-  const { paceline_comparison, paceline_report, paceline_steps, paceline_sweep, paceline_profile } = output ?? {};
-  const report = paceline_report?.[0], sweep = paceline_sweep?.[0];
+  const { paceline_comparison, paceline_report, paceline_report_phrase, paceline_steps, paceline_sweep, paceline_profile } = output ?? {};
+  const report = paceline_report && { text: paceline_report[0], phrase: paceline_report_phrase?.[0] }, sweep = paceline_sweep?.[0];
   const profile = paceline_profile?.[0];
   const news = { comparison: paceline_comparison, report, steps: paceline_steps, sweep, profile };
   return Object.values(news).some(Boolean) ? news : null;

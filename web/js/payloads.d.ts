@@ -153,6 +153,8 @@ export interface Judged {
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
   paceline_report?: string[];
+  /** The same for other languages than English. */
+  paceline_report_phrase?: Phrase[];
   paceline_sweep?: Sweep[];
   paceline_profile?: Profile[];
   paceline_steps?: Step[];

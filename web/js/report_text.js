@@ -1,13 +1,17 @@
 // What Optimization Report shows in the node.
 
-import { words } from "./words.js";
+import { said } from "./said.js";
+import { direction, words } from "./words.js";
+
+/** @typedef {{text: string, phrase?: import("./payloads").Phrase}} Report several lines, and the same as data */
 
 /**
- * @param {string} report several lines
+ * @param {Report} report
  * @returns {HTMLElement[]} what the node shows
  */
 export function reportParts(report) {
-  const text = Object.assign(document.createElement("pre"), { className: "paceline-report-text", textContent: report });
+  const text = Object.assign(document.createElement("pre"), { className: "paceline-report-text", dir: direction() });
+  text.textContent = said(report.text, report.phrase);
   // It scrolls, so the keyboard must get there, and a screen reader say what it is.
   text.tabIndex = 0;
   text.role = "region";

@@ -1,7 +1,7 @@
 // Bars of parts that are wide as they took long, with their names below.
 
 import { number } from "./said.js";
-import { wordsOf } from "./words.js";
+import { direction, wordsOf } from "./words.js";
 
 /** @typedef {{kind: string, seconds: number, marks?: number[]}} Piece seconds, and where in it something ended (0 to 1) */
 
@@ -12,7 +12,7 @@ import { wordsOf } from "./words.js";
  */
 export function createBar(title, pieces) {
   const total = pieces.reduce((sum, { seconds }) => sum + seconds, 0);
-  const figure = Object.assign(document.createElement("figure"), { className: "paceline-bar" });
+  const figure = Object.assign(document.createElement("figure"), { className: "paceline-bar", dir: direction() });
   const caption = Object.assign(document.createElement("figcaption"), { textContent: `${title}: ${secondsText(total)}` });
   const bar = Object.assign(document.createElement("div"), { className: "paceline-bar-pieces" });
   const names = Object.assign(document.createElement("ul"), { className: "paceline-bar-names" });

@@ -12,7 +12,7 @@
  * @property {import("./payloads").Comparison[]} [comparison] what Compare Models last handed over
  * @property {import("./payloads").Sweep} [sweep] what Benchmark Sweep has measured
  * @property {import("./payloads").Profile} [profile] where the time went, from Profile
- * @property {string} [report] what Optimization Report last said
+ * @property {import("./report_text.js").Report} [report] what Optimization Report last said
  * @property {import("./payloads").Step[]} [steps] what Optimize (Preset) last applied
  */
 

@@ -157,6 +157,7 @@ const ENGLISH = {
 };
 
 const SETTING = "Comfy.Locale";
+const RIGHT_TO_LEFT = ["ar", "fa", "he"];
 
 /** @typedef {{paceline?: Record<string, string>, pacelineReports?: Record<string, string>}} Translations */
 
@@ -185,6 +186,11 @@ export async function loadWords() {
 /** @returns {string} of the page, e.g. "es" */
 export function language() {
   return current;
+}
+
+/** @returns {"rtl" | "ltr"} how the language of the page is written */
+export function direction() {
+  return RIGHT_TO_LEFT.includes(current.split("-")[0]) && languages[current]?.pacelineReports ? "rtl" : "ltr";
 }
 
 /**

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...core.devices import device_name
+from ...core.phrases import joined, phrase, translatable
 from ...optimizers.hosts.comfyui.compat import host_version
 from ...optimizers.hosts.comfyui.controlnet import describe_controlnet
 from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
@@ -24,20 +25,20 @@ def report_text(
     """Return what is attached to the given objects and what it did when they were last used, as plain text."""
     parts: list[tuple[str, torch.device | None, str, Stack]] = []
     if model is not None:
-        parts.append((describe_model(model), model.load_device, "model", stack_of(model)))
+        parts.append((describe_model(model), model.load_device, translatable("model"), stack_of(model)))
     if vae is not None:
         parts.append((describe_vae(vae), vae.device, "VAE", stack_on(vae)))
     if control_net is not None:
         device = getattr(control_net, "load_device", None)
         parts.append((describe_controlnet(control_net), device, "ControlNet", stack_on(control_net)))
-    return "\n\n".join("\n".join(_object_lines(*part)) for part in parts)
+    return joined("\n\n", (joined("\n", _object_lines(*part)) for part in parts))
 
 
 def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stack) -> list[str]:
-    place = f" on {device_name(device)}" if device is not None else ""
-    lines = [f"{name}{place}; ComfyUI {host_version()}, torch {torch.__version__}"]
+    place = name if device is None else phrase("{model} on {device}", model=name, device=device_name(device))
+    lines: list[str] = [joined("; ", [place, f"ComfyUI {host_version()}, torch {torch.__version__}"])]
     if not stack.techniques:
-        lines.append(f"No Paceline optimizations are attached to this {noun}.")
+        lines.append(phrase("No Paceline optimizations are attached to this {noun}.", noun=noun))
     for technique in stack.techniques:
         lines.extend(_technique_lines(technique))
     return lines
@@ -45,10 +46,20 @@ def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stac
 
 def _technique_lines(technique: AnyTechnique) -> list[str]:
     summary = technique.last_summary()
-    lines = ["", technique.title, f"  settings: {technique.describe()}", f"  last run: {summary.headline}"]
-    lines.extend(f"    {detail}" for detail in summary.lines)
+    lines: list[str] = [
+        "",
+        technique.title,
+        phrase("  settings: {settings}", settings=joined("; ", technique.clauses())),
+        phrase("  last run: {headline}", headline=summary.headline),
+        *(phrase("    {detail}", detail=detail) for detail in summary.lines),
+    ]
     run = technique.runs.latest
     if run is not None and run.seconds is not None:
-        calls = "network calls" if isinstance(technique, NetworkTechnique) else "model calls"
-        lines.append(f"  the run took {run.seconds:.2f} s for {run.activity.model_calls} {calls}")
+        took = {"seconds": run.seconds, "count": run.activity.model_calls}
+        network = isinstance(technique, NetworkTechnique)
+        lines.append(
+            phrase("  the run took {seconds:.2f} s for {count} network calls", **took)
+            if network
+            else phrase("  the run took {seconds:.2f} s for {count} model calls", **took)
+        )
     return lines

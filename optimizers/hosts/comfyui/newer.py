@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch.nn import Module
 
+from ....core.phrases import phrase
+
 
 def kept_memory() -> AbstractContextManager[object]:
     """Return the context in which to allocate, inside of a network's block, what is kept after the block.
@@ -37,4 +39,9 @@ def unheard(network: Module) -> tuple[str, ...]:
     count = layers_with_a_preference(network)
     if not count:
         return ()
-    return (f"the checkpoint asks for an attention of its own in {count} layers, which this node takes the place of",)
+    return (
+        phrase(
+            "the checkpoint asks for an attention of its own in {count} layers, which this node takes the place of",
+            count=count,
+        ),
+    )

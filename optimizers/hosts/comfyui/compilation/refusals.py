@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..protocols import ModelPatcher, NetworkPatcher, Patcher
 
-SECOND_COPY = (
+SECOND_COPY = translatable(
     "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
     "--disable-dynamic-vram)"
 )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .....core.phrases import phrase, translatable
 from ..unet import AttentionBlock, layers
 
 TEXT_TOKENS = 77
@@ -81,18 +82,30 @@ def saved_lines(
             whole = self_attention_operations(before, before, block.channels)
             less = self_attention_operations(after if shrinks_queries else before, after, block.channels)
             levels.setdefault(block.downsample, []).append((before, after, whole, less))
-    lines = []
+    lines: list[str] = []
+    whole_size = translatable("the latent's size")
     for level, found in sorted(levels.items()):
-        where = "the latent's size" if level == 1 else f"1/{level} of the latent's size"
+        where = whole_size if level == 1 else phrase("1/{level} of the latent's size", level=level)
         sizes = ", ".join(f"{before} -> {after}" for before, after in sorted({entry[:2] for entry in found}))
         share = 1 - sum(entry[3] for entry in found) / sum(entry[2] for entry in found)
-        lines.append(f"at {where}: {sizes} in {len(found)} blocks, {share:.0%} less work in self-attention")
+        lines.append(
+            phrase(
+                "at {where}: {sizes} in {count} blocks, {share:.0%} less work in self-attention",
+                where=where,
+                sizes=sizes,
+                count=len(found),
+                share=share,
+            )
+        )
     if not levels:
         return ()
     positions = max(found[0][0] * level**2 for level, found in levels.items())
     saved = sum(whole - less for found in levels.values() for _, _, whole, less in found)
     share = saved / step.operations(positions)
-    return (*lines, f"about {share:.0%} less work in such a step (estimated from the layers' sizes, not timed)")
+    about = phrase(
+        "about {share:.0%} less work in such a step (estimated from the layers' sizes, not timed)", share=share
+    )
+    return (*lines, about)
 
 
 def _size(module: Any) -> int:
