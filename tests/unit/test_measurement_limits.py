@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -114,3 +115,24 @@ def test_where_more_runs_would_be_too_many_something_else_is_proposed():
 def test_the_farthest_picture_is_named_with_its_run():
     found = evidence(0.1, difference_run=3, difference_picture=2)
     assert "difference is 1/5 of a seed change in picture 2 in run 3, the farthest" in judge(found).text
+
+
+@pytest.mark.parametrize(
+    ("run", "picture", "place"),
+    [(None, None, ""), (2, None, "run 2"), (None, 3, "picture 3"), (2, 3, "picture 3 in run 2")],
+)
+def test_the_place_names_only_what_there_is_to_choose_from(run, picture, place):
+    assert evidence(0.1, difference_run=run, difference_picture=picture).place == place
+
+
+@pytest.mark.parametrize(("repeat", "within"), [(None, False), (0.09, False), (0.1, True), (0.2, True)])
+def test_the_baselines_own_difference_counts_up_to_it(repeat, within):
+    given = {} if repeat is None else {"repeat": distance(repeat)}
+    assert evidence(0.1, **given).within_repeat == within
+    assert not evidence(0.0, **given).within_repeat, "no difference is no chance"
+
+
+def test_evidence_does_not_change():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        evidence(0.1).broken = "black"
+    assert evidence(0.1).repeat_run == 2
