@@ -164,6 +164,8 @@ def _same_everywhere(text: str) -> bool:
 
 def main(chosen: list[str]) -> None:
     """Update the languages and print what is left to translate."""
+    if strange := [language for language in chosen if not language.replace("-", "").isalpha() or language[0] == "-"]:
+        raise SystemExit(f"{strange[0]} is no language. Give none, or codes such as fr or zh-TW.")
     source = english()
     titles = json.dumps(frontends_own(source), indent=2)
     (LOCALES / "en").mkdir(exist_ok=True)
