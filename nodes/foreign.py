@@ -129,5 +129,9 @@ def converted_inputs(node: str, old: Values) -> Payload:
         raise InvalidSetting(f"No Paceline node takes the place of {node!r}.", f"These are known: {', '.join(KNOWN)}.")
     conversion = KNOWN[node]
     inputs = {entry.id: entry for entry in node_class(conversion.to).define_schema().inputs}
-    values = {name: value for name, value in conversion.values(old).items() if value is not None and name in inputs}
+    try:
+        found = conversion.values(old)
+    except (TypeError, ValueError, OverflowError):  # values that the old node would not take either
+        found = {}
+    values = {name: value for name, value in found.items() if value is not None and name in inputs}
     return {name: value for name, value in values.items() if is_allowed(inputs[name], value)}

@@ -49,7 +49,11 @@ def register_routes() -> None:
 
         async def post(request: web.Request) -> web.Response:
             try:
-                return web.json_response(await asyncio.to_thread(answer, await request.json()))
+                sent = await request.json()
+            except (ValueError, RecursionError):
+                return web.json_response({"error": "This is no JSON."}, status=400)
+            try:
+                return web.json_response(await asyncio.to_thread(answer, sent))
             except (PacelineError, ValueError, RecursionError) as error:
                 return web.json_response({"error": str(error)}, status=400)
 

@@ -73,7 +73,13 @@ def _runs(queue: Any) -> Iterator[Run]:
         items = [(item, None) for item in queue.currently_running.values()]
         items += [(history["prompt"], history) for history in reversed(list(queue.history.values()))]
     for (_, prompt_id, prompt, extra_data, *_), history in items:
-        yield Run(prompt_id, prompt, (extra_data.get("extra_pnginfo") or {}).get("workflow") or {}, history)
+        around = _mapping(_mapping(extra_data).get("extra_pnginfo"))
+        yield Run(prompt_id, prompt, _mapping(around.get("workflow")), history)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """Return what a client has sent beside a prompt, which ComfyUI does not look at; empty if it is anything else."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _described(run: Run, activities: list[Payload]) -> Payload:

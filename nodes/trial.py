@@ -81,7 +81,8 @@ def trial_payload(sent: Any) -> Payload:
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
         if isinstance(error, InvalidSetting):
             raise
-        raise InvalidSetting("This trial cannot be read.", f"Something is missing or wrong: {error!r}.") from None
+        needed = "Send prompt, name, receivers, chain, choice and findings."
+        raise InvalidSetting("This trial cannot be read.", needed) from error
     return _payload(trial)
 
 

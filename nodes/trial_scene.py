@@ -69,13 +69,13 @@ def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
 
 def _sources(prompt: Prompt, id: str) -> list[str]:
     """Return the nodes that a decoder's latent comes through, the nearest first."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     names = ("samples", "latent", "latent_image", "latents")
     while True:
         before = next((origin for name in names if (origin := _from(prompt, id, name)) is not None), None)
         if before is None or before in found:
-            return found
-        found.append(before)
+            return [*found]
+        found[before] = None
         id = before
 
 
@@ -83,8 +83,11 @@ def _decoder(prompt: Prompt, sampler: str) -> Any:
     """Return the VAE that decodes what a sampler gives, before nodes of ours: what is judged is the model."""
     for id, node in prompt.items():
         if "vae" in node["inputs"] and _from(prompt, id, "samples") == sampler:
-            wire = node["inputs"]["vae"]
+            wire, seen = node["inputs"]["vae"], {id}
             while (link := link_of(wire)) and is_ours(prompt[link[0]]) and "vae" in prompt[link[0]]["inputs"]:
+                if link[0] in seen:
+                    return None
+                seen.add(link[0])
                 wire = prompt[link[0]]["inputs"]["vae"]
             return wire
     return None

@@ -51,13 +51,13 @@ def find_wires(prompt: Prompt) -> list[Wire]:
 
 def upstream(prompt: Prompt, wire: Wire) -> list[str]:
     """Return the nodes that a wire goes through on its way from the loader, the last first."""
-    found: list[str] = []
+    found: dict[str, None] = {}
     wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
     origin: Link | None = wire.origin
     while origin is not None and origin[0] in prompt and origin[0] not in found:
-        found.append(origin[0])
+        found[origin[0]] = None
         origin = next((link for type, _, link in _typed_links(prompt, origin[0]) if type == wanted), None)
-    return found
+    return [*found]
 
 
 def _typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:

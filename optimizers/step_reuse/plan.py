@@ -19,6 +19,8 @@ ACTIONS = (COMPUTE, GUIDANCE, *FORECASTS)
 """What can be done in a step: compute it; compute it without the negative pass; or forecast it, by which forecast."""
 
 FORMAT = 1
+_LONGEST, _LONGEST_NAME = 500_000, 100
+_PASTE = "paste what the command plan has printed."
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name in ("family", "sampler", "scheduler"):
-            require_text(f"{name} of the plan", getattr(self, name))
+        for name in ("family", "sampler", "scheduler"):  # shown in reports and in the log
+            text = require_text(f"{name} of the plan", getattr(self, name))
+            if len(text) > _LONGEST_NAME or not text.isprintable():
+                raise InvalidSetting(f"{name} of the plan is {text!r}.", f"It must be one line; {_PASTE}")
         require_number("guidance of the plan", self.guidance, -1000.0, 1000.0)
         require_number("budget of the plan", self.budget, 0.0, 1.0)
         if not isinstance(self.actions, tuple) or not 1 <= len(self.actions) <= 10_000:
@@ -89,18 +93,21 @@ class Plan:
         Raises:
             InvalidSetting: if the text is not that of a plan.
         """
+        if len(text) > _LONGEST:
+            raise InvalidSetting(f"The plan has {len(text)} characters.", f"At most {_LONGEST} are read; {_PASTE}")
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidSetting(f"The plan is not JSON: {error}.", "Paste what Benchmark Sweep has saved.") from error
+            where = f": {error}" if isinstance(error, json.JSONDecodeError) else ""
+            raise InvalidSetting(f"The plan is not JSON{where}.", _PASTE.capitalize()) from error
         if not isinstance(found, Mapping):
-            raise InvalidSetting("The plan is not a JSON object.", "Paste what Benchmark Sweep has saved.")
+            raise InvalidSetting("The plan is not a JSON object.", _PASTE.capitalize())
         values: dict[str, Any] = dict(found)
         require_integer("format of the plan", values.pop("format", None), FORMAT, FORMAT)
         known = set(cls.__dataclass_fields__)
         for name in sorted((set(values) ^ known) - {"budget"}):
             problem = "is missing from" if name in known else "is unknown in"
-            raise InvalidSetting(f"{name} {problem} the plan.", f"A plan has: format, {', '.join(sorted(known))}.")
+            raise InvalidSetting(f"{name!r} {problem} the plan.", f"A plan has: format, {', '.join(sorted(known))}.")
         if isinstance(values["actions"], list):
             values["actions"] = tuple(values["actions"])
         return cls(**values)

@@ -212,12 +212,15 @@ def test_a_plan_goes_through_json():
     ("change", "message"),
     [
         ({"actions": ["compute", "jump"]}, "Step 1 of the plan is 'jump'"),
+        ({"family": "a\n[ERROR] b"}, "family of the plan is .* one line"),
+        ({"sampler": "s" * 101}, "sampler of the plan is .* one line"),
+        ({"k" * 600_000: 1}, "characters. At most 500000"),
         ({"actions": "compute"}, "no list of actions"),
         ({"actions": [["compute"]]}, "Step 0"),
         ({"guidance": "seven"}, "guidance of the plan"),
         ({"family": 3}, "family of the plan"),
         ({"format": 2}, "format of the plan"),
-        ({"more": 1}, "more is unknown"),
+        ({"more": 1}, "'more' is unknown"),
         ({"budget": math.inf}, "budget of the plan"),
     ],
 )

@@ -11,6 +11,9 @@ from ...core.errors import InvalidSetting
 Prompt = Mapping[str, Mapping[str, Any]]
 """Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``."""
 
+_MOST_NODES = 3000
+"""Looking at a workflow takes time that grows with the square of its nodes, and nothing can cancel it."""
+
 Link = tuple[str, int]
 """The node that a value comes from, and which of its outputs."""
 
@@ -29,6 +32,8 @@ def require_prompt(sent: Any) -> Prompt:
             "This is no workflow in the API format.",
             "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node.",
         )
+    if len(sent) > _MOST_NODES:
+        raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
     return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
 
 
