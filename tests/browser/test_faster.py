@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.graphs import example
-from browser.page import CANVAS, VUE, Page
+from browser.graphs import EMOJI, example
+from browser.page import CANVAS, PICTURES, VUE, Page
+from comfy_host.paths import ROOT
+from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -183,3 +185,55 @@ def test_a_trial_keeps_what_is_faster_and_undo_takes_all_of_it_back(page: Page, 
     press(page, "Undo")
     page.settle()
     assert graph(page) == before
+
+
+@pytest.mark.thorough  # a whole trial
+def test_one_click_with_a_trained_model(page: Page):
+    frames: list[tuple[Path, int]] = []
+
+    def look(seconds: float) -> None:
+        frames.append((page.screenshot(f"one_click_{len(frames)}"), int(seconds * 1000)))
+
+    page.use(VUE)
+    page.build(
+        EMOJI
+        + """
+        const settings = { seed: 42, control_after_generate: "fixed", steps: 30, cfg: 2, sampler_name: "euler" };
+        const sampler = make("KSampler", 680, 0, settings);
+        link(loader, 0, sampler, "model");
+        sampled(sampler);
+        const decode = make("EmojiDecode", 1010, 0, {});
+        link(sampler, 0, decode, "samples");
+        link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
+        """
+    )
+    assert page.run() == "success"
+    page.fit()
+    look(1.5)
+    open_dialog(page)
+    look(2)
+    choose(page, "fast")
+    look(2)
+    press(page, "Insert")
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.fit()
+    look(2)
+    press(page, "Measure")
+    page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
+    look(1.5)
+    said = page.wait(lambda: page.element(".paceline-trial-result"), "result", 500).text
+    look(4)
+    page.element("dialog.paceline-dialog .paceline-primary").click()  # Keep, or Close where nothing was faster
+    page.settle()
+    types, _ = graph(page)
+    assert ("x faster" in said) == any(name.startswith("Paceline") for name in types)
+    assert page.run() == "success"
+    page.fit()
+    look(3)
+    if PICTURES:
+        pictures = [Image.open(path).convert("RGB").resize((1000, 538), Image.Resampling.LANCZOS) for path, _ in frames]
+        times = [duration for _, duration in frames]
+        target = ROOT / "docs" / "one_click.webp"
+        rest = pictures[1:]
+        pictures[0].save(target, save_all=True, append_images=rest, duration=times, loop=0, quality=75, method=6)
+        assert target.stat().st_size < 1_500_000

@@ -18,6 +18,10 @@ CHIP = """
 const sampler = app.graph.nodes.find((node) => node.type === "KSampler");
 return sampler?.widgets?.find(({ name }) => name === "$$paceline-chip")?.element.textContent ?? "";
 """
+LOADED = """
+const pictures = [...document.querySelectorAll(".paceline-comparison .paceline-viewer img")];
+return pictures.length >= 2 && pictures.every(({ complete, naturalWidth }) => complete && naturalWidth > 0);
+"""
 CLIPBOARD = """
 const [item] = await navigator.clipboard.read();
 const bytes = new Uint8Array(await (await item.getType("image/png")).arrayBuffer());
@@ -75,6 +79,7 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
         page.screenshot(f"journey_{renderer}_{step}")
 
     page.use(renderer)
+    runs = page.script("return JSON.parse(sessionStorage.getItem('paceline.runs') ?? '[]').length")
     page.script(
         """
         const answer = await fetch("/templates/default.json");
@@ -123,6 +128,8 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
     bars = ".paceline-speed .paceline-bar"
     page.wait(lambda: len(page.driver.find_elements("css selector", bars)) >= 2, "bars of both runs")
+    shown = len(page.driver.find_elements("css selector", bars))
+    assert shown == min(runs + 2, 8), "measurements are no runs of the workflow"
     page.settle()
     page.screenshot(f"journey_{renderer}_5_speed")
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
@@ -131,6 +138,8 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
     assert page.run(seconds=300) == "success"
     page.show_node(compare, zoom=0.8)
     verdict = page.wait(lambda: page.element(".paceline-comparison .paceline-verdict"), "verdict").text
+    page.wait(lambda: page.script(LOADED), "pictures")
+    page.settle()
     page.screenshot(f"journey_{renderer}_6_compared")
 
     page.driver.execute_cdp_cmd(

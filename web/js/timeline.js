@@ -3,6 +3,9 @@
 import { api } from "./comfy.js";
 import { openWorkflow, typeOf } from "./graph.js";
 
+/** What the ids of nodes begin with that a trial makes, in nodes/trial.py. */
+const TRIAL = "paceline_trial";
+
 /** Runs that are kept. */
 const MOST = 8;
 const KEPT = "paceline.runs";
@@ -75,6 +78,11 @@ export class Timeline extends EventTarget {
   #begin(node) {
     const { current } = this;
     if (!current || current.over) return;
+    if (node.startsWith(TRIAL)) {
+      this.runs = this.runs.filter((run) => run !== current); // a measurement, which is no run of the workflow
+      this.#changed();
+      return;
+    }
     const now = this.#now();
     const last = current.parts.at(-1);
     if (last) last.end = now;
