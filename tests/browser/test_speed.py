@@ -150,3 +150,27 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
     page.reload()
     page.wait(lambda: page.element(".paceline-profile .paceline-bar"), "profile after the reload")
+
+
+def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint):
+    from browser.graphs import example
+
+    page.use(VUE)
+    workflow = example("txt2img_tome_attention", sd15_checkpoint)
+    for node in workflow["nodes"]:
+        if node["type"] == "EmptyLatentImage":
+            node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before
+    page.load(workflow)
+    set_up = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
+    page.script(set_up, SAMPLER, next(seeds))
+    assert page.run() == "success"
+    page.wait(lambda: "no baseline yet" in page.script(CHIP, SAMPLER), "chip")
+    page.show_node(SAMPLER)
+    page.screenshot("chip_without_baseline")
+    before = page.badges()
+    button = page.wait(lambda: page.element(".paceline-chip button"), "button")
+    assert button.text.startswith("measure (about ")
+    button.click()
+    page.wait(lambda: "against off" in page.script(CHIP, SAMPLER), "baseline", 60)
+    assert page.element(".paceline-chip button") is None
+    assert page.badges() == before  # it was no run of the workflow

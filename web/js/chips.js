@@ -1,11 +1,14 @@
 // The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
 
 import { BADGES_SETTING } from "./badges.js";
+import { baselineTime, measureBaseline } from "./baseline.js";
 import { addElement, app, hasElement } from "./comfy.js";
 import { nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
+import { createButton } from "./dialog.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
+import { timeText } from "./sweep_time.js";
 import { secondsPerStep } from "./timeline.js";
 import { words } from "./words.js";
 
@@ -62,22 +65,47 @@ export function startChips(timeline) {
       jobs.set(name, known);
       const job = await known;
       const text = await chipText(part, seconds, job, history, run.over);
-      if (run.over && job && !job.techniques) await history.keep(job.key, name, seconds);
+      if (run.over && job && !job.techniques) {
+        await history.keep(job.key, name, seconds);
+        await renewCompared(job.key);
+      }
       part.chip = text;
+      if (run.over && job?.techniques && (await history.of(job.key)) === null) uncompared.set(part, { seconds, job });
       if (run.over) timeline.keep();
       show(run.workflow, part);
     }
   });
 
+  /** @type {Map<Part, {seconds: number, job: import("./speed_history.js").Job}>} finished, without a baseline */
+  const uncompared = new Map();
+
+  /**
+   * Say again how fast a sampler was, now that there is a baseline.
+   * @param {string} key of the job
+   */
+  const renewCompared = async (key) => {
+    for (const [part, { seconds, job }] of uncompared) {
+      if (job.key !== key) continue;
+      uncompared.delete(part);
+      part.chip = await chipText(part, seconds, job, history, true);
+      const run = timeline.runs.find(({ parts }) => parts.includes(part));
+      // After what is said of the run that has just measured the baseline.
+      if (run) setTimeout(() => show(run.workflow, part));
+    }
+  };
+
   /**
    * @param {string} workflow that the run is of
    * @param {Part} part
    */
-  const show = (workflow, { node: id, chip = "" }) => {
+  const show = (workflow, part) => {
+    const { node: id, chip = "" } = part;
     texts.set(id, { workflow, text: chip });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
-    if (node && app.extensionManager.setting.get(BADGES_SETTING) !== false) chipOf(node, chips).textContent = chip;
+    if (!node || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
+    const missing = uncompared.get(part);
+    chipOf(node, chips).replaceChildren(chip, ...(missing ? [measureButton(id, missing.seconds)] : []));
   };
 
   return () => {
@@ -85,6 +113,25 @@ export function startChips(timeline) {
       for (const part of parts.filter(({ chip, node, type }) => chip && typeOf(node) === type)) show(workflow, part);
     }
   };
+}
+
+/**
+ * @param {string} sampler execution id
+ * @param {number} seconds of a step with our nodes
+ * @returns {HTMLButtonElement} measures the same without our nodes
+ */
+function measureButton(sampler, seconds) {
+  const button = createButton(`${words("measure")} (${timeText(baselineTime(seconds))})`, async () => {
+    button.disabled = true;
+    try {
+      await measureBaseline(sampler);
+    } catch (error) {
+      const summary = String(/** @type {Error} */ (error).message);
+      app.extensionManager.toast.add({ severity: "error", summary, life: 6000 });
+      button.disabled = false;
+    }
+  });
+  return button;
 }
 
 /**

@@ -63,7 +63,7 @@ export function describe(prompt, node) {
  * @param {unknown} value
  * @returns {value is [string, number]}
  */
-function isLink(value) {
+export function isLink(value) {
   return Array.isArray(value) && value.length === 2 && typeof value[0] === "string" && typeof value[1] === "number";
 }
 

@@ -3,7 +3,7 @@
 import { openWorkflow, findNode } from "./graph.js";
 import { profileParts } from "./profiles.js";
 import { createBar } from "./speed_bars.js";
-import { words } from "./words.js";
+import { language, words } from "./words.js";
 
 /** @typedef {import("./timeline.js").TimedRun} TimedRun */
 
@@ -47,7 +47,7 @@ function content(timeline, store) {
   const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
   const node = profiled && findNode(profiled.node);
   if (!runs.length && !node) return [Object.assign(document.createElement("p"), { textContent: words("speedEmpty") })];
-  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(), piecesOf(run)));
+  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run)));
   return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
 }
 

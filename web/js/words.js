@@ -88,6 +88,7 @@ const ENGLISH = {
   speedTab: "Speed",
   off: "off",
   noBaseline: "no baseline yet",
+  measure: "measure",
   againstOff: "against off",
   asText: "Edit as text",
   asForm: "Edit with checkboxes",

@@ -1,0 +1,70 @@
+// Measures how fast a sampler is without our nodes, where this machine has no history of that yet.
+
+import { api } from "./comfy.js";
+import { isOurType } from "./graph.js";
+import { openPrompt } from "./prompt.js";
+import { ask } from "./server.js";
+import { isLink } from "./speed_history.js";
+
+/** @typedef {import("./speed_history.js").Prompt} Prompt */
+
+/** As many are enough for a median; the first one, in which things are built, does not count. */
+const STEPS = 6;
+
+/**
+ * @param {number} seconds of a step with our nodes
+ * @returns {number} seconds that the measurement takes, about
+ */
+export function baselineTime(seconds) {
+  return STEPS * seconds;
+}
+
+/**
+ * Sample a few steps without our nodes. What is heard of it goes into the history as of every run.
+ * @param {string} sampler execution id
+ * @returns {Promise<string>} of the prompt
+ */
+export async function measureBaseline(sampler) {
+  const prompt = plainPrompt(await openPrompt(), sampler);
+  const { prompt_id } = await ask("/prompt", { client_id: api.clientId, prompt });
+  return prompt_id;
+}
+
+/**
+ * @param {Prompt} prompt
+ * @param {string} sampler
+ * @returns {Prompt} the sampler with a few steps and what it needs, without nodes of ours
+ */
+export function plainPrompt(prompt, sampler) {
+  /** @type {Prompt} */
+  const made = {};
+  /**
+   * @param {unknown} value of an input
+   * @returns {unknown} the same; a wire from a node of ours comes from what that node was given
+   */
+  const plain = (value) => {
+    if (!isLink(value)) return value;
+    const [id, output] = value;
+    const node = prompt[id];
+    if (!node) return value;
+    if (isOurType(node.class_type)) {
+      const { vae } = node.inputs;
+      const given = output === 1 && isLink(vae) ? vae : Object.values(node.inputs).find(isLink);
+      return given ? plain(given) : value;
+    }
+    add(id);
+    return value;
+  };
+  const add = (/** @type {string} */ id) => {
+    if (made[id]) return;
+    const { class_type, inputs } = prompt[id];
+    made[id] = { class_type, inputs: {} };
+    for (const [name, value] of Object.entries(inputs)) {
+      made[id].inputs[name] = name === "steps" && typeof value === "number" ? Math.min(value, STEPS) : plain(value);
+    }
+  };
+  add(sampler);
+  // Something must be shown, or nothing is run.
+  made.paceline_baseline = { class_type: "PreviewAny", inputs: { source: [sampler, 0] } };
+  return made;
+}
