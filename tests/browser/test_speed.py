@@ -103,9 +103,13 @@ def test_another_size_is_another_baseline(page: Page, timed: dict[str, Any]):
       4: { class_type: "KSampler", inputs: { model: [ours ? "2" : "1", 0], latent_image: ["3", 0], seed } },
     });
     const prompts = [prompt(64, 1, false), prompt(64, 2, true), prompt(128, 1, false)];
+    // Each of 60 LoRAs has two links to the one before: 2^60 paths. The fifth hangs on the sampler: a circle.
+    const lora = (number) => ({ model: [`${number}`, 0], clip: [`${number}`, 1] });
+    const loras = Array.from({ length: 60 }, (_, at) => [at + 1, { class_type: "LoraLoader", inputs: lora(at) }]);
+    prompts.push(Object.fromEntries([...loras, ["4", { class_type: "KSampler", inputs: lora(60) }]]));
     return prompts.map((one) => describe(one, "4"));
     """
-    plain, ours, wide = page.script(describe)
+    plain, ours, wide, _ = page.script(describe)
     assert plain["key"] == ours["key"] != wide["key"]
     assert (plain["techniques"], ours["techniques"]) == (0, 1)
 

@@ -37,12 +37,27 @@ export async function jobOf(promptId, node) {
  */
 export function describe(prompt, node) {
   const ours = new Set();
+  /** @type {Map<string, string | null>} what comes from an output: nodes share sources, so that paths double with each node */
+  const seen = new Map();
   /**
    * @param {string} id
    * @param {number} output
-   * @returns {unknown}
+   * @returns {string | null}
    */
   const shape = (id, output) => {
+    const place = `${id} ${output}`;
+    if (!seen.has(place)) {
+      seen.set(place, null); // a workflow that goes in a circle has no end
+      seen.set(place, shapeOf(id, output));
+    }
+    return seen.get(place) ?? null;
+  };
+  /**
+   * @param {string} id
+   * @param {number} output
+   * @returns {string | null}
+   */
+  const shapeOf = (id, output) => {
     const { class_type, inputs } = prompt[id] ?? { class_type: "?", inputs: {} };
     if (isOurType(class_type)) {
       ours.add(id);
@@ -54,9 +69,9 @@ export function describe(prompt, node) {
       const value = inputs[name];
       return [name, isLink(value) ? shape(value[0], value[1]) : value];
     });
-    return [class_type, output, ...values];
+    return digest(JSON.stringify([class_type, output, ...values]));
   };
-  return { key: digest(JSON.stringify(shape(node, 0))), techniques: ours.size };
+  return { key: shape(node, 0) ?? "", techniques: ours.size };
 }
 
 /**
