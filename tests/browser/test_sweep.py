@@ -39,6 +39,39 @@ TEXT = "return app.graph.getNodeById(args[0]).widgets.find(({ name }) => name ==
 TOTAL = "return document.querySelector('.paceline-grid output').textContent"
 
 
+def test_the_time_is_foretold_where_the_same_was_sampled_before(page: Page):
+    """From what this machine needed for the same with a KSampler, here ten seconds a step."""
+    node = build(page, grid="Apply ToMe.preset: quality, fast", warmup_runs=1)
+    enter = "document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))"
+    page.script(enter)
+    assert page.script(TOTAL) == "2 cells · its time is known after the first cell"
+    page.script(
+        """
+        const [sampler, sweep] = [LiteGraph.createNode("KSampler"), app.graph.getNodeById(args[0])];
+        app.graph.add(sampler);
+        const values = { seed: 7, steps: 30, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras" };
+        for (const widget of sampler.widgets) widget.value = values[widget.name] ?? widget.value;
+        const at = (node, name) => node.inputs.findIndex((input) => input.name === name);
+        for (const name of ["model", "positive", "negative", "latent_image"]) {
+          const { origin_id, origin_slot } = sweep.getInputLink(at(sweep, name));
+          app.graph.getNodeById(origin_id).connect(origin_slot, sampler, at(sampler, name));
+        }
+        app.graph.add(Object.assign(LiteGraph.createNode("PreviewAny"), { title: "end" }));
+        sampler.connect(0, app.graph.nodes.at(-1), 0);
+        const base = document.querySelector("[href$='results.css']").href;
+        const { describe } = await import(new URL("js/speed_history.js", base));
+        const { output } = await app.graphToPrompt();
+        const { key } = describe(output, String(sampler.id));
+        const known = await app.api.getSetting("Paceline.Speeds");
+        await app.api.storeSetting("Paceline.Speeds", { ...known, [key]: [10] });
+        """,
+        node,
+    )
+    page.script(enter)
+    # 2 cells, each 2 steps in 2 runs and a warm-up, of both sides
+    page.wait(lambda: page.script(TOTAL) == "2 cells · about 4 min", "time")
+
+
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_grid_is_a_form(page: Page, renderer: str, axe):
     node = build(page, grid="Apply ToMe.preset: quality, fast\nsize: 512")

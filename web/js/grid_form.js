@@ -5,7 +5,7 @@ import { createButton } from "./dialog.js";
 import { comfyClassOf } from "./graph.js";
 import { allSettings, settingOf } from "./grid_settings.js";
 import { countCells, readRows, spread, writeRows } from "./grid_text.js";
-import { timeText, wholeTime } from "./sweep_time.js";
+import { expectedPerStep, timeText, wholeTime } from "./sweep_time.js";
 import { languageChanges, words } from "./words.js";
 
 const TYPE = "PacelineBenchmarkSweep";
@@ -42,6 +42,8 @@ class GridForm {
   #shown = "";
   #lines = 3;
   #total = document.createElement("output");
+  /** @type {number | null} seconds of a step, before a cell was measured */
+  #expected = null;
 
   /**
    * @param {LGraphNode} node
@@ -129,9 +131,16 @@ class GridForm {
     const rows = readRows(this.#shown);
     const widget = (/** @type {string} */ name) => this.node.widgets?.find((one) => one.name === name)?.value;
     const cells = widget("search") === "optuna" ? Number(widget("trials")) : countCells(rows);
-    const seconds = this.secondsPerStep(this.node);
+    const seconds = this.secondsPerStep(this.node) ?? this.#expected;
+    const resized = rows.some(({ name }) => name === "size" || name === "batch"); // which takes another time
+    if (seconds === null && cells !== null && !resized) void this.#expect();
     const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
     this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
+  }
+
+  async #expect() {
+    this.#expected = await expectedPerStep(this.node);
+    if (this.#expected !== null) this.#showTotal();
   }
 
   /** @param {Row[]} rows */

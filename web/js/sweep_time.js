@@ -1,6 +1,26 @@
 // How long a sweep takes, from what its cells took before.
 
+import { executionIdOf } from "./graph.js";
+import { openPrompt } from "./prompt.js";
+import { number } from "./said.js";
+import { describe, SpeedHistory } from "./speed_history.js";
 import { words } from "./words.js";
+
+/** What a sampler and Benchmark Sweep have in common, as far as it changes how long a step takes. */
+const SHARED = ["model", "positive", "negative", "latent_image", "cfg", "sampler_name", "scheduler"];
+
+/**
+ * @param {import("./graph.js").LGraphNode} node Benchmark Sweep, before its first cell
+ * @returns {Promise<number | null>} seconds of a step of both sides together, if this machine has sampled the same with a
+ *   KSampler before; null if it has not
+ */
+export async function expectedPerStep(node) {
+  const prompt = await openPrompt();
+  const inputs = Object.entries(prompt[executionIdOf(node) ?? ""]?.inputs ?? {}).filter(([name]) => SHARED.includes(name));
+  const sampler = { class_type: "KSampler", inputs: Object.fromEntries(inputs) };
+  const seconds = await new SpeedHistory().of(describe({ ...prompt, sampler }, "sampler").key);
+  return seconds === null ? null : 2 * seconds;
+}
 
 /**
  * @param {import("./graph.js").LGraphNode} node Benchmark Sweep
@@ -19,5 +39,5 @@ export function wholeTime(node, cells, secondsPerStep) {
  */
 export function timeText(seconds) {
   const [size, unit] = seconds < 90 ? [1, "s"] : seconds < 5400 ? [60, "min"] : [3600, "h"];
-  return `${words("about")} ${Math.max(1, Math.round(seconds / size))} ${unit}`;
+  return `${words("about")} ${number(Math.max(1, Math.round(seconds / size)))} ${unit}`;
 }
