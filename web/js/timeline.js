@@ -154,10 +154,9 @@ export class Timeline extends EventTarget {
 
 /**
  * @param {Part} part
- * @returns {number | null} seconds of a step: the median of all but the first, in which things are loaded and built
+ * @returns {number | null} seconds of a step: the mean, as steps that are left out count too, of all but the first, in
+ *   which things are loaded and built
  */
 export function secondsPerStep({ steps }) {
-  const times = steps.slice(1).map((end, index) => end - steps[index]);
-  if (!times.length) return null;
-  return times.sort((a, b) => a - b)[Math.floor(times.length / 2)];
+  return steps.length > 1 ? (steps[steps.length - 1] - steps[0]) / (steps.length - 1) : null;
 }
