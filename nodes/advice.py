@@ -43,7 +43,7 @@ def advised_steps(name: str, machine: Machine) -> Sequence[Step]:
 
 def _advised(prompt: Prompt, wire: Wire, machine: Machine) -> Payload:
     before = upstream(prompt, wire)
-    size = largest_model_file(prompt[node] for node in before)
+    size = largest_model_file(prompt[before[-1]])
     # Read from the file, so that it is the same before and after the model is loaded.
     records = machine.can_compile and size > 0 and leaves_room_for_recordings(host_device(), size)
     machine = replace(machine, records=records)

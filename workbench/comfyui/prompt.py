@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,10 @@ def link_of(value: Any) -> Link | None:
     return None
 
 
-def largest_model_file(nodes: Iterable[Mapping[str, Any]]) -> int:
-    """Return the bytes of the largest model file that these nodes of a prompt load; 0 if none is known."""
+def largest_model_file(loader: Mapping[str, Any]) -> int:
+    """Return the bytes of the largest model file that a node of a prompt loads; 0 if none is known."""
     import folder_paths
 
-    names = {value for node in nodes for value in node["inputs"].values() if isinstance(value, str)}
+    names = {value for value in loader["inputs"].values() if isinstance(value, str)}
     places = [folder_paths.get_full_path(kind, name) for kind in ("checkpoints", "diffusion_models") for name in names]
     return max((Path(place).stat().st_size for place in places if place), default=0)
