@@ -1,7 +1,7 @@
 """Take the pictures of the repository anew: ``python tools/update_pictures.py``.
 
-The thumbnails of the example workflows, the nodes in the help pages, and the README's graph and comparison are
-screenshots of ComfyUI's real page in Chromium, taken by the browser tests on their way. They show what was measured
+The thumbnails of the example workflows, the nodes in the help pages, and the README's graph, comparison and one click
+are screenshots of ComfyUI's real page in Chromium, taken by the browser tests on their way. They show what was measured
 while they were taken, so nothing else should run on the machine.
 """
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("test_compare.py", "test_nodes.py", "test_templates.py")
+TESTS = ("test_compare.py", "test_faster.py", "test_nodes.py", "test_templates.py")
 
 
 def main(names: list[str]) -> int:

@@ -209,6 +209,7 @@ def test_one_click_with_a_trained_model(page: Page):
     )
     assert page.run() == "success"
     page.fit()
+    page.wait(lambda: page.script("return !document.body.innerText.includes('Loading')"), "picture")
     look(1.5)
     open_dialog(page)
     look(2)
@@ -228,8 +229,6 @@ def test_one_click_with_a_trained_model(page: Page):
     types, _ = graph(page)
     assert ("x faster" in said) == any(name.startswith("Paceline") for name in types)
     assert page.run() == "success"
-    page.fit()
-    look(3)
     if PICTURES:
         pictures = [Image.open(path).convert("RGB").resize((1000, 538), Image.Resampling.LANCZOS) for path, _ in frames]
         times = [duration for _, duration in frames]
