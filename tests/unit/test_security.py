@@ -13,6 +13,8 @@ SOURCES = [path for folder in ("core", "optimizers", "workbench", "nodes") for p
 MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|DOMParser|\beval\(|new Function")
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "subprocess", "urllib", "http", "socket", "requests", "ftplib"}
+CONNECTS = "workbench/comfyui/tuning/server.py"
+"""The command ``tune`` asks the ComfyUI that the user names. No node, no route and no other command may use it."""
 
 
 def test_nothing_becomes_markup_or_script_in_the_page():
@@ -33,7 +35,12 @@ def test_no_source_runs_text_reads_pickle_or_opens_a_connection(path: Path):
             text = ast.unparse(node.func)
             # torch.compile and re.compile are other functions of that name.
             found += [text] if text in RUNS_CODE or text in ("os.system", "torch.load") else []
-    assert not found
+    assert found == (["http.client", "socket", "urllib.parse"] if path == ROOT / CONNECTS else [])
+
+
+def test_only_the_command_tune_connects():
+    imported = re.compile(r"^\s*(from|import) .*\btuning\b", re.MULTILINE)
+    assert not [path.name for path in SOURCES if imported.search(path.read_text(encoding="utf-8"))]
 
 
 def test_every_route_is_described():
