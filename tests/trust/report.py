@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
 PARTS = ("graphs", "bad_inputs", "faults", "soak")
 
+_LEAKS = ("lost_by_comfyui", "leaked")
+
 Found = Mapping[str, Any]
 
 
@@ -31,7 +33,8 @@ def write(folder: Path) -> None:
 
 
 def _graphs(found: Found) -> str:
-    states, rows = found["states"], [("Graphs drawn", found["graphs"])]
+    most = f" of {found['of']:,}" if "of" in found else ""
+    states, rows = found["states"], [("Graphs drawn", f"{found['graphs']}{most}")]
     names = {
         "right": "right",
         "refused": "refused in one of our sentences",
@@ -48,7 +51,8 @@ def _graphs(found: Found) -> str:
     rows += [("nodes of ours in them", sum(ours.values())), ("nodes of ComfyUI's that change a model in them",
              sum(found["nodes"].values()) - sum(ours.values()))]  # fmt: skip
     text = _table(rows) + _about(found)
-    growth = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found["growth"].items())
+    growth = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found["growth"].items()
+                       if name not in _LEAKS)  # fmt: skip
     text += f"\nGrowth over ten graphs, in the second half of the run: {growth or 'not measured'}.\n"
     if found["wrong"]:
         wrong = [f"- seed {entry['seed']}: {entry['problems'][0].splitlines()[0]}" for entry in found["wrong"]]
@@ -75,7 +79,7 @@ def _soak(found: Found) -> str:
     if found["memory"]:
         first, last = found["memory"][len(found["memory"]) // 2], found["memory"][-1]
         rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in first
-                 if name not in ("lost_by_comfyui", "leaked")]  # fmt: skip
+                 if name not in _LEAKS]  # fmt: skip
     rows += [("models that ComfyUI has lost sight of, see below", found.get("lost", 0))]
     return _table(rows) + _about(found) + "".join(f"\n- {problem.splitlines()[0]}" for problem in found["wrong"])
 

@@ -66,6 +66,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
                 memory.append(judge.memory())
     return {
         "graphs": drawn,
+        "of": count,
         "states": dict(states),
         "faults": dict(faults),
         "lost": lost,
