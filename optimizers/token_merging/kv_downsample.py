@@ -102,5 +102,7 @@ def _places(side: int, ratio: float, device: torch.device | str) -> Tensor:
     kept = downsampled_side(side, ratio)
     if kept == side:
         return torch.arange(side, device=device)
-    evenly = torch.arange(kept, device=device) * side // max(1, kept - 1)
-    return evenly.clamp_max(side - 1)  # the place after the last even one would be `side`
+    place, last = torch.arange(kept, device=device), max(1, kept - 1)
+    # The place after the last even one would be `side`; one less is the last. A smaller-of-two would say the same, but
+    # inductor cannot compile that in an index that begins behind the tokens of a text.
+    return (place * side - place // last) // last
