@@ -68,3 +68,5 @@ def test_one_step_is_enough_and_nothing_is_left_behind(studio, inputs):
 def test_a_wrong_input_is_a_sentence(studio, inputs):
     with pytest.raises(PacelineError, match="MODEL"):
         run(studio, {**inputs, "model": 3})
+    with pytest.raises(PacelineError, match="No step was sampled"):
+        run(studio, {**inputs, "denoise": 0.0})

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ...core.devices import synchronize
+from ...core.errors import InvalidSetting
 from ...core.phrases import translatable
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
@@ -58,6 +59,9 @@ def profile_job(
         job: what is sampled.
         say: told what is going on.
         clock: returns seconds.
+
+    Raises:
+        InvalidSetting: if the settings leave no step.
     """
     device = torch.device(model.load_device)
     ends: list[float] = []
@@ -71,6 +75,8 @@ def profile_job(
     synchronize(device)
     started = clock()
     sampled = sample(model, job, job.seed, clock, on_step)
+    if not ends:
+        raise InvalidSetting("No step was sampled, so there is nothing to measure.", "Give a denoise of more than 0.")
     steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)
