@@ -5,7 +5,7 @@
 Three questions, on the icon model, in runs of one prompt each:
 
 - *One step*: a full run in which each step is also done in each other way. How far is its prediction, in what it moves
-  the final latent by (``Place.effect``)? *Outer blocks*: DeepCache (arXiv 2312.00858) runs the outermost blocks and
+  the final latent by (``effect``)? *Outer blocks*: DeepCache (arXiv 2312.00858) runs the outermost blocks and
   gives them what the deep ones gave before, kept or extrapolated. *Guidance*: without the negative pass, as at the ends
   of a limited interval (arXiv 2404.07724), or with the last difference, kept or extrapolated.
 - *Whole runs*: Reuse Steps' own rule with outer blocks as a third way. It is given the exact errors of each way in
@@ -16,6 +16,7 @@ Three questions, on the icon model, in runs of one prompt each:
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -118,6 +119,11 @@ class Sampling:
         return self.bench.sample(patcher, *pair, self.bench.solver.steps)
 
 
+def effect(place: Place) -> float:
+    """Return how far an error of the prediction moves the final latent, about; much of early ones is forgotten."""
+    return place.weight / math.sqrt(math.hypot(1.0, place.ahead))
+
+
 def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, int, float]]:
     """Yield the way, the number of the step, and how far its prediction is from the network's, root mean square."""
     history = History()
@@ -142,7 +148,7 @@ def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, i
             guesses["no guidance"] = positive
             guesses["difference, kept"] = positive + more * differences[-1]
             guesses["difference, extrapolated"] = positive + more * (2 * differences[-1] - differences[-2])
-        found.extend((name, number, place.effect * float(rms(guess - denoised))) for name, guess in guesses.items())
+        found.extend((name, number, effect(place) * float(rms(guess - denoised))) for name, guess in guesses.items())
         known[:] = [*known[-1:], dict(sampling.outer.kept)]
         differences[:] = [*differences[-1:], positive - negative]
         history.add(place, x.clone(), denoised.clone())

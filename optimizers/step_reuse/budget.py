@@ -2,13 +2,13 @@
 
 Every computed step is a test: what each forecast would have said there is held against what the network says. An error
 of the denoised prediction moves the latent by its share in the solver's update (``Place.weight``). Once the next step
-was computed, what the network would have said in a skipped one is known much better, from both sides; so the running
-sum is one of estimated errors as tensors, in which errors that cancel do so.
+was computed, what the network would have said in a skipped one is known much better, from both sides. The errors of
+different steps point into different directions, so their squares are added.
 
 All distances are root mean squares over one item of the batch; the worst item decides. They are held against what
-another seed would change, which the run shows itself: the first prediction, from noise alone, is the mean of all
-pictures of this prompt, and two pictures are as far apart as ``SEEDS`` says. The constants were measured: see
-benchmarks/step_reuse.py.
+another seed would change, which the run shows itself: the positive pass' first prediction, from noise alone, is the
+mean of all pictures of the prompt, and two independent pictures are ``SEEDS`` times as far apart as one is from it.
+The constants were measured: see benchmarks/step_reuse.py.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-CALIBRATIONS = {"euler": 1.0, "dpmpp_2m": 1.7, "heun": 0.3}
-"""Distance of the final latent for each unit of the sum of weighted errors, by solver."""
+CALIBRATIONS = {"euler": 0.4, "dpmpp_2m": 0.7, "heun": 0.2}
+"""Distance of the final latent for each unit of the sum of errors, by solver; in the first two they are taken back."""
 
-CALIBRATION = 5.0
-"""The same for solvers in which nothing is taken back."""
+CALIBRATION = 3.0
+"""The same for other solvers, in which errors grow."""
 
-SEEDS = math.sqrt(2) / 3
-"""How far two seeds are apart for each unit of a picture's distance from the mean of all pictures.
+MARGIN = 2.0
+"""What the rule keeps in hand: of ten runs, one or two are more than twice as far off as estimated."""
 
-For independent pictures it is sqrt(2). The first prediction is blurred by guidance and by what all pictures of a prompt
-share; on a trained model of icons another seed changes a third of that.
-"""
+SEEDS = math.sqrt(2)
+"""How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""
 
-PRIOR = 0.5
-"""What is assumed of how far pictures are apart while noise still hides it; latents are scaled to about 1."""
+PRIOR = 0.15
+"""What is assumed of that distance while noise still hides it; latents are scaled to about 1."""
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
@@ -81,17 +80,15 @@ class Budget:
         calibration: distance of the final latent for each unit of the sum of errors.
 
     Attributes:
-        moved: what is known of the steps that were skipped, as the norm of its sum.
-        pending: what is expected of those that were skipped since the last computed step.
-        kept: what is expected of those that are never known better.
+        limit: as above.
     """
 
     def __init__(self, limit: float, calibration: float = CALIBRATION) -> None:
         self.limit = limit
         self._calibration = calibration
-        self.moved: Distances = []
-        self.pending: Distances = []
-        self.kept: Distances = []
+        self._settled: Distances = []
+        self._pending: Distances = []
+        self._kept: Distances = []
         self._seeds: Distances = []
 
     def measure_seeds(self, change: Distances, sigma: float) -> None:
@@ -107,26 +104,30 @@ class Budget:
     @property
     def used(self) -> float:
         """The estimate for what was skipped so far."""
-        return self.share(self._total) * self._calibration
+        return self._share_of(self._pending)
 
-    @property
-    def _total(self) -> Distances:
-        return _added(_added(self.moved, self.pending), self.kept)
+    def _share_of(self, pending: Distances) -> float:
+        total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
+        return self.share(total) * self._calibration
 
-    def allows(self, cost: Distances, progress: float) -> bool:
-        """Return whether one more skip stays inside of what is allowed until this part of the schedule."""
-        return self.share(_added(self._total, cost)) * self._calibration <= self.limit * (1 + progress) / 2
+    def allows(self, cost: Distances, part: float) -> bool:
+        """Return whether one more skip stays inside of a part of the budget, with something in hand."""
+        return self._share_of(_added(self._pending, _squares(cost))) * MARGIN <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""
         if for_good:
-            self.kept = _added(self.kept, cost)
+            self._kept = _added(self._kept, _squares(cost))
         else:
-            self.pending = _added(self.pending, cost)
+            self._pending = _added(self._pending, _squares(cost))
 
-    def settle(self, moved: Distances) -> None:
-        """Replace what was booked by what is known now."""
-        self.moved, self.pending = moved, []
+    def settle(self, errors: Distances) -> None:
+        """Replace what was expected of the last skips by the error that one of them is known to have had by now."""
+        self._settled, self._pending = _added(self._settled, _squares(errors)), []
+
+
+def _squares(distances: Distances) -> Distances:
+    return [distance * distance for distance in distances]
 
 
 def _added(first: Distances, second: Distances) -> Distances:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from .forecasts import FORECASTS, NOISE, Forecast
+from .forecasts import FORECASTS, NOISE, Forecast, lagrange
 
 KEPT = 6
 """How many evaluations are kept at most: what the widest forecast looks at."""
@@ -35,15 +34,6 @@ class Place:
         evaluations the weights of one evaluation in all steps have this sum, to first order.
         """
         return 1.0 - self.ahead / self.sigma if self.sigma > 0 else 1.0
-
-    @property
-    def effect(self) -> float:
-        """How far an error of the denoised prediction here moves the latent at the end.
-
-        What is wrong at a high noise level is partly forgotten. For independent pixels of variance 1, a difference of
-        two latents shrinks on its way as the root of 1 + sigma^2 does; pictures and guidance keep more: its root.
-        """
-        return self.weight / math.sqrt(math.hypot(1.0, self.ahead))
 
 
 @dataclass(frozen=True)
@@ -111,12 +101,17 @@ class History:
             total.add_(entry.denoised, alpha=weight)
         return total
 
-    def between(self, place: Place, after: Evaluation) -> Tensor:
-        """Return what the network would have said between the newest evaluation and ``after``, which was computed."""
-        before = self.newest
-        extent = after.place.position - before.place.position
-        share = (place.position - before.place.position) / extent if extent > 0 else 1.0
-        return before.denoised.lerp(after.denoised, share)
+    def between(self, place: Place, after: Evaluation, order: int) -> Tensor:
+        """Return what the network would have said between the newest evaluation and ``after``, which was computed.
+
+        It is on the polynomial of an order through ``after`` and the last evaluations.
+        """
+        known = [*self.evaluations[-order:], after]
+        weights = lagrange([entry.place.position for entry in known], place.position)
+        total = after.denoised * weights[-1]
+        for weight, entry in zip(weights[:-1], known[:-1], strict=True):
+            total.add_(entry.denoised, alpha=weight)
+        return total
 
     def bytes(self) -> int:
         """Return the memory of what is kept; latents are shared by the passes and counted once, by who owns them."""

@@ -11,6 +11,7 @@ Numbers that were measured on a device are read when the next evaluation begins:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Sequence
 from enum import Enum
 
@@ -24,7 +25,7 @@ from .outcome import Outcome
 from .passes import Passes
 from .plan import COMPUTE, GUIDANCE
 from .settings import StepReuseSettings
-from .solvers import SOLVERS, Correction
+from .solvers import ORDERS, SOLVERS, Correction
 
 FEWEST_STEPS = 8
 """Schedules with fewer steps are left alone: each step changes too much."""
@@ -33,10 +34,14 @@ WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
 BEGINNING = 0.2
-"""This part of the steps is always computed: it decides what is in the picture, and errors are hardest to judge."""
+"""This part of the steps, or their root, is always computed: it decides what is drawn, and errors tell little there."""
 
 LONGEST, LONGEST_WITHIN = 2, 0.05
 """How many evaluations in a row may be forecast with budgets up to that; twice as many with larger ones."""
+
+
+SEEDS, SKIPPED = "seeds", "skipped"
+"""Names of what is measured beside the forecasts: the distance from the mean, and errors that are known by now."""
 
 
 class Decision(Enum):
@@ -68,6 +73,7 @@ class ReuseRun:
     ) -> None:
         self.settings = settings
         self._correction = Correction(SOLVERS[solver]) if solver is not None else None
+        self._order = ORDERS.get(solver or "", 1)
         self.levels = list(noise_levels)
         self.actions = actions
         self.outcome = outcome or Outcome()
@@ -79,13 +85,10 @@ class ReuseRun:
         self._guided = History()
         self._passes = Passes()
         self._first: Tensor | None = None
-        self._moved: Tensor | None = None
         self._skipped: list[tuple[Place, Tensor]] = []
         self._unread: list[tuple[str, float, Tensor]] = []
         self._active: Hashable = None
-        self._computed = 0
-        self._in_a_row = 0
-        self._slot = 0
+        self._computed = self._in_a_row = self._slot = 0
         self._latent: Tensor | None = None
         self.decision = Decision.COMPUTE
         self.method = ""
@@ -131,25 +134,25 @@ class ReuseRun:
         steps = len(self.levels) - 1
         longest = LONGEST if self.settings.budget <= LONGEST_WITHIN else 2 * LONGEST
         # The last prediction is the picture, and only the one before it can take back what came before.
-        protected = self._computed < WARM_UP or not steps * BEGINNING <= place.position <= steps - 3 + 1e-4
-        if self.too_short or protected or self._in_a_row >= longest:
+        allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
+        if self.too_short or not allowed or self._computed < WARM_UP or self._in_a_row >= longest:
             return Decision.COMPUTE
         asked = None if self.actions is None else self.actions[min(round(place.position), steps - 1)]
         if asked == COMPUTE:
             return Decision.COMPUTE
         distance = place.position - self._guided.newest.place.position
-        progress = 1.0 if asked is not None else place.position / steps
+        part = 1.0 if asked is not None else (1 + place.position / steps) / 2
         if self.settings.use_forecast and asked != GUIDANCE:
             known = [name for name in self._usable(asked) if self._guided.can(FORECASTS[name])]
             if known:
                 best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
-                if self._pays(self._rates[best].expected(distance), progress):
+                if self._pays(self._rates[best].expected(distance), part):
                     self.method = best
                     return Decision.FORECAST
         if self._passes.difference_at is not None and self.guidance_scale is not None and self._guidance_rate.known:
             expected = self._guidance_rate.expected(place.position - self._passes.difference_at)
             wanted = self.settings.use_guidance and asked in (None, GUIDANCE)
-            if wanted and self._pays(expected, progress, for_good=True):
+            if wanted and self._pays(expected, part, for_good=True):
                 return Decision.GUIDANCE
         self.outcome.refused += asked is not None
         return Decision.COMPUTE
@@ -159,9 +162,9 @@ class ReuseRun:
         names = self._rates if asked is None or asked not in self._rates else (asked,)
         return [name for name in names if self._rates[name].known]
 
-    def _pays(self, expected: Distances, progress: float, for_good: bool = False) -> bool:
-        cost = [self.place.effect * error for error in expected]
-        if not self.budget.allows(cost, progress):
+    def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
+        cost = [self.place.weight * error for error in expected]
+        if not self.budget.allows(cost, part):
             return False
         self.budget.spend(cost, for_good)
         return True
@@ -199,6 +202,8 @@ class ReuseRun:
         same = slot == 0 and self._latent is not None and self._latent.shape == latent.shape
         kept = self._latent if same and self._latent is not None else latent.float().clone()
         self._passes.keep(slot, self.place, kept, outputs)
+        if self._first is None and outputs[0] is not None:
+            self._first = outputs[0].float().clone()
         if slot == 0 and self.guidance_scale is not None and self.decision is Decision.COMPUTE:
             change = self._passes.keep_difference(self.place, outputs)
             if change is not None:
@@ -234,16 +239,14 @@ class ReuseRun:
             self._test(found)
         given = self._given(found.denoised, self._settle(found))
         self._guided.add(found.place, found.latent, found.denoised)
-        self._in_a_row = 0
-        self._computed += 1
+        self._computed, self._in_a_row = self._computed + 1, 0
         outcome.bytes = max(outcome.bytes, self._bytes())
         return guided if given is found.denoised else given.to(guided.dtype)
 
     def _test(self, found: Evaluation) -> None:
         """Hold what each forecast would have said against what was computed."""
-        if self._first is None:
-            self._first = found.denoised
-        self._unread.append(("seeds", found.place.sigma, rms(found.denoised - self._first)))
+        if self._first is not None:
+            self._unread.append((SEEDS, found.place.sigma, rms(found.denoised - self._first)))
         for name in self._candidates:
             if self._guided.can(FORECASTS[name]):
                 distance = found.place.position - self._guided.newest.place.position
@@ -254,13 +257,10 @@ class ReuseRun:
         """Work out from both sides what was skipped; return how far the latent is off, where that can be taken back."""
         if not self._skipped:
             return None
-        better = [self._guided.between(place, found) for place, _ in self._skipped]
+        better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            error = (guess - known).mul_(place.effect)
-            self._moved = error if self._moved is None else self._moved.add_(error)
+            self._unread.append((SKIPPED, 0.0, rms(guess - known).mul_(place.weight)))
         self._skipped.clear()
-        assert self._moved is not None
-        self._unread.append(("moved", 0.0, rms(self._moved)))
         return None if self._correction is None else self._correction.take_back(found.place, found.latent, better)
 
     def _given(self, prediction: Tensor, off: Tensor | None) -> Tensor:
@@ -275,9 +275,9 @@ class ReuseRun:
             return
         rows: list[Distances] = torch.stack([measured for _, _, measured in self._unread]).tolist()
         for (name, value, _), row in zip(self._unread, rows, strict=True):
-            if name == "seeds":
+            if name == SEEDS:
                 self.budget.measure_seeds(row, value)
-            elif name == "moved":
+            elif name == SKIPPED:
                 self.budget.settle(row)
             elif name == GUIDANCE:
                 self._guidance_rate.test(value, row)
@@ -292,7 +292,7 @@ class ReuseRun:
         """The run is over: read the last numbers, and let go of all tensors."""
         self._read()
         self._forget()
-        self._first = self._moved = self._latent = None
+        self._first = self._latent = None
 
     def _bytes(self) -> int:
         shared = sum(entry.latent.nbytes for entry in self._guided.evaluations)

@@ -48,6 +48,9 @@ def dpmpp_2m(place: Place, previous: Place | None) -> Update:
 SOLVERS: dict[str, Solver] = {"euler": euler, "dpmpp_2m": dpmpp_2m}
 """Solvers that are known, by ComfyUI's names."""
 
+ORDERS = {"euler": 1, "dpmpp_2m": 2}
+"""Order of each: a prediction between two known ones is on a polynomial of the same order."""
+
 
 @dataclass
 class _Step:

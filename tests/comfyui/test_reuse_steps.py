@@ -42,7 +42,7 @@ def draw(emoji, model, steps=20, sampler="euler", scheduler="normal", seed=3, cf
 
 
 def reuse(studio, model, **settings):
-    chosen = {"budget": 0.15, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **settings}
+    chosen = {"budget": 0.5, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **settings}
     return studio.run("PacelineReuseSteps", model=model, **chosen)
 
 

@@ -117,13 +117,22 @@ def test_what_a_forecast_did_is_taken_back(solver):
 
 def test_the_worst_picture_of_a_batch_decides():
     budget = Budget(0.1, calibration=1.0)
-    budget.measure_seeds([1.0, 1.0], 0.0)
+    budget.measure_seeds([1.0, 1.0], 0.0)  # two pictures are the root of 2 apart
     assert budget.allows([0.0, 0.01], 1.0)
     assert not budget.allows([0.0, 0.5], 1.0)
-    budget.spend([0.0, 0.04])
-    assert not budget.allows([0.0, 0.02], 1.0)
+    budget.spend([0.0, 0.14])
+    assert not budget.allows([0.0, 0.03], 1.0)
     budget.settle([0.0, 0.001])
-    assert budget.allows([0.0, 0.02], 1.0)
+    assert budget.allows([0.0, 0.03], 1.0)
+
+
+def test_errors_of_different_steps_add_up_by_their_squares():
+    budget = Budget(1.0, calibration=1.0)
+    budget.measure_seeds([1.0], 0.0)
+    budget.spend([0.03])
+    budget.settle([0.03])
+    budget.spend([0.04], for_good=True)
+    assert budget.used == pytest.approx(0.05 / math.sqrt(2))
 
 
 def test_a_longer_leap_is_expected_to_be_worse():
@@ -179,13 +188,14 @@ def test_a_planted_bad_plan_is_caught():
     far = drive(trusting, abrupt)[1]
     full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]
     assert guarded.outcome.refused >= 4
-    assert (near - full).norm() < 0.2 * (far - full).norm()
+    assert (near - full).norm() < 0.25 * (far - full).norm()
     assert decisions[0] is decisions[-1] is Decision.COMPUTE
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():
     decisions, _ = drive(ReuseRun(StepReuseSettings(budget=1.0), LEVELS), smooth)
-    assert decisions[:3] == decisions[-2:] + [Decision.COMPUTE] == [Decision.COMPUTE] * 3
+    assert decisions[:5] == [Decision.COMPUTE] * 5 and decisions[5] is Decision.FORECAST
+    assert decisions[-2:] == [Decision.COMPUTE] * 2
 
 
 def test_another_conditioning_starts_anew():
@@ -240,3 +250,35 @@ def test_a_plan_is_for_one_kind_of_run():
     assert "the sampler here is heun" in str(PLAN.mismatch("SD15", "heun", 4, 7.0))
     assert "the steps here is 20" in str(PLAN.mismatch("SD15", "euler", 20, 7.0))
     assert "the guidance here is 3" in str(PLAN.mismatch("SD15", "euler", 4, 3.0))
+
+
+@pytest.mark.parametrize("solver", [None, *sorted(SOLVERS)])
+def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, solver):
+    """On fake CUDA tensors any other question raises. What is read there is made up, so that steps are left out."""
+    from comfy_host import fake_cuda
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    read, reads = ReuseRun._read, []
+
+    def answered(run):
+        with unset_fake_temporarily():
+            run._unread[:] = [(name, value, torch.full((1,), 1e-3)) for name, value, _ in run._unread]
+            reads.append(len(run._unread))
+            read(run)
+
+    monkeypatch.setattr(ReuseRun, "_read", answered)
+    run = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, solver=solver)
+    with fake_cuda.fake_cuda():
+        x = torch.empty(1, 4, 8, 8, device="cuda", dtype=torch.float16)
+        for number in range(20):
+            run.begin(run.place_of(LEVELS[number]), x, guidance=4.0)
+            if run.can_forecast(run.next_slot(), [True, True]):
+                positive = run.forecast(0, x)[0]
+            else:
+                positive = x * 0.5
+                negative = run.negative_from(positive) if run.decision is Decision.GUIDANCE else x * 0.4
+                run.keep(0, x, [positive, negative])
+            given = run.end(positive)
+            assert given.device.type == "cuda" and given.dtype == torch.float16
+        run.close()
+    assert run.outcome.forecast >= 6 and sum(reads) >= 20
