@@ -66,6 +66,6 @@ def test_a_pipeline_has_them(name, denoiser, others):
     assert not missing(protocols.Model, getattr(pipe, denoiser))
     layers = [module for module in getattr(pipe, denoiser).modules() if hasattr(module, "get_processor")]
     assert layers
-    assert not any(missing(protocols.AttentionLayer, layer) for layer in layers)
+    assert not any(missing(protocols.AttentionModule, layer) for layer in layers)
     if denoiser == "unet":
         assert not missing(protocols.UNet, pipe.unet)
