@@ -28,9 +28,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
+import icon_data  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
-from comfy_host.paths import cache_dir  # noqa: E402
 
 NODE = "PacelineReuseSteps"
 BUDGETS = (0.02, 0.05, 0.15)
@@ -95,7 +95,7 @@ EMOJI = Witness(
 )  # fmt: skip
 ICONS = Witness(
     "icons",
-    cache_dir() / "icons" / "icons.safetensors",
+    icon_data.WEIGHTS,
     (
         "red heart flat", "blue star shaded", "green cat tile", "purple fish flat", "orange house shaded",
         "pink flower flat", "cyan umbrella tile", "yellow moon shaded", "blue key flat", "red anchor tile",
@@ -248,9 +248,6 @@ def main() -> None:
     notes = dict(NOTES)
     for witness in (EMOJI, replace(ICONS, weights=options.icons)):
         if options.only not in (None, witness.name):
-            continue
-        if not witness.weights.is_file():
-            print(f"{witness.weights} is missing: python tools/train_emoji.py --geometry icons")
             continue
         wanted = options.solvers or [solver.name for solver in (QUICK if options.quick else SOLVERS)]
         for solver in (solver for solver in SOLVERS if solver.name in wanted):

@@ -83,7 +83,7 @@ def check(name: str, icons: icon_data.Icons, captions: list[str], pictures: list
 def main() -> None:
     """Sample, compare, draw the sheet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=Path, default=cache_dir() / "icons" / "icons.safetensors")
+    parser.add_argument("--weights", type=Path, default=icon_data.WEIGHTS)
     parser.add_argument("--captions", type=int, default=32, help="of each kind")
     parser.add_argument("--guidance", type=float, default=3.0)
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")

@@ -21,12 +21,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from comfy_host.paths import ROOT
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import distance_transform_edt
 from torch import Tensor
 
 PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
+WEIGHTS = ROOT / "benchmarks" / "weights" / "icons32.safetensors"
 CREDIT = f"Material Design Icons by Pictogrammers, Apache-2.0 (npm {PACKAGE} {VERSION})"
 
 # word -> name in the font. One solid shape each, that can be told from the others at 32 by 32 pixels.

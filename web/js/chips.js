@@ -17,6 +17,9 @@ const HEIGHT = 24;
 
 /** @typedef {import("./timeline.js").Part} Part */
 
+/** @type {Set<string>} prompts that only measure a baseline */
+const measurements = new Set();
+
 /**
  * What chips say where nodes do not show them: when the canvas is zoomed out, and on subgraph nodes.
  * @param {Map<string, {workflow: string, text: string}>} texts by execution id
@@ -67,7 +70,7 @@ export function startChips(timeline) {
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) {
         await history.keep(job.key, name, seconds);
-        await renewCompared(job.key);
+        await renewCompared(job.key, measurements.has(run.promptId));
       }
       part.chip = text;
       if (run.over && job?.techniques && (await history.of(job.key)) === null) uncompared.set(part, { seconds, job });
@@ -82,15 +85,16 @@ export function startChips(timeline) {
   /**
    * Say again how fast a sampler was, now that there is a baseline.
    * @param {string} key of the job
+   * @param {boolean} asked whether that was measured for such a chip: else the run that gave it is what the chip is of
    */
-  const renewCompared = async (key) => {
+  const renewCompared = async (key, asked) => {
     for (const [part, { seconds, job }] of uncompared) {
       if (job.key !== key) continue;
       uncompared.delete(part);
       part.chip = await chipText(part, seconds, job, history, true);
       const run = timeline.runs.find(({ parts }) => parts.includes(part));
       // After what is said of the run that has just measured the baseline.
-      if (run) setTimeout(() => show(run.workflow, part));
+      if (run && asked) setTimeout(() => show(run.workflow, part));
     }
   };
 
@@ -124,7 +128,7 @@ function measureButton(sampler, seconds) {
   const button = createButton(`${words("measure")} (${timeText(baselineTime(seconds))})`, async () => {
     button.disabled = true;
     try {
-      await measureBaseline(sampler);
+      measurements.add(await measureBaseline(sampler));
     } catch (error) {
       const summary = String(/** @type {Error} */ (error).message);
       app.extensionManager.toast.add({ severity: "error", summary, life: 6000 });
