@@ -35,6 +35,29 @@ const sampled = (node) => {
 """
 """Script with what the demo's small trained model is sampled with, and ``sampled``: connect it to a node."""
 
+COMPARISON = (
+    EMOJI
+    + """
+latent.widgets.find(({ name }) => name === "batch_size").value = args[1];
+[positive.pos, negative.pos] = [[640, 190], [640, 340]];
+const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
+const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
+const report = make("PacelineOptimizationReport", 320, 500, {});
+const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", warmup_runs: 1 };
+const compare = make("PacelineCompareModels", 1010, 0, { ...settings, ...args[0] });
+report.setSize([590, 260]);
+link(loader, 0, tome, "model");
+link(tome, 0, attention, "model");
+link(loader, 0, compare, "model_baseline");
+link(attention, 0, compare, "model_optimized");
+sampled(compare);
+link(attention, 0, report, "model");
+link(compare, 1, report, "after");
+return compare.id;
+"""
+)
+"""Both nodes before Compare Models, and the report after it; given its settings and the size of the batch."""
+
 
 def example(name: str, checkpoint: Path) -> dict[str, Any]:
     """Return a shipped workflow, set to the generated checkpoint and a size that a CPU draws in seconds."""

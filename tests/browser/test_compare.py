@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from browser.graphs import EMOJI
+from browser.graphs import COMPARISON
 from browser.page import ARTIFACTS, CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page
 from comfy_host.paths import ROOT
 from PIL import Image
@@ -26,25 +26,7 @@ def compared(page: Page) -> int:
     """A finished comparison with the demo's small trained model; the number of its node."""
     page.use(VUE)
     node = page.build(
-        EMOJI
-        + """
-        latent.widgets.find(({ name }) => name === "batch_size").value = args[1];
-        [positive.pos, negative.pos] = [[640, 190], [640, 340]];
-        const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
-        const attention = make("PacelineSetAttentionProcessor", 640, 0, {});
-        const report = make("PacelineOptimizationReport", 320, 500, {});
-        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", warmup_runs: 1 };
-        const compare = make("PacelineCompareModels", 1010, 0, { ...settings, ...args[0] });
-        report.setSize([590, 260]);
-        link(loader, 0, tome, "model");
-        link(tome, 0, attention, "model");
-        link(loader, 0, compare, "model_baseline");
-        link(attention, 0, compare, "model_optimized");
-        sampled(compare);
-        link(attention, 0, report, "model");
-        link(compare, 1, report, "after");
-        return compare.id;
-        """,
+        COMPARISON,
         {"steps": 20, "runs": 4} if PICTURES else {"steps": 3, "runs": 2},
         1 if PICTURES else 2,
     )
