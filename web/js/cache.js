@@ -2,6 +2,7 @@
 
 import { api, app } from "./comfy.js";
 import { createButton } from "./dialog.js";
+import { number } from "./said.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Cache} Cache */
@@ -17,7 +18,7 @@ function sizeText(bytes) {
   if (bytes <= 0) return words("cacheEmpty");
   const units = ["B", "kB", "MB", "GB"];
   const power = Math.min(Math.floor(Math.log10(bytes) / 3), units.length - 1);
-  return `${(bytes / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
+  return `${number(bytes / 1000 ** power, power ? ".1f" : ".0f")} ${units[power]}`;
 }
 
 /**

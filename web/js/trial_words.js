@@ -1,5 +1,6 @@
 // What a trial has found, in words.
 
+import { number } from "./said.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Judged} Judged */
@@ -11,9 +12,12 @@ import { words } from "./words.js";
 export function outcomeWords({ best, once, saves }) {
   if (!best) return "";
   const { speedup, quality, seed_share } = best;
-  const parts = [`${speedup.toFixed(2)}x ${words("faster")}`];
+  const parts = [`${number(speedup, ".2f")}x ${words("faster")}`];
   if (quality === "identical") parts.push(words("quality_identical"));
-  else if (seed_share) parts.push(words("shareOfSeed").replace("%s", seed_share >= 1 ? seed_share.toFixed(1) : `1/${Math.round(1 / seed_share)}`));
+  else if (seed_share) {
+    const share = seed_share >= 1 ? number(seed_share, ".1f") : `1/${Math.round(1 / seed_share)}`;
+    parts.push(words("shareOfSeed").replace("%s", share));
+  }
   if (once > 1 && saves > 0) parts.push(filled("paysAfter", once, saves));
   return parts.join(", ");
 }
@@ -26,7 +30,7 @@ export function costWords(measured) {
   if (!measured) return words("costUnknown");
   const { kept, once, saves } = measured;
   if (!kept || saves <= 0) return words("costNoGain");
-  return once > 1 ? filled("paysAfter", once, saves) : words("costNothing").replace("%s", saves.toPrecision(2));
+  return once > 1 ? filled("paysAfter", once, saves) : words("costNothing").replace("%s", number(saves, ".2g"));
 }
 
 /**
@@ -35,5 +39,5 @@ export function costWords(measured) {
  * @param {number} saves seconds of each picture
  */
 function filled(key, once, saves) {
-  return words(key).replace("%s", once.toFixed(0)).replace("%n", String(Math.ceil(once / saves)));
+  return words(key).replace("%s", number(once, ".0f")).replace("%n", String(Math.ceil(once / saves)));
 }
