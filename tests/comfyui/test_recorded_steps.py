@@ -11,36 +11,9 @@ import torch
 from comfy_host import in_process
 from paceline.core.technique import attach
 from paceline.optimizers.compilation import CompileSettings
-from paceline.optimizers.compilation.compiler import Compiler
-from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import NetworkSettings
 from paceline.workbench.comfyui.device_memory import beside_the_allocator, recordings_kept
-
-
-class Replayable:
-    """Runs the recorded function again on the tensors it was recorded with, and fails when it is told to."""
-
-    out_of_memory = False
-
-    held_bytes = 1000
-
-    def __init__(self, run):
-        self._run = run
-        run()  # once more, as a real recording does
-        self.output = run()
-
-    def replay(self):
-        if Replayable.out_of_memory:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        self.output.copy_(self._run())
-
-
-class RecordingCompiler(Compiler):
-    """Records on the CPU."""
-
-    def recorded(self, network, function, refine):
-        self.last = RecordedNetwork(network, function, refine, Replayable)
-        return self.last
+from recordings import RecordingCompiler, Replayable
 
 
 @pytest.fixture
