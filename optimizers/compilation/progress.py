@@ -231,7 +231,7 @@ def _meet_stop() -> None:
     """Let a ``Stop`` that still waits for this thread be raised here, where it ends.
 
     CPython can also take it back, but up to 3.12 it then looks for it for ever: each call of a function gives way to
-    other threads, and a profiler or debugger of Python code never comes back.
+    other threads, and on 3.11 a profiler or debugger of Python code never comes back.
     """
     with contextlib.suppress(Stop):
         _stop_thread(threading.get_ident())  # there is one place for it: one that waits and this one are one

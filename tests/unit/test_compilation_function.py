@@ -221,7 +221,7 @@ def test_cancelling_stops_the_compilation_and_is_no_failure():
 
 
 def test_after_cancelling_a_profiler_of_python_code_ends():
-    """Up to Python 3.12, an exception that was taken back with NULL stopped every traced function for ever."""
+    """On Python 3.11, an exception that was taken back with NULL stopped every traced function for ever."""
     compiled = CompiledFunction(scaled, EAGER, backend=slow(60))
     compiled.observer = Recorder(cancel_after=0.0)
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
