@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from common import Variant, arguments, measure
 from record import ROOT, Row, report
+from step_reuse import NODE, settings_of
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -38,8 +39,7 @@ def with_budget(model: Any, budget: float | None) -> Any:
     """Return ``model`` with Reuse Steps, or as it is."""
     if budget is None:
         return model
-    inputs = {"forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
-    return load_nodes()["PacelineReuseSteps"].execute(model=model, budget=budget, **inputs).args[0]
+    return load_nodes()[NODE].execute(model=model, **settings_of(budget)).args[0]
 
 
 class Counted:

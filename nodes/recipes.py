@@ -16,7 +16,7 @@ from .joint_report import report_together
 if TYPE_CHECKING:
     from ..workbench.recipe import Recipe, Step
 
-_PREFIX = "Paceline"
+PREFIX = "Paceline"
 """Every node's id begins with it; a person may leave it out."""
 
 _NO_STEPS = ("PacelineOptimizePreset", "PacelineRemoveOptimizations")
@@ -39,13 +39,13 @@ class Applied:
 
 def full_id(node: str) -> str:
     """Return a node's id, given with its prefix or without."""
-    return _PREFIX + node.removeprefix(_PREFIX)
+    return PREFIX + node.removeprefix(PREFIX)
 
 
 def describe_step(step: Step) -> str:
     """Return e.g. ``ApplyToMe(preset=balanced)``."""
     values = ", ".join(f"{name}={value}" for name, value in step.inputs.items())
-    return f"{step.node.removeprefix(_PREFIX)}({values})"
+    return f"{step.node.removeprefix(PREFIX)}({values})"
 
 
 def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
@@ -158,8 +158,8 @@ def node_class(node: str) -> Any:
 
     modules = {name: module for module, name in NODES}
     if node not in modules:
-        known = ", ".join(sorted(name.removeprefix(_PREFIX) for name in modules))
-        raise InvalidSetting(f"There is no node {node.removeprefix(_PREFIX)}.", f"The nodes are: {known}.")
+        known = ", ".join(sorted(name.removeprefix(PREFIX) for name in modules))
+        raise InvalidSetting(f"There is no node {node.removeprefix(PREFIX)}.", f"The nodes are: {known}.")
     return load(modules[node], node)
 
 
@@ -167,4 +167,4 @@ def ids_by_title() -> dict[str, str]:
     """Return the ids of our nodes, without their prefix, by their titles in small letters."""
     from . import NODES
 
-    return {node_class(name).define_schema().display_name.casefold(): name.removeprefix(_PREFIX) for _, name in NODES}
+    return {node_class(name).define_schema().display_name.casefold(): name.removeprefix(PREFIX) for _, name in NODES}

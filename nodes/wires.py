@@ -8,6 +8,7 @@ from typing import Any
 
 from ..workbench.comfyui.node_types import input_types, output_types
 from ..workbench.comfyui.prompt import Link, Prompt, link_of
+from .recipes import PREFIX
 
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
 _CODED = {"IMAGE", "LATENT", "VIDEO", "AUDIO"}
@@ -32,7 +33,7 @@ class Wire:
 
 def is_ours(node: Mapping[str, Any]) -> bool:
     """Return whether a node is one of this pack."""
-    return str(node["class_type"]).startswith("Paceline")
+    return str(node["class_type"]).startswith(PREFIX)
 
 
 def find_wires(prompt: Prompt) -> list[Wire]:

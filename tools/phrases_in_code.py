@@ -34,8 +34,11 @@ def _texts(tree: ast.Module) -> Iterator[str]:
 
 
 def _of_call(name: str, arguments: list[ast.expr]) -> Iterator[str]:
-    if name in _MARKED and arguments and isinstance(arguments[0], ast.Constant):
-        yield str(arguments[0].value)
+    if name in _MARKED and arguments:
+        if isinstance(arguments[0], ast.Name) and name == "phrase":
+            raise ValueError(f"phrase({arguments[0].id}, ...): the template must stand in the call to be found here.")
+        if isinstance(arguments[0], ast.Constant):
+            yield str(arguments[0].value)
     elif name == "Summary" and len(arguments) > 2:
         yield from _names(arguments[2])
 

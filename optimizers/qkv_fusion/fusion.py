@@ -50,8 +50,9 @@ class QKVFusion(Technique):
         state = "partly" if fallbacks else "active"
         ran = [(what, count) for what, count in calls.items() if count]
         if len(ran) == 1:
-            (what, count), one = ran[0], "one multiplication for {what} in {count} attention calls"
-            return Summary(state, phrase(one, what=what, count=count), counts, details)
+            ((what, count),) = ran
+            headline = phrase("one multiplication for {what} in {count} attention calls", what=what, count=count)
+            return Summary(state, headline, counts, details)
         headline = phrase(
             "one multiplication for {first} in {count} and for {second} in {others} attention calls",
             first=ALL,

@@ -16,9 +16,10 @@ from paceline.optimizers.hosts.comfyui.compilation.controlnet import CompileCont
 from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
 from paceline.optimizers.hosts.comfyui.compilation.vae import CompileVAE
 from paceline.optimizers.hosts.comfyui.controlnet import ControlNetTarget
-from paceline.optimizers.hosts.comfyui.method_proxy import NetworkCall, install, stack_on
+from paceline.optimizers.hosts.comfyui.method_proxy import stack_on
 from paceline.optimizers.hosts.comfyui.model import ModelTarget
 from paceline.optimizers.hosts.comfyui.vae import VAETarget
+from vae_calls import decoded, on_fake_cuda
 
 from .test_fake_cuda import CUSTOM, TOME
 
@@ -96,14 +97,7 @@ def test_a_compiled_controlnet_does_not_wait_for_the_gpu(studio, call):
 def test_a_compiled_vae_does_not_wait_for_the_gpu(studio, dtype):
     vae = studio.run("PacelineVAEPrecision", vae=vaes.kl(), dtype=dtype, channels_last=True)
     vae = attach(VAETarget(vae), CompileVAE(vae, HOW, Compiler(), encoder=False, decoder=True, notes=()))
-    mode = fake_cuda.fake_cuda()
-    fake_cuda.move_network(vae.first_stage_model, mode)
-    call = NetworkCall(vae.first_stage_model, vae.patcher, ("decode", "encode"))
-    wanted = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
-    with call.cleanup:
-        network = install(stack_on(vae), call)
-        with torch.inference_mode(), mode:
-            picture = network.decode(torch.zeros(2, 4, 8, 8, dtype=wanted, device="cuda"))
-    assert (picture.dtype, picture.device.type, tuple(picture.shape)) == (wanted, "cuda", (2, 3, 64, 64))
+    with on_fake_cuda(vae) as network:
+        decoded(network, {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype])
     compiled = [found for technique in stack_on(vae).techniques for found in getattr(technique, "used", ())]
     assert [function.state.compiled_calls for one in compiled for function in one.functions] == [1]

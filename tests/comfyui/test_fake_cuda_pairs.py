@@ -9,8 +9,8 @@ import torch
 from comfy_host import fake_cuda, vaes
 from paceline.core.errors import NothingGained, UnsupportedModel
 from paceline.optimizers.attention import get, quickest
-from paceline.optimizers.hosts.comfyui.method_proxy import NetworkCall, install, stack_on
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
+from vae_calls import decoded, on_fake_cuda
 
 from .test_fake_cuda import CUSTOM, TOME, call_of, made, step  # noqa: F401 - a fixture
 
@@ -83,20 +83,11 @@ def test_the_int8_kernel_of_a_gpu_does_not_wait_for_it(studio, call_of, name):  
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_a_vae_in_another_precision_does_not_wait_for_the_gpu(studio, dtype):
-    node = studio.nodes["PacelineVAEPrecision"]
-    schema = node.define_schema()
-    known = {entry.id: entry.default for entry in schema.inputs if getattr(entry, "default", None) is not None}
-    vae = node.execute(**{**known, "vae": vaes.kl(), "dtype": dtype, "channels_last": True}).result[0]
-    mode = fake_cuda.fake_cuda()
-    fake_cuda.move_network(vae.first_stage_model, mode)
-    call = NetworkCall(vae.first_stage_model, vae.patcher, ("decode", "encode"))
+    vae = studio.run("PacelineVAEPrecision", vae=vaes.kl(), dtype=dtype, channels_last=True)
     wanted = {"bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
-    with call.cleanup:
-        network = install(stack_on(vae), call)
-        with torch.inference_mode(), mode:
-            picture = network.decode(torch.zeros(2, 4, 8, 8, dtype=wanted, device="cuda"))
-            latent = network.encode(picture)
-    assert (picture.dtype, picture.device.type, tuple(picture.shape)) == (wanted, "cuda", (2, 3, 64, 64))
+    with on_fake_cuda(vae) as network:
+        picture = decoded(network, wanted)
+        latent = network.encode(picture)
     assert (latent.dtype, latent.device.type) == (wanted, "cuda")
 
 

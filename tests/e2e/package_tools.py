@@ -10,6 +10,7 @@ import sysconfig
 from pathlib import Path
 
 from comfy_host.paths import ROOT, cache_dir, host_dir
+from filelock import FileLock
 from needs import missing
 
 COMFY_CLI = "comfy-cli==1.23.0"
@@ -19,20 +20,29 @@ def environment() -> Path:
     """Return the folder with the tools' programs; it is made when it is not there. Skips the test without a network."""
     manager = (host_dir() / "manager_requirements.txt").read_text(encoding="utf-8").strip()
     folder = cache_dir() / "package-tools"
-    stamp = folder / "installed"
     wanted = f"{COMFY_CLI} {manager}"
-    if not stamp.exists() or stamp.read_text() != wanted:
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        command = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check", COMFY_CLI, manager]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode:
-            shutil.rmtree(folder, ignore_errors=True)
-            missing(f"{wanted} cannot be installed: {done.stderr[-500:]}")
-        (packages,) = folder.glob("lib/python3*/site-packages")
-        (packages / "host.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
-        stamp.write_text(wanted)
+    with FileLock(f"{folder}.lock", timeout=300):  # the tests that use it run in several processes
+        if not _is(folder, wanted):
+            _install(folder, wanted)
     return folder / "bin"
+
+
+def _is(folder: Path, wanted: str) -> bool:
+    stamp = folder / "installed"
+    return stamp.exists() and stamp.read_text() == wanted
+
+
+def _install(folder: Path, wanted: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    command = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *wanted.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        shutil.rmtree(folder, ignore_errors=True)
+        missing(f"{wanted} cannot be installed: {done.stderr[-500:]}")
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "host.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    (folder / "installed").write_text(wanted)
 
 
 def run(program: Path, *arguments: str | Path, folder: Path, **variables: str) -> str:

@@ -13,6 +13,7 @@ import hashlib
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -57,15 +58,16 @@ def load_guard() -> None:
         if compiler is None:
             raise RuntimeError("Fake CUDA tensors need a C++ compiler (Debian: apt-get install g++).")
         library.parent.mkdir(parents=True, exist_ok=True)
-        source, made = library.with_suffix(".cpp"), library.with_suffix(f".{id(object())}.tmp")
-        source.write_text(_GUARD)
         torch_folder = Path(torch.__file__).parent
-        subprocess.run(
-            [compiler, "-shared", "-fPIC", "-std=c++20", "-O0", f"-I{torch_folder / 'include'}", str(source), "-o",
-             str(made), f"-L{torch_folder / 'lib'}", "-lc10"],
-            check=True,
-        )  # fmt: skip
-        made.replace(library)
+        with tempfile.TemporaryDirectory(dir=library.parent) as new:  # another process may be making it too
+            source, made = Path(new) / "guard.cpp", Path(new) / library.name
+            source.write_text(_GUARD)
+            subprocess.run(
+                [compiler, "-shared", "-fPIC", "-std=c++20", "-O0", f"-I{torch_folder / 'include'}", str(source),
+                 "-o", str(made), f"-L{torch_folder / 'lib'}", "-lc10"],
+                check=True,
+            )  # fmt: skip
+            made.replace(library)
     torch.ops.load_library(str(library))
 
 

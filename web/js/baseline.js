@@ -6,7 +6,7 @@ import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
 import { isLink } from "./speed_history.js";
 
-/** @typedef {import("./speed_history.js").Prompt} Prompt */
+/** @typedef {import("./prompt.js").Prompt} Prompt */
 
 /** As many are enough for a median; the first one, in which things are built, does not count. */
 const STEPS = 6;

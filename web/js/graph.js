@@ -93,18 +93,17 @@ export function typeOf(executionId) {
  * List the open workflow's graphs: the outermost, and those of subgraph nodes, each once.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids
- * @param {LGraphNode[]} [around] the subgraph nodes that it is inside of, the innermost first
  * @param {Set<LGraph>} [seen]
- * @returns {{graph: LGraph, prefix: string, around: LGraphNode[]}[]}
+ * @returns {{graph: LGraph, prefix: string}[]}
  */
-function allGraphs(graph = rootGraph(), prefix = "", around = [], seen = new Set()) {
+function allGraphs(graph = rootGraph(), prefix = "", seen = new Set()) {
   if (seen.has(graph)) return [];
   seen.add(graph);
   const inner = graph.nodes.flatMap((node) => {
     const subgraph = inside(node);
-    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, [node, ...around], seen) : [];
+    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, seen) : [];
   });
-  return [{ graph, prefix, around }, ...inner];
+  return [{ graph, prefix }, ...inner];
 }
 
 /**

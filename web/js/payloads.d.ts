@@ -123,7 +123,7 @@ export interface TrialState {
   /** Whether Compare Models can stand in for what uses the wire. */
   measurable: boolean;
   /** What to run next; null when all is known. */
-  prompt: import("./trial.js").Prompt | null;
+  prompt: import("./prompt.js").Prompt | null;
   /** Execution id of what that measures; empty for all of it together. */
   node: string;
   judged: Judged[];

@@ -1,6 +1,6 @@
 // Sentences that the server sends as a template and its values (core/phrases.py), said in the language of the page.
 
-import { language, reportIn } from "./words.js";
+import { hasReports, language, reportIn } from "./words.js";
 
 /** @typedef {import("./payloads").Phrase} Phrase */
 
@@ -18,7 +18,7 @@ const PLURALS = ["zero", "one", "two", "few", "many", "other"];
  * @returns {string} it in the language of the page; what has no translation stays English
  */
 export function said(english, phrase) {
-  return reportIn("") === null ? english : fill(phrase ?? english);
+  return hasReports() ? fill(phrase ?? english) : english;
 }
 
 /**

@@ -12,7 +12,7 @@ const MOST_JOBS = 200;
 const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|denoise|noise/;
 
 /** @typedef {{key: string, techniques: number}} Job what is sampled, and how many of our nodes are in its way */
-/** @typedef {Record<string, {class_type: string, inputs: Record<string, unknown>}>} Prompt */
+/** @typedef {import("./prompt.js").Prompt} Prompt */
 
 /**
  * @param {string} promptId of the run that goes on

@@ -6,7 +6,7 @@ import { ask } from "./server.js";
 /** @typedef {import("./payloads").Comparison} Comparison */
 /** @typedef {import("./payloads").TrialState} TrialState */
 /** @typedef {ReturnType<typeof findingOf>} Finding */
-/** @typedef {Record<string, {class_type: string, inputs: Record<string, unknown>}>} Prompt */
+/** @typedef {import("./prompt.js").Prompt} Prompt */
 /** @typedef {import("./faster.js").Inserted} Inserted */
 
 /** Served by nodes/routes.py. */

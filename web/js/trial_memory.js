@@ -10,7 +10,7 @@ const MOST = 200;
 /** @typedef {import("./payloads").Step} Step */
 /** @typedef {{kept: Step[], sentence: string}} Known what was kept, and what was said of it */
 /** @typedef {{choices: Record<string, Known>, nodes: Record<string, Judged>}} Found by choice; by node and settings */
-/** @typedef {import("./trial.js").Prompt} Prompt */
+/** @typedef {import("./prompt.js").Prompt} Prompt */
 /** @typedef {import("./wires.js").Wire} Wire */
 
 /** @returns {Promise<Record<string, any>>} */
@@ -50,8 +50,12 @@ export async function remember(prompt, { wire, steps, nodes }, choice, { judged 
   const known = await load();
   const key = keyOf(prompt, wire);
   const stepOf = (/** @type {string} */ id) => steps.find(({ node }) => nodes.some((one) => wire.prefix + one.id === id && one.type === node));
-  const kept = judged.flatMap((one) => (one.kept ? (stepOf(one.node) ?? []) : []));
-  const found = Object.fromEntries(judged.flatMap((one) => (stepOf(one.node) ? [[stepKey(/** @type {Step} */ (stepOf(one.node))), one]] : [])));
+  const tried = judged.flatMap((one) => {
+    const step = stepOf(one.node);
+    return step ? [{ step, one }] : [];
+  });
+  const kept = tried.flatMap(({ step, one }) => (one.kept ? [step] : []));
+  const found = Object.fromEntries(tried.map(({ step, one }) => [stepKey(step), one]));
   const entries = { [`${key} ${choice}`]: { kept, sentence }, [`${key} nodes`]: { ...known[`${key} nodes`], ...found } };
   for (const [name, entry] of Object.entries(entries)) {
     delete known[name]; // the newest stand at the end

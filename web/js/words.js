@@ -191,16 +191,20 @@ export function language() {
 
 /** @returns {"rtl" | "ltr"} how the language of the page is written */
 export function direction() {
-  return RIGHT_TO_LEFT.includes(current.split("-")[0]) && languages[current]?.pacelineReports ? "rtl" : "ltr";
+  return RIGHT_TO_LEFT.includes(current.split("-")[0]) && hasReports() ? "rtl" : "ltr";
+}
+
+/** @returns {boolean} whether there are translations of reports in the language of the page */
+export function hasReports() {
+  return languages[current]?.pacelineReports !== undefined;
 }
 
 /**
- * @param {string} template of a report; "" to ask whether there are any translations
+ * @param {string} template of a report
  * @returns {string | null} it in the language of the page; null if there is none
  */
 export function reportIn(template) {
-  const reports = languages[current]?.pacelineReports;
-  return reports ? (template ? (reports[template] ?? null) : "") : null;
+  return languages[current]?.pacelineReports?.[template] ?? null;
 }
 
 /**

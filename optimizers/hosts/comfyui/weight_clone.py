@@ -38,12 +38,12 @@ class Plan:
 
 # What ComfyUI leaves on modules while they are loaded or were once: about the original's memory, not the structure.
 _RUNTIME = {
-    *("weight_function", "bias_function", "weight_lowvram_function", "bias_lowvram_function", "comfy_cast_weights"),
-    *("prev_comfy_cast_weights", "comfy_force_cast_weights", "comfy_patched_weights", "seed_key", "current_patcher"),
-    *("current_weight_patches_uuid", "model_loaded_weight_memory", "model_offload_buffer_memory", "model_lowvram"),
-    *("lowvram_patch_counter", "dynamic_vbars", "dynamic_pins", "dynamic_patchers", "_v", "_v_signature"),
-    *("_v_weight", "_v_bias", "_pins", "_pin", "_pin_state", "_prefetch"),
-}
+    "weight_function", "bias_function", "weight_lowvram_function", "bias_lowvram_function", "comfy_cast_weights",
+    "prev_comfy_cast_weights", "comfy_force_cast_weights", "comfy_patched_weights", "seed_key", "current_patcher",
+    "current_weight_patches_uuid", "model_loaded_weight_memory", "model_offload_buffer_memory", "model_lowvram",
+    "lowvram_patch_counter", "dynamic_vbars", "dynamic_pins", "dynamic_patchers", "_v", "_v_signature",
+    "_v_weight", "_v_bias", "_pins", "_pin", "_pin_state", "_prefetch",
+}  # fmt: skip
 
 
 def _copied_config(config: ModelConfig) -> ModelConfig:

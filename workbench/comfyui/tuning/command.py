@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -119,12 +120,10 @@ def _rewritten(
     server: Server, prompt: Prompt, steps: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]], choice: str
 ) -> Rewritten:
     """Return the prompt with nodes of others converted and ours inserted on each wire."""
-    known: dict[str, Any] = {}
 
+    @cache
     def describe(node: str) -> Any:
-        if node not in known:
-            known[node] = server.ask(f"/object_info/{node}")[node]
-        return known[node]
+        return server.ask(f"/object_info/{node}")[node]
 
     made, conversions = Rewritten.of(prompt, describe), server.ask("/paceline/conversions")
     for wire, chosen in steps:
