@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.usefixtures("quiet_console"), pytest.mark.thorough]
 
 CHIP = """
 const sampler = app.graph.nodes.find((node) => node.type === "KSampler");
-return sampler?.widgets?.find(({ name }) => name === "$$paceline-chip")?.element.textContent ?? "";
+return sampler?.widgets?.find(({ name }) => name === "$$paceline-chip")?.element.firstChild?.textContent ?? "";
 """
 LOADED = """
 const pictures = [...document.querySelectorAll(".paceline-comparison .paceline-viewer img")];

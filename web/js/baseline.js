@@ -1,4 +1,4 @@
-// Measures how fast a sampler is without our nodes, where this machine has no history of that yet.
+// Measures how fast a sampler is without our nodes, where this machine has too little history of that.
 
 import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
@@ -60,7 +60,10 @@ export function plainPrompt(prompt, sampler) {
     const { class_type, inputs } = prompt[id];
     made[id] = { class_type, inputs: {} };
     for (const [name, value] of Object.entries(inputs)) {
-      made[id].inputs[name] = name === "steps" && typeof value === "number" ? Math.min(value, STEPS) : plain(value);
+      if (name === "steps" && typeof value === "number") made[id].inputs[name] = Math.min(value, STEPS);
+      // What was drawn before would be taken from ComfyUI's cache.
+      else if (name.endsWith("seed") && typeof value === "number") made[id].inputs[name] = Date.now();
+      else made[id].inputs[name] = plain(value);
     }
   };
   add(sampler);

@@ -1,5 +1,6 @@
 // The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
 
+import { againstText, OF_ONE_RUN } from "./against.js";
 import { BADGES_SETTING } from "./badges.js";
 import { baselineTime, measureBaseline } from "./baseline.js";
 import { addElement, app, hasElement } from "./comfy.js";
@@ -9,13 +10,14 @@ import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
 import { timeText } from "./sweep_time.js";
-import { secondsPerStep } from "./timeline.js";
+import { secondsPerStep, secondsPerStepOfHalves } from "./timeline.js";
 import { words } from "./words.js";
 
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
 /** @typedef {import("./timeline.js").Part} Part */
+/** @typedef {{seconds: number, job: import("./speed_history.js").Job, once: boolean}} Uncompared with nothing, or with one run only */
 
 /** @type {Set<string>} prompts that only measure a baseline */
 const measurements = new Set();
@@ -69,17 +71,20 @@ export function startChips(timeline) {
       const job = await known;
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) {
-        await history.keep(job.key, name, seconds);
+        await history.keep(job.key, name, secondsPerStepOfHalves(part));
         await renewCompared(job.key, measurements.has(run.promptId));
       }
       part.chip = text;
-      if (run.over && job?.techniques && (await history.of(job.key)) === null) uncompared.set(part, { seconds, job });
+      if (run.over && job?.techniques) {
+        const off = await history.times(job.key);
+        if (off.length <= OF_ONE_RUN) uncompared.set(part, { seconds, job, once: off.length > 0 });
+      }
       if (run.over) timeline.keep();
       show(run.workflow, part);
     }
   });
 
-  /** @type {Map<Part, {seconds: number, job: import("./speed_history.js").Job}>} finished, without a baseline */
+  /** @type {Map<Part, Uncompared>} */
   const uncompared = new Map();
 
   /**
@@ -109,7 +114,8 @@ export function startChips(timeline) {
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
     const missing = uncompared.get(part);
-    chipOf(node, chips).replaceChildren(chip, ...(missing ? [measureButton(id, missing.seconds)] : []));
+    const text = Object.assign(document.createElement("span"), { textContent: chip });
+    chipOf(node, chips).replaceChildren(text, ...(missing ? [measureButton(id, missing)] : []));
   };
 
   return () => {
@@ -121,11 +127,12 @@ export function startChips(timeline) {
 
 /**
  * @param {string} sampler execution id
- * @param {number} seconds of a step with our nodes
+ * @param {Uncompared} uncompared
  * @returns {HTMLButtonElement} measures the same without our nodes
  */
-function measureButton(sampler, seconds) {
-  const button = createButton(`${words("measure")} (${timeText(baselineTime(seconds))})`, async () => {
+function measureButton(sampler, { seconds, once }) {
+  const whole = `${words("measure")} (${timeText(baselineTime(seconds))})`;
+  const button = createButton(once ? words("measure") : whole, async () => {
     button.disabled = true;
     try {
       measurements.add(await measureBaseline(sampler));
@@ -135,6 +142,7 @@ function measureButton(sampler, seconds) {
       button.disabled = false;
     }
   });
+  button.title = whole;
   return button;
 }
 
@@ -148,10 +156,10 @@ function measureButton(sampler, seconds) {
  */
 async function chipText({ steps, total }, seconds, job, history, over) {
   const rate = seconds < 1 ? `${number(1 / seconds, "#.3g")} it/s` : `${number(seconds, "#.3g")} s/it`;
-  const off = job ? await history.of(job.key) : null;
+  const off = job ? await history.times(job.key) : [];
   const left = over || steps.length >= total ? [] : [`${Math.ceil((total - steps.length) * seconds)} s ${words("left")}`];
   if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
-  const against = off === null ? words("noBaseline") : `${number(off / seconds, ".2f")}x ${words("againstOff")}`;
+  const against = off.length ? againstText(off, seconds) : words("noBaseline");
   return [rate, against, ...left].join(" · ");
 }
 

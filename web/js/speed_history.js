@@ -5,7 +5,7 @@ import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
 
 const SETTING = /** @type {any} */ ("Paceline.Speeds"); // the frontend's types list the frontend's settings only
-const MOST_RUNS = 5;
+const MOST_TIMES = 10;
 const MOST_JOBS = 200;
 
 /** What does not change how long a step takes. */
@@ -108,20 +108,28 @@ export class SpeedHistory {
    * @returns {Promise<number | null>} median seconds of a step; null before the first run
    */
   async of(key) {
-    const times = [...((await this.#load())[key] ?? [])].sort((a, b) => a - b);
+    const times = [...(await this.times(key))].sort((a, b) => a - b);
     return times[Math.floor(times.length / 2)] ?? null;
   }
 
   /**
    * @param {string} key
+   * @returns {Promise<number[]>} seconds of a step in each half of the last runs
+   */
+  async times(key) {
+    return (await this.#load())[key] ?? [];
+  }
+
+  /**
+   * @param {string} key
    * @param {string} run each is kept once
-   * @param {number} seconds of a step
+   * @param {number[]} seconds of a step, in each half of the run: together they tell how much a step's time varies
    */
   async keep(key, run, seconds) {
     if (this.#kept.has(run)) return;
     this.#kept.add(run);
     const known = await this.#load();
-    const times = [...(known[key] ?? []), seconds].slice(-MOST_RUNS);
+    const times = [...(known[key] ?? []), ...seconds].slice(-MOST_TIMES);
     delete known[key]; // the newest stand at the end
     known[key] = times;
     for (const old of Object.keys(known).slice(0, -MOST_JOBS)) delete known[old];

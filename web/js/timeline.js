@@ -153,10 +153,20 @@ export class Timeline extends EventTarget {
 }
 
 /**
- * @param {Part} part
+ * @param {Pick<Part, "steps">} part
  * @returns {number | null} seconds of a step: the mean, as steps that are left out count too, of all but the first, in
  *   which things are loaded and built
  */
 export function secondsPerStep({ steps }) {
   return steps.length > 1 ? (steps[steps.length - 1] - steps[0]) / (steps.length - 1) : null;
+}
+
+/**
+ * @param {Pick<Part, "steps">} part
+ * @returns {number[]} the same for the first and the second half of the steps; one number where there are too few
+ */
+export function secondsPerStepOfHalves({ steps }) {
+  const middle = Math.floor(steps.length / 2);
+  const halves = middle ? [steps.slice(0, middle + 1), steps.slice(middle)] : [];
+  return halves.flatMap((half) => secondsPerStep({ steps: half }) ?? []);
 }
