@@ -77,11 +77,6 @@ class AttentionCall:
     mask: str = "none"
     needs_grad: bool = False
 
-    @property
-    def has_mask(self) -> bool:
-        """Whether a mask is given."""
-        return self.mask != "none"
-
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> AttentionCall:
         """Describe a call with tensors ``[batch, heads, tokens, head_dim]`` and an optional mask."""
@@ -111,9 +106,8 @@ class Limits:
         dtypes: dtypes of q, k and v; None takes any.
         max_head_dim: largest head size, of q, k and v.
         head_dim_multiple_of: every head size must be a multiple of it.
-        head_dims: the only head sizes taken, where upstream lists them.
         min_key_tokens, max_batch: as named.
-        accepts_mask, accepts_gqa, accepts_grad: whether such calls are taken.
+        accepts_mask, accepts_grad: whether such calls are taken.
         accepts_other_value_head_dim: whether v may have another head size than q and k.
         min_compute_capability, max_compute_capability: of an NVIDIA GPU, inclusive.
     """
@@ -122,11 +116,9 @@ class Limits:
     dtypes: tuple[torch.dtype, ...] | None = FLOATS
     max_head_dim: int | None = None
     head_dim_multiple_of: int = 1
-    head_dims: tuple[int, ...] | None = None
     min_key_tokens: int = 1
     max_batch: int | None = None
     accepts_mask: bool = True
-    accepts_gqa: bool = True
     accepts_grad: bool = True
     accepts_other_value_head_dim: bool = True
     min_compute_capability: tuple[int, int] | None = None
@@ -143,8 +135,6 @@ class Limits:
     def _head_refusal(self, call: AttentionCall) -> str | None:
         value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
         for size in (call.head_dim, value_head_dim):
-            if self.head_dims is not None and size not in self.head_dims:
-                return f"head size {size} (takes {', '.join(map(str, self.head_dims))})"
             if self.max_head_dim is not None and size > self.max_head_dim:
                 return f"head size {size} (takes up to {self.max_head_dim})"
             if size % self.head_dim_multiple_of:
@@ -160,12 +150,9 @@ class Limits:
             return f"{call.key_tokens} key tokens (needs {self.min_key_tokens} or more)"
         if self.max_batch is not None and call.batch > self.max_batch:
             return f"batch {call.batch} (takes up to {self.max_batch})"
-        if call.query_heads != call.key_heads:
-            if not self.accepts_gqa:
-                return f"{call.query_heads} query heads for {call.key_heads} key heads (takes equal numbers)"
-            if call.query_heads % call.key_heads:
-                return f"{call.query_heads} query heads for {call.key_heads} key heads (takes multiples)"
-        if call.has_mask and not self.accepts_mask:
+        if call.query_heads % call.key_heads:
+            return f"{call.query_heads} query heads for {call.key_heads} key heads (takes multiples)"
+        if call.mask != "none" and not self.accepts_mask:
             return f"{'a bool' if call.mask == 'bool' else 'an additive'} mask (takes none)"
         if call.needs_grad and not self.accepts_grad:
             return "gradients (inference only)"
@@ -208,7 +195,6 @@ class Backend:
     Attributes:
         name: stable id, shared in workflow files for ever.
         label: what a person reads in a list.
-        help: one sentence: what it is good for, and whether it changes the image.
         limits: alternatives, usually one per device type; the first one that names the device decides.
         load: imports what is needed and returns the function, the same object each time (torch.compile guards on it);
             may raise anything. Nothing is imported before.
@@ -218,14 +204,11 @@ class Backend:
         exact: computes the full softmax of unquantised inputs; False where inputs are quantised.
         deterministic: the forward pass gives the same bits for the same inputs on the same machine, as far as upstream
             says or the code shows.
-        fullgraph: traces into a single graph under ``torch.compile(fullgraph=True)``; tested on the CPU where it runs
-            there. False means unknown.
         explain: turns what the kernel raised into one line.
     """
 
     name: str
     label: str
-    help: str
     limits: tuple[Limits, ...]
     load: Callable[[], AttentionFunction]
     source: str
@@ -235,7 +218,6 @@ class Backend:
     install_note: str = ""
     exact: bool = True
     deterministic: bool = True
-    fullgraph: bool = False
     explain: Callable[[BaseException], str] = field(default=one_line)
 
     def runs_on(self) -> tuple[str, ...] | None:

@@ -153,20 +153,15 @@ BACKENDS = (
     Backend(
         name="split",
         label="Split (slices of queries)",
-        help="Slower, but its temporaries stay under 256 MiB each at any image size; exact.",
         limits=(Limits(),),
         load=lambda: split,
         source="sliced attention as in diffusers and ComfyUI, with sizes from the shapes alone",
-        fullgraph=True,
     ),
     Backend(
         name="sub_quadratic",
         label="Sub-quadratic (chunks of queries and keys)",
-        help="Slowest of the exact ones, with the least memory (64 MiB temporaries), for devices without a fused "
-        "kernel; exact.",
         limits=(Limits(),),
         load=lambda: sub_quadratic,
         source="Rabe & Staats 2021, arXiv 2112.05682",
-        fullgraph=True,
     ),
 )

@@ -65,7 +65,6 @@ BACKENDS = (
     Backend(
         name="flash",
         label="FlashAttention-2 (flash-attn)",
-        help="The flash-attn package, for half precision without masks; torch has a copy of it built in; exact.",
         limits=(_LIMITS,),
         load=load_flash2,
         source="Dao 2023, arXiv 2307.08691; github.com/Dao-AILab/flash-attention",
@@ -78,7 +77,6 @@ BACKENDS = (
     Backend(
         name="flash3",
         label="FlashAttention-3 (Hopper)",
-        help="FlashAttention for H100 and H200 in half precision without masks; exact.",
         limits=(replace(_LIMITS, min_compute_capability=(9, 0), max_compute_capability=(9, 0)),),
         load=load_flash3,
         source="Shah et al. 2024, arXiv 2407.08608; github.com/Dao-AILab/flash-attention, folder hopper",

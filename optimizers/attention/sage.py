@@ -68,7 +68,6 @@ BACKENDS = (
     Backend(
         name="sage",
         label="SageAttention (8-bit)",
-        help="Often the fastest for long sequences; it quantises to 8 bits, so the image changes slightly.",
         limits=(
             Limits(
                 devices=("cuda",),

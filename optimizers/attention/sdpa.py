@@ -68,16 +68,13 @@ BACKENDS = (
     Backend(
         name="sdpa",
         label="PyTorch (picks the kernel)",
-        help="Fast on every device: torch takes its flash, cuDNN or memory-efficient kernel for each call; exact.",
         limits=(_ANY_CUDA, Limits()),
         load=lambda: sdpa,
         source=SOURCE,
-        fullgraph=True,
     ),
     Backend(
         name="sdpa_flash",
         label="PyTorch flash",
-        help="torch's built-in FlashAttention-2, fast for half precision without masks; exact.",
         limits=(
             Limits(
                 devices=("cuda",),
@@ -92,12 +89,10 @@ BACKENDS = (
         ),
         load=functools.partial(forced, "FLASH_ATTENTION", repeat_heads=False),
         source="Dao 2023, arXiv 2307.08691, in torch",
-        fullgraph=True,
     ),
     Backend(
         name="sdpa_efficient",
         label="PyTorch memory-efficient",
-        help="torch's built-in CUTLASS kernel, for older GPUs, float32 and masks; exact.",
         limits=(
             Limits(
                 devices=("cuda",),
@@ -109,12 +104,10 @@ BACKENDS = (
         ),
         load=functools.partial(forced, "EFFICIENT_ATTENTION", repeat_heads=True),
         source="Rabe & Staats 2021, arXiv 2112.05682; xformers' CUTLASS kernel, in torch",
-        fullgraph=True,
     ),
     Backend(
         name="sdpa_cudnn",
         label="PyTorch cuDNN",
-        help="NVIDIA's cuDNN kernel, often the fastest on H100 and newer in half precision; exact.",
         limits=(
             Limits(
                 devices=("cuda",),
@@ -130,15 +123,12 @@ BACKENDS = (
         load=functools.partial(forced, "CUDNN_ATTENTION", repeat_heads=True),
         source="NVIDIA cuDNN, in torch",
         deterministic=False,  # torch refuses it under torch.use_deterministic_algorithms
-        fullgraph=True,
     ),
     Backend(
         name="sdpa_math",
         label="PyTorch math",
-        help="torch's unfused reference: slow, with the full score matrix in memory, for comparing; exact.",
         limits=(Limits(),),
         load=functools.partial(forced, "MATH", repeat_heads=False),
         source=SOURCE,
-        fullgraph=True,
     ),
 )

@@ -29,11 +29,8 @@ BACKENDS = (
     Backend(
         name="vanilla",
         label="Vanilla (full score matrix)",
-        help="Slow and hungry for memory, but plain: the same arithmetic on every device, for comparing "
-        "and reproducing images; exact.",
         limits=(Limits(),),
         load=lambda: vanilla,
         source="Vaswani et al. 2017, arXiv 1706.03762; diffusers AttnProcessor",
-        fullgraph=True,
     ),
 )

@@ -86,7 +86,6 @@ BACKENDS = (
     Backend(
         name="xformers",
         label="xFormers",
-        help="Memory-efficient attention of the xformers package, about as fast as torch's own; exact.",
         limits=(
             Limits(
                 devices=("cuda",),

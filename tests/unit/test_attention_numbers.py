@@ -72,11 +72,11 @@ def calls_within(draw, limits: Limits):
     """Tensors of a call that ``limits`` takes."""
     dtype = draw(st.sampled_from(limits.dtypes))
     most = limits.max_head_dim or max(HEAD_DIMS)
-    sizes = [d for d in limits.head_dims or HEAD_DIMS if d <= most and d % limits.head_dim_multiple_of == 0]
+    sizes = [d for d in HEAD_DIMS if d <= most and d % limits.head_dim_multiple_of == 0]
     d = draw(st.sampled_from(sizes))
     value_d = draw(st.sampled_from(sizes)) if limits.accepts_other_value_head_dim else d
     b, key_heads = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    h = key_heads * (draw(st.integers(1, 3)) if limits.accepts_gqa else 1)
+    h = key_heads * draw(st.integers(1, 3))
     n, m = draw(st.integers(1, 70)), draw(st.integers(limits.min_key_tokens, 90))
     seed = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     interleaved = draw(st.booleans())  # heads cut from [batch, tokens, heads * head_dim], as models do
