@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ...core.technique import COMPILATION
 from ...optimizers.compilation.policy import CompilePolicy
-from ...optimizers.hosts.comfyui.compilation.refusals import uses_dynamic_vram
 from ...optimizers.hosts.comfyui.model import stack_of
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def beside_the_allocator(model: ModelPatcher) -> int:
     found = sum(
         patcher.loaded_size() - patcher.model.model_loaded_weight_memory
         for patcher in patchers
-        if patcher is not None and patcher.load_device == model.load_device and uses_dynamic_vram(patcher)
+        if patcher is not None and patcher.load_device == model.load_device and patcher.is_dynamic()
     )
     return int(found) + sum(compilation.held_bytes for compilation in _compilations(model))
 

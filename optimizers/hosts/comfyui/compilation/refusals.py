@@ -40,7 +40,8 @@ def refusal(
         loaded: the module that ComfyUI loads: a BaseModel, or the network itself.
         methods: what would run compiled: modules, and the names of their methods.
     """
-    if patcher is not None and uses_dynamic_vram(patcher):
+    # ComfyUI then moves weights in and out inside of every layer, in Python that torch cannot compile.
+    if patcher is not None and patcher.is_dynamic():
         return _DYNAMIC
     if getattr(loaded, "model_lowvram", False):
         return _NOT_LOADED
@@ -52,14 +53,6 @@ def _is_replaced(module: torch.nn.Module, method: str) -> bool:
     own = module.__dict__.get(method)
     # ComfyUI leaves the module's own bound method behind when it takes a patch off.
     return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
-
-
-def uses_dynamic_vram(patcher: ModelPatcher | NetworkPatcher) -> bool:
-    """Return whether ComfyUI moves this patcher's weights in and out inside of every layer.
-
-    It does so in Python that torch cannot compile.
-    """
-    return bool(getattr(patcher, "is_dynamic", bool)())
 
 
 def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:

@@ -28,7 +28,7 @@ from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ModelCall, Technique
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
-from .refusals import SECOND_COPY, refusal, uses_dynamic_vram, without_dynamic_vram
+from .refusals import SECOND_COPY, refusal, without_dynamic_vram
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -60,7 +60,7 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
 
     require_model(patcher)
     notes = []
-    if uses_dynamic_vram(patcher):
+    if patcher.is_dynamic():
         clone = without_dynamic_vram(patcher, describe_model(patcher))
         notes.append(SECOND_COPY)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ..vae import describe_vae, moved_to, require_vae
 from .methods import CompileMethods
-from .refusals import SECOND_COPY, uses_dynamic_vram, without_dynamic_vram
+from .refusals import SECOND_COPY, without_dynamic_vram
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ def compilable(vae: VAE) -> tuple[VAE, tuple[str, ...]]:
         UnsupportedModel: if this VAE cannot be compiled, or cannot be loaded without dynamic VRAM.
     """
     require_compilable(vae)
-    if not uses_dynamic_vram(vae.patcher):
+    if not vae.patcher.is_dynamic():
         return vae, ()
     return moved_to(vae, without_dynamic_vram(vae.patcher, describe_vae(vae))), (SECOND_COPY,)
 
