@@ -10,8 +10,7 @@ from typing import Any
 from comfy_api.latest import ComfyExtension, io
 
 from ..core.errors import HostTooOld
-from ..optimizers.hosts.comfyui.compat import require_host
-from ..optimizers.hosts.comfyui.touches import untested
+from ..workbench.comfyui.touches import require_host, untested
 
 NODES = (
     ("optimize_preset", "PacelineOptimizePreset"),

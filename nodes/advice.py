@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..optimizers.hosts.comfyui.compat import host_device
-from ..optimizers.hosts.comfyui.compilation.room import leaves_room_for_recordings
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..workbench.comfyui.machine import host_device, leaves_room_for_recordings
 from ..workbench.comfyui.prompt import Prompt, largest_model_file, require_prompt
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here

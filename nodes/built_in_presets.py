@@ -11,10 +11,9 @@ import torch
 
 from ..core.errors import require_choice
 from ..optimizers.compilation.settings import CUDA_GRAPH
-from ..optimizers.hosts.comfyui.compat import host_device
-from ..optimizers.hosts.comfyui.compilation.room import has_room_for_recordings
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.step_reuse.settings import BUDGETS
+from ..workbench.comfyui.machine import host_device, leaves_room_for_recordings
 from ..workbench.recipe import Recipe, Step, Value
 
 if TYPE_CHECKING:
@@ -42,9 +41,10 @@ class Machine:
 
 def machine_for(model: ModelPatcher) -> Machine:
     """Return what decides which techniques suit a MODEL on the device it runs on."""
-    device = torch.device(model.load_device).type
-    can_compile = _can_compile(device)
-    return Machine(device, can_compile, int8_gains(model), can_compile and has_room_for_recordings(model))
+    device = torch.device(model.load_device)
+    can_compile = _can_compile(device.type)
+    records = can_compile and leaves_room_for_recordings(device, model.model_size())
+    return Machine(device.type, can_compile, int8_gains(model), records)
 
 
 def machine_here() -> Machine:

@@ -10,7 +10,6 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
 from ..core.phrases import data, translatable
-from ..optimizers.hosts.comfyui.links import require_decoder
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import Run
@@ -18,6 +17,7 @@ from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import Verdict, comparison_sheet
 from .common import PacelineNode
+from .links import require_decoder
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.phrases import joined, phrase, translatable
-from ..optimizers.hosts.comfyui.links import require_decoder
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.comparison import environment
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
 from .common import PacelineNode
+from .links import require_decoder
 from .measuring import sampling_inputs
 from .remedies import Remedy, remedies_for
 

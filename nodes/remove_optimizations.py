@@ -13,10 +13,10 @@ from ..core.errors import InvalidSetting
 from ..core.phrases import joined, phrase, translatable
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
-from ..optimizers.hosts.comfyui.links import require_control_net, require_decoder
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .common import PacelineNode
+from .links import require_control_net, require_decoder
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher

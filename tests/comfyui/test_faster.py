@@ -83,7 +83,7 @@ def test_steps_are_recorded_where_the_file_of_the_model_leaves_room(monkeypatch,
     from comfy import model_management
     from paceline.nodes import advice
     from paceline.nodes.built_in_presets import Machine
-    from paceline.optimizers.hosts.comfyui.compilation.room import BESIDE_THE_WEIGHTS
+    from paceline.workbench.comfyui.machine import BESIDE_THE_WEIGHTS
 
     def inputs(prompt):
         return plans(prompt)["lossless"]["steps"][-1]["inputs"]

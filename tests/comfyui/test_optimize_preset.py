@@ -139,20 +139,18 @@ def test_steps_are_recorded_where_the_model_is_loaded_whole_and_nowhere_else(com
 def test_a_model_that_leaves_no_room_is_not_recorded(studio, monkeypatch):
     from comfy import model_management
     from comfy.model_management import VRAMState
-    from paceline.optimizers.hosts.comfyui.compilation.room import BESIDE_THE_WEIGHTS, has_room_for_recordings
+    from paceline.workbench.comfyui.machine import BESIDE_THE_WEIGHTS, leaves_room_for_recordings
 
-    model = studio.model.clone()
-    enough = model.model_size() + BESIDE_THE_WEIGHTS
+    size, cuda = studio.model.model_size(), torch.device("cuda")
+    enough = size + BESIDE_THE_WEIGHTS
     monkeypatch.setattr(model_management, "vram_state", VRAMState.NORMAL_VRAM)
     for total, device, fits in ((enough, "cuda", True), (enough - 1, "cuda", False), (enough, "cpu", False)):
         monkeypatch.setattr(model_management, "get_total_memory", lambda dev=None, total=total: total)
-        model.load_device = torch.device(device)
-        assert has_room_for_recordings(model) is fits
-    model.load_device = torch.device("cuda")
+        assert leaves_room_for_recordings(torch.device(device), size) is fits
     for state in (VRAMState.LOW_VRAM, VRAMState.NO_VRAM, VRAMState.SHARED):
         monkeypatch.setattr(model_management, "vram_state", state)
         monkeypatch.setattr(model_management, "get_total_memory", lambda dev=None: enough)
-        assert not has_room_for_recordings(model)
+        assert not leaves_room_for_recordings(cuda, size)
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):

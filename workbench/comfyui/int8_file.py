@@ -10,11 +10,11 @@ import torch
 
 from ...core.errors import UnsupportedModel
 from ...core.files import require_space, sha256, write_atomically
-from ...optimizers.hosts.comfyui.compat import host_version
 from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
 from ...optimizers.hosts.comfyui.weight_swap import origin_file
+from .machine import host_version
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import ModelPatcher

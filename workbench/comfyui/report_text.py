@@ -8,11 +8,10 @@ import torch
 
 from ...core.devices import device_name
 from ...core.phrases import joined, phrase, translatable
-from ...optimizers.hosts.comfyui.compat import host_version
-from ...optimizers.hosts.comfyui.controlnet import describe_controlnet
 from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
 from ...optimizers.hosts.comfyui.model import describe_model, stack_of
 from ...optimizers.hosts.comfyui.vae import describe_vae
+from .machine import host_version
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
@@ -30,8 +29,14 @@ def report_text(
         parts.append((describe_vae(vae), vae.device, "VAE", stack_on(vae)))
     if control_net is not None:
         device = getattr(control_net, "load_device", None)
-        parts.append((describe_controlnet(control_net), device, "ControlNet", stack_on(control_net)))
+        parts.append((_controlnet_name(control_net), device, "ControlNet", stack_on(control_net)))
     return joined("\n\n", (joined("\n", _object_lines(*part)) for part in parts))
+
+
+def _controlnet_name(control_net: object) -> str:
+    """Return e.g. ``ControlNet (ControlNetFlux)``."""
+    network = getattr(control_net, "control_model", None)
+    return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
 
 
 def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stack) -> list[str]:

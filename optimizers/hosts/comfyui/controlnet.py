@@ -97,12 +97,6 @@ def require_controlnet(control_net: object) -> None:
         )
 
 
-def describe_controlnet(control_net: object) -> str:
-    """Return the class a person would name a CONTROL_NET by, e.g. ``ControlNet (ControlNetFlux)``."""
-    network = getattr(control_net, "control_model", None)
-    return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
-
-
 def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:
     plain = cast(type[ControlNet], plain_class(control_net, _WithTechniques))
     copy = plain.copy(control_net)

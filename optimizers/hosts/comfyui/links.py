@@ -63,16 +63,3 @@ def sampled(name: str, model: ModelPatcher, samples: torch.Tensor) -> Iterator[N
             f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
             "Connect an empty latent, or one that was made with this model and its VAE.",
         ) from None
-
-
-def require_decoder(name: str, value: object) -> None:
-    """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
-    # A CLIP decodes too: tokens.
-    if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
-        raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
-
-
-def require_control_net(name: str, value: object) -> None:
-    """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
-    if not callable(getattr(value, "get_control", None)):
-        raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")

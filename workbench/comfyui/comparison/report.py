@@ -13,10 +13,10 @@ import torch
 
 from ....core.devices import device_name
 from ....core.phrases import joined, phrase, translatable
-from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement import AS_GOOD, Distance, Farthest
+from ..machine import host_version
 from .findings import Comparison, seconds
 from .rounds import Run
 

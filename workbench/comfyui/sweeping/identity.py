@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ....core.devices import device_name
-from ....optimizers.hosts.comfyui.compat import host_version
 from ....optimizers.hosts.comfyui.model import describe_model
 from ...measurement import load_lpips
+from ..machine import host_version
 from .cells import Bench
 
 

@@ -1,7 +1,8 @@
 """Every place where this pack touches ComfyUI, by what for: after an update, what is missing names what changed.
 
-Objects that ComfyUI hands us (MODEL, VAE, ...) are in ``protocols.py``. A test compares this list with the sources, and
-another one holds each line against the ComfyUI that the tests run with.
+Found by looking for it; version numbers are compared for one warning only. Objects that ComfyUI hands us (MODEL, VAE,
+...) are in the host's ``protocols.py``. A test compares this list with the sources, and another one holds each line
+against the ComfyUI that the tests run with.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from functools import reduce
 from importlib import import_module
 from typing import Any
 
-from .compat import host_version
+from ...core.errors import HostTooOld
+from .machine import host_version
 
-NEWEST_TESTED = "0.33.0"
+MINIMUM_VERSION, NEWEST_TESTED = "0.27", "0.33.0"
 
 _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "hooks into a model call": {
@@ -105,11 +107,18 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
 }
 """Parameters that functions must have in this order, others may stand between."""
 
-OPTIONS = (
-    *("activations_shape", "block", "block_index", "cond_or_uncond", "n_heads", "sample_sigmas", "sigmas"),
-    *("transformer_index", "uuids", "wrappers"),
+_REQUIRED = (
+    "comfy.patcher_extension:WrappersMP.APPLY_MODEL",
+    "comfy.patcher_extension:CallbacksMP.ON_PRE_RUN",
+    "comfy.patcher_extension:CallbacksMP.ON_CLEANUP",
+    "comfy.model_patcher:ModelPatcher.set_attachments",
+    "comfy.model_patcher:ModelPatcher.remove_wrappers_with_key",
+    "comfy.ldm.modules.attention:wrap_attn",
+    "comfy.ops:scaled_dot_product_attention",
+    "comfy.quant_ops:TensorWiseINT8Layout",
 )
-"""What patches of a UNet's attention are told, as ``extra_options``."""
+"""Without these there are no nodes at all. The last one came with 0.27, whose life cycle of models (dynamic VRAM,
+clones) is the oldest that this pack was run against."""
 
 
 def problem(touch: str) -> str:
@@ -124,6 +133,20 @@ def problem(touch: str) -> str:
     expected, there = PARAMETERS[touch], list(inspect.signature(found).parameters)
     in_order = [name for name in there if name in expected]
     return "" if in_order == list(expected) else f"{touch} takes {', '.join(there)}, not {', '.join(expected)}"
+
+
+def require_host() -> None:
+    """Check that this ComfyUI is not too old.
+
+    Raises:
+        HostTooOld: naming what is missing and the version that has it.
+    """
+    missing = next((touch for touch in _REQUIRED if problem(touch)), None)
+    if missing is not None:
+        raise HostTooOld(
+            f"This ComfyUI ({host_version()}) has no {missing.replace(':', '.')}.",
+            f"Paceline needs ComfyUI {MINIMUM_VERSION} or newer: update ComfyUI and restart it.",
+        )
 
 
 def untested() -> str | None:
