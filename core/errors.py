@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .phrases import translatable
+from .phrases import clause, joined, translatable
 
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
@@ -19,12 +19,19 @@ class PacelineError(Exception):
     Args:
         problem: what was asked and why it cannot be done, with the value that was found.
         remedy: what is allowed, or what to change or install.
+
+    Both can be phrases, for a page in another language.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem if len(problem) <= _LONGEST else f"{problem[: _LONGEST - 150]} ... {problem[-150:]}"
         self.remedy = remedy
         super().__init__(f"{self.problem} {remedy}".strip())
+
+    @property
+    def phrase(self) -> str:
+        """All of its text, as a phrase."""
+        return joined(" ", filter(None, (self.problem, self.remedy)))
 
 
 class InvalidSetting(PacelineError, ValueError):
@@ -49,8 +56,7 @@ class CannotHelp(PacelineError):
 
     def __init__(self, problem: str, remedy: str = "", brief: str = "") -> None:
         super().__init__(problem, remedy)
-        short = brief or problem.rstrip(".")
-        self.brief = short.replace(";", ",") if ";" in short else short
+        self.brief = clause(brief or problem)
 
 
 class UnsupportedModel(CannotHelp):

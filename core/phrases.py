@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
 """Name, format and words of a placeholder."""
@@ -28,6 +29,7 @@ class Phrase(str):
     template: str
     values: Mapping[str, str | float]
     starts: bool = False
+    clause: bool = False
 
 
 def phrase(template: str, **values: str | float) -> Phrase:
@@ -62,10 +64,12 @@ def joined(separator: str, parts: Iterable[str]) -> Phrase:
 
 def all_of(parts: Iterable[str]) -> str:
     """Return texts with ``and`` between them."""
-    first, *others = parts
-    for other in others:
-        first = phrase("{first} and {other}", first=first, other=other)
-    return first
+    return reduce(lambda first, other: phrase("{first} and {other}", first=first, other=other), parts)
+
+
+def any_of(parts: Iterable[str]) -> str:
+    """Return texts with ``or`` between them."""
+    return reduce(lambda first, other: phrase("{first} or {other}", first=first, other=other), parts)
 
 
 def sentence(text: str) -> Phrase:
@@ -77,11 +81,20 @@ def sentence(text: str) -> Phrase:
     return made
 
 
+def clause(text: str) -> Phrase:
+    """Return ``text`` without the full stop at its end, and with commas in the place of semicolons."""
+    made = Phrase(text.rstrip(".").replace(";", ","))
+    made.template = text.template if isinstance(text, Phrase) else text
+    made.values = text.values if isinstance(text, Phrase) else {}
+    made.clause = True
+    return made
+
+
 def data(text: str | float) -> Data:
     """Return what the browser is sent of a text or a number."""
     if isinstance(text, Phrase):
         values = {name: data(value) for name, value in text.values.items()}
-        return {"template": text.template, "values": values, "starts": text.starts}
+        return {"template": text.template, "values": values, "starts": text.starts, "clause": text.clause}
     if isinstance(text, float) and not math.isfinite(text):
         return str(text)  # JSON has no such numbers
     return text

@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
-from ..core.phrases import phrase
+from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..workbench.recipe import Recipe, load_recipe
@@ -69,8 +69,12 @@ class PacelineOptimizePreset(OptimizingNode):
         applied = apply_recipe(recipe, {"model": model, "vae": vae}, cls.node_id())
         if recipe.steps and not applied.steps:
             raise UnsupportedModel(
-                f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
-                "Choose another preset, or connect the model to the sampler directly.",
+                phrase(
+                    "Nothing in the preset {preset} can be applied here: {reasons}",
+                    preset=preset,
+                    reasons=joined("; ", applied.left_out),
+                ),
+                translatable("Choose another preset, or connect the model to the sampler directly."),
                 phrase("nothing in the preset {preset} helps this model on this machine", preset=preset),
             )
         headline = phrase(

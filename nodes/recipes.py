@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.errors import CannotHelp, InvalidSetting
+from ..core.phrases import joined, phrase
 from ..optimizers.hosts.comfyui.method_proxy import stack_on
 from ..optimizers.hosts.comfyui.model import stack_of
 from .joint_report import report_together
@@ -127,7 +128,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         inputs = {entry.id: entry for entry in schema.inputs}
         target = next(iter(inputs))  # the object that a node changes is its first input and its first output
         if target not in applied.objects:
-            applied.left_out.append(f"{schema.display_name}: no {target} is connected")
+            applied.left_out.append(phrase("{node}: no {name} is connected", node=schema.display_name, name=target))
             continue
         values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
         values |= {name: value for name, value in applied.objects.items() if name in inputs}
@@ -138,7 +139,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         except CannotHelp as error:
             if error.must_be_mended:
                 raise
-            applied.left_out.append(f"{schema.display_name}: {error}")
+            applied.left_out.append(joined(": ", [schema.display_name, error.phrase]))
             continue
         applied.objects[target] = result.args[0]
         applied.steps.append(step)

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...core.phrases import phrase
+
 Mask = Tensor | None
 """What may be seen, see :class:`AttentionFunction`; None: everything."""
 
@@ -166,7 +168,7 @@ class Limits:
         if device.type != "cuda":
             return None
         if not torch.cuda.is_available():
-            return f"torch {torch.__version__} finds no CUDA device"
+            return phrase("torch {version} finds no CUDA device", version=torch.__version__)
         if torch.version.hip is not None:  # AMD reports its gfx version as a "capability": not comparable
             return None
         return self.capability_refusal(torch.cuda.get_device_capability(device))
@@ -175,9 +177,17 @@ class Limits:
         """Return why an NVIDIA GPU of compute capability ``found`` cannot run it, or None."""
         least, most = self.min_compute_capability, self.max_compute_capability
         if least is not None and found < least:
-            return f"it needs an NVIDIA GPU of compute capability {_dotted(least)} or newer, found {_dotted(found)}"
+            return phrase(
+                "it needs an NVIDIA GPU of compute capability {least} or newer, found {found}",
+                least=_dotted(least),
+                found=_dotted(found),
+            )
         if most is not None and found > most:
-            return f"it takes NVIDIA GPUs up to compute capability {_dotted(most)}, found {_dotted(found)}"
+            return phrase(
+                "it takes NVIDIA GPUs up to compute capability {most}, found {found}",
+                most=_dotted(most),
+                found=_dotted(found),
+            )
         return None
 
 

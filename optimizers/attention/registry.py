@@ -11,7 +11,7 @@ from types import MappingProxyType
 import torch
 
 from ...core.errors import BackendUnavailable, InvalidSetting
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import any_of, joined, phrase, translatable
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import probe
@@ -63,7 +63,7 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
     backend = get(name)
     found = probe(backend, device, dtype, head_dim)
     if found.function is None:
-        problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
+        problem = phrase("The attention backend '{name}' cannot be used here: {why}.", name=name, why=found.reason)
         raise BackendUnavailable(problem, found.remedy, found.reason)
     return found.function
 
@@ -86,7 +86,8 @@ def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[i
             why = _why(name, device, dtype, sizes)
             return name, joined(" ", (why, *passed_over))
         passed_over.append(phrase("{name} was passed over: {reason}.", name=name, reason=failed.reason))
-    raise BackendUnavailable(f"No exact attention backend runs on {device} in {short(dtype)}.", " ".join(passed_over))
+    problem = phrase("No exact attention backend runs on {device} in {dtype}.", device=str(device), dtype=short(dtype))
+    raise BackendUnavailable(problem, joined(" ", passed_over))
 
 
 def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[int]) -> str:
@@ -102,7 +103,7 @@ def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[in
     capability = torch.cuda.get_device_capability(device) if nvidia else None
     inside: dict[str, list[str]] = {}  # which kernels -> for which head sizes
     for head_dim in head_dims:
-        kernels = " or ".join(fused_kernels(dtype, head_dim, capability)) or translatable("no fused kernel")
+        kernels = any_of(fused_kernels(dtype, head_dim, capability) or (translatable("no fused kernel"),))
         inside.setdefault(kernels, []).append(str(head_dim))
     listed = (
         phrase("{kernels} for head size {sizes}", kernels=kernels, sizes=", ".join(sizes))

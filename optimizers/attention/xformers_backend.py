@@ -12,6 +12,7 @@ import re
 import torch
 from torch import Tensor
 
+from ...core.phrases import translatable
 from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask, one_line
 from .scores import NEGATIVE_INFINITY, match_heads
 
@@ -100,8 +101,9 @@ BACKENDS = (
         module="xformers",
         package="xformers",
         install="install --no-deps xformers",
-        install_note="Each xformers release is built for one torch release (0.0.35: torch 2.10); "
-        "take the matching one.",
+        install_note=translatable(
+            "Each xformers release is built for one torch release (0.0.35: torch 2.10); take the matching one."
+        ),
         explain=explain,
     ),
 )

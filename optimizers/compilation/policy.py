@@ -53,7 +53,8 @@ class CompilePolicy(Technique):
         refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
         if refusal is not None:
             if how.compilation.on_error == "raise":
-                raise BackendUnavailable(f"mode {how.compilation.mode} was asked for, but {refusal}.")
+                mode = how.compilation.mode
+                raise BackendUnavailable(phrase("mode {mode} was asked for, but {why}.", mode=mode, why=refusal))
             notes = (*notes, phrase("without CUDA graphs: {why}", why=refusal))
         self.how = how
         self.what = what

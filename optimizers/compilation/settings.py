@@ -123,9 +123,9 @@ def cudagraph_trees_refusal() -> str | None:
     import torch
 
     if not torch.cuda.is_available():
-        return "there is no CUDA device"
+        return translatable("there is no CUDA device")
     if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
-        return (
+        return translatable(
             "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses; start "
             "ComfyUI with --disable-cuda-malloc to use them"
         )

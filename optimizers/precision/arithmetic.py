@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...core.phrases import phrase
 from .settings import PrecisionSettings
 
 
@@ -29,23 +30,33 @@ def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtyp
         if not chosen:
             continue
         if device.type != "cuda":
-            return f"{name} is for NVIDIA GPUs, and this model computes on {device.type}.", f"Switch {name} off."
+            problem = phrase(
+                "{name} is for NVIDIA GPUs, and this model computes on {device}.", name=name, device=device.type
+            )
+            return problem, phrase("Switch {name} off.", name=name)
         if dtype != needed:
             found = str(dtype).removeprefix("torch.")
             return (
-                f"{name} changes products of {label} numbers only, and this model computes in {found}.",
-                f"Switch {name} off, or choose dtype {label}.",
+                phrase(
+                    "{name} changes products of {label} numbers only, and this model computes in {found}.",
+                    name=name,
+                    label=label,
+                    found=found,
+                ),
+                phrase("Switch {name} off, or choose dtype {label}.", name=name, label=label),
             )
     if settings.fp16_accumulation and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
         return (
-            f"fp16_accumulation needs torch 2.7 or newer; this is torch {torch.__version__}.",
-            "Switch fp16_accumulation off.",
+            phrase("fp16_accumulation needs torch 2.7 or newer; this is torch {version}.", version=torch.__version__),
+            phrase("Switch {name} off.", name="fp16_accumulation"),
         )
     if settings.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
         return (
-            "tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is "
-            f"{torch.cuda.get_device_name(device)}.",
-            "Switch tf32 off.",
+            phrase(
+                "tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {device}.",
+                device=torch.cuda.get_device_name(device),
+            ),
+            phrase("Switch {name} off.", name="tf32"),
         )
     return None
 

@@ -106,12 +106,18 @@ class PrecisionPolicy(Technique):
         """
         other_weights = self.dtype != self.previous or self.settings.channels_last
         if not other_weights and not self.settings.extras():
-            raise NothingGained(
-                f"Nothing would change: this {what} computes in {dtype_name(self.previous)} already"
-                + (f", which suits {device.type} best." if self.settings.torch_dtype is None else "."),
-                f"Choose another dtype ({_names(supported or (self.dtype,))}), or remove the node.",
-                phrase("it computes in {dtype} already", dtype=dtype_name(self.previous)),
-            )
+            dtype = dtype_name(self.previous)
+            problem = phrase("Nothing would change: this {model} computes in {dtype} already.", model=what, dtype=dtype)
+            if self.settings.torch_dtype is None:
+                problem = phrase(
+                    "Nothing would change: this {model} computes in {dtype} already, which suits {device} best.",
+                    model=what,
+                    dtype=dtype,
+                    device=device.type,
+                )
+            dtypes = _names(supported or (self.dtype,))
+            remedy = phrase("Choose another dtype ({dtypes}), or remove the node.", dtypes=dtypes)
+            raise NothingGained(problem, remedy, phrase("it computes in {dtype} already", dtype=dtype))
         return other_weights
 
     def convert_weight(self, tensor: Tensor) -> Tensor:

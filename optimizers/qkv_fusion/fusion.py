@@ -108,6 +108,9 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     unknown = translatable("it is not among the models it knows")
     why = unknown if layer is None else phrase("it computes them together already ({layer})", layer=layer)
     given = list(dict.fromkeys(reasons))
-    why = joined(", ", given) if given else why
-    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {'; '.join(given) or why}."
-    return UnsupportedModel(problem, remedy, why)
+    problem = phrase(
+        "Fuse QKV cannot fuse the query, key and value projections of {model}: {why}.",
+        model=model,
+        why=joined("; ", given) if given else why,
+    )
+    return UnsupportedModel(problem, remedy, joined(", ", given) if given else why)

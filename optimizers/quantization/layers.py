@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ...core.phrases import phrase, translatable
 from ...core.timing import KernelFailed
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
@@ -143,13 +144,13 @@ class Chooser:
         """Return what happens to ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
         settings = self.settings
         if settings.is_excluded(layer.name):
-            return Decision(layer, reason="excluded by name")
+            return Decision(layer, reason=translatable("excluded by name"))
         if layer.protected:
             return Decision(layer, reason=layer.protected)
         if settings.mode == "weight_only" or self.measure is None:
             return self._try(layer, weight().to(self.device).float(), 0, None)
         if not layer.has_enough_tokens:
-            return Decision(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
+            return Decision(layer, reason=phrase("fewer than {count} tokens", count=FEWEST_TOKENS))
         try:
             return self._decide_by_time(layer, weight, self.measure)
         except KernelFailed as failed:
@@ -161,7 +162,7 @@ class Chooser:
         if self.settings.is_included(layer.name):
             return self._try(layer, weight().to(self.device).float(), 0, plain)
         if plain.speedup < wanted.min_speedup:
-            return Decision(layer, reason="int8 is not quicker for its size", timing=plain)
+            return Decision(layer, reason=translatable("int8 is not quicker for its size"), timing=plain)
         values = weight().to(self.device).float()
         first = self._try(layer, values, 0, plain)
         if first.error is not None and first.error <= wanted.max_error:
@@ -173,7 +174,7 @@ class Chooser:
             rotated = self._try(layer, values, group, timing)
             if rotated.error is not None and rotated.error <= wanted.max_error:
                 return rotated
-        reason = f"its error would be above {wanted.max_error:.1%}"
+        reason = phrase("its error would be above {error:.1%}", error=wanted.max_error)
         return Decision(layer, reason=reason, error=first.error, timing=plain)
 
     def _rotations(self, layer: Layer) -> tuple[int, ...]:

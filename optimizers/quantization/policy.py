@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import Phrase, joined, phrase, sentence, translatable
 from ...core.technique import INT8, Technique
 from .kernels import Kernel, Kitchen, SafeKernel, available
 from .layers import Chooser, Decision, Decisions, Layer, Measure
@@ -36,12 +36,13 @@ def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tu
     """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
     kernels, reasons = available(timings.device)
     kernel, failures = timings.fastest(kernels, largest_shape(layers))
-    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
+    refused = {**reasons, **failures}.items()
+    lines: list[str] = [phrase("not used here: {name}: {reason}", name=name, reason=reason) for name, reason in refused]
     if any(isinstance(found, Kitchen) for found in kernels):
         slow = Kitchen().slow_because(timings.device)
-        lines += [f"comfy-kitchen without its fast kernels: {slow}"] if slow else []
+        lines += [phrase("comfy-kitchen without its fast kernels: {reason}", reason=slow)] if slow else []
     if timings.device.type == "cpu":
-        lines.append("timed on one core of the processor, where other programs disturb least")
+        lines.append(translatable("timed on one core of the processor, where other programs disturb least"))
     return kernel, tuple(lines)
 
 
@@ -188,26 +189,45 @@ class QuantizationPolicy(Technique):
         if decisions.quantized:
             return
         if any(decision.timing is not None for decision in decisions.all):
-            problem = f"None of the {len(decisions.all)} {self.unit} of this {model} gains from int8 here"
-            notes = (f"{note[0].upper()}{note[1:]}." for note in decisions.notes[:-1])
-            problem = " ".join((f"{problem}: {'; '.join(self._why_none())}.", *notes))
+            problem = phrase(
+                "None of the {count} {unit} of this {model} gains from int8 here: {why}.",
+                count=len(decisions.all),
+                unit=self.unit,
+                model=model,
+                why=joined("; ", self._why_none()),
+            )
+            notes = (phrase("{note}.", note=sentence(note)) for note in decisions.notes[:-1])
+            problem = joined(" ", (problem, *notes))
             brief = translatable("no layer is quick and exact enough in int8")
         else:
-            problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
+            settings = self.settings.describe()
+            problem = phrase(
+                "The settings ({settings}) leave no layer of this {model} to quantise.", settings=settings, model=model
+            )
             brief = translatable("the settings leave no layer to quantise")
         size = megabytes(sum(d.layer.nbytes for d in decisions.all if not d.layer.protected))
-        remedy = f"Choose mode weight_only to save memory instead (about half of {size}), or"
-        remedy = f"{remedy if self.shrinks else 'Leave it out, or'} name layers with include."
+        remedy: str = translatable("Leave it out, or name layers with include.")
+        if self.shrinks:
+            remedy = phrase(
+                "Choose mode weight_only to save memory instead (about half of {size}), or name layers with include.",
+                size=size,
+            )
         raise NothingGained(problem, remedy, brief)
 
-    def _why_none(self) -> Iterator[str]:
+    def _why_none(self) -> Iterator[Phrase]:
         """Yield why no layer was chosen, with how many layers it is true for."""
         wanted = self.settings.thresholds.min_speedup
         slow = [d.timing.speedup for d in self.decisions.all if d.timing is not None and d.timing.speedup < wanted]
         if slow:
-            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and it takes {wanted:g} x"
+            yield phrase(
+                "{count} would run at {best:.2f} x at best, and it takes {wanted:g} x",
+                count=len(slow),
+                best=max(slow),
+                wanted=wanted,
+            )
         others = Counter(d.reason for d in self.decisions.all if d.timing is None or d.timing.speedup >= wanted)
-        yield from (f"{count} stay as they are ({reason})" for reason, count in others.most_common())
+        for reason, count in others.most_common():
+            yield phrase("{count} stay as they are ({reason})", count=count, reason=reason)
 
     def table(self) -> str:
         """Return one line for each layer: shape, decision, error and speed."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import all_of, any_of, joined, phrase, translatable
 from .method import METHODS, Reduction
 from .policy import TokenReduction
 from .settings import TokenMergingSettings
@@ -100,18 +100,25 @@ class JointReduction(TokenReduction):
             UnsupportedModel: if they do.
         """
         if not self.method.works_after_rope:
-            able = " or ".join(name for name, method in METHODS.items() if method.works_after_rope)
+            able = any_of(name for name, method in METHODS.items() if method.works_after_rope)
             raise UnsupportedModel(
-                f"method is {self.settings.method}, but {model} is a diffusion transformer: where its attention can be "
-                "reached, keys already carry their place in the picture, and tokens of different places cannot be "
-                "averaged.",
-                f"Set method to {able}, which leave out keys and values instead.",
+                phrase(
+                    "method is {method}, but {model} is a diffusion transformer: where its attention can be reached, "
+                    "keys already carry their place in the picture, and tokens of different places cannot be averaged.",
+                    method=self.settings.method,
+                    model=model,
+                ),
+                phrase("Set method to {able}, which leave out keys and values instead.", able=able),
             )
         if self.other_layers:
             raise UnsupportedModel(
-                f"{' and '.join(self.settings.other_layers)} cannot be used with {model}: of a diffusion transformer, "
-                "only keys and values of the attention over the image can be reduced.",
-                "Switch it off.",
+                phrase(
+                    "{layers} cannot be used with {model}: of a diffusion transformer, only keys and values of the "
+                    "attention over the image can be reduced.",
+                    layers=all_of(self.settings.other_layers),
+                    model=model,
+                ),
+                translatable("Switch it off."),
             )
 
     def clauses(self) -> tuple[str, ...]:

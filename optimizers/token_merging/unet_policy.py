@@ -94,17 +94,22 @@ class UNetReduction(TokenReduction, Generic[B]):
         """Take those of a UNet's blocks with self-attention that the settings name; `UnsupportedModel` if none."""
         if not blocks:
             raise UnsupportedModel(
-                f"{model} has no self-attention over the image, so there are no tokens to merge.",
-                "Leave token merging out for this model.",
+                phrase("{model} has no self-attention over the image, so there are no tokens to merge.", model=model),
+                translatable("Leave token merging out for this model."),
             )
         levels = sorted({block.downsample for block in blocks})
         limit = levels[0] if self.settings.max_downsample == "auto" else self.settings.max_downsample
         self.blocks = tuple(block for block in blocks if block.downsample <= limit)
         if not self.blocks:
             raise UnsupportedModel(
-                f"max_downsample is {limit}, but {model} has its first self-attention at downsample {levels[0]}: no "
-                "block would be merged.",
-                f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
+                phrase(
+                    "max_downsample is {limit}, but {model} has its first self-attention at downsample {level}: no "
+                    "block would be merged.",
+                    limit=limit,
+                    model=model,
+                    level=levels[0],
+                ),
+                phrase("Set max_downsample to auto or to one of: {levels}.", levels=", ".join(map(str, levels))),
             )
         self.total_places, self.first_level = len(blocks), levels[0]
         if not self.settings.merge_attn:

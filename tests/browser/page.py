@@ -7,7 +7,8 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,15 @@ class Page:
     def setting(self, name: str, value: Any) -> None:
         """Change a setting of the frontend."""
         self.script("await app.extensionManager.setting.set(args[0], args[1])", name, value)
+
+    @contextmanager
+    def language(self, name: str) -> Iterator[None]:
+        """Let the page speak a language as long as the context lasts."""
+        self.setting("Comfy.Locale", name)
+        try:
+            yield
+        finally:
+            self.setting("Comfy.Locale", "en")
 
     def use(self, renderer: str, theme: str = "dark") -> None:
         """Choose the renderer of nodes and the colours."""

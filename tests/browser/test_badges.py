@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 from browser.page import ATTENTION, CANVAS, ESCAPE, TOME, VUE, Page
 
+LABEL = """
+const { widgets } = app.canvas.graph.getNodeById(args[0]);
+return widgets.find(({ name }) => name === "$$paceline-badge").element.querySelector(".paceline-badge").ariaLabel;
+"""
+"""Script: all that the badge of a node says."""
+
 ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
 
 pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
@@ -198,9 +204,18 @@ def test_what_cannot_help_is_on_the_badge_and_the_run_goes_on(page: Page):
     set_value(page, ATTENTION, "backend", "flash")
     assert page.run() == "success"
     assert page.badges()[str(TOME)] == ACTIVE
-    assert page.badges()[str(ATTENTION)].startswith("inactive: ○not possible here: ")
+    english = page.badges()[str(ATTENTION)]
+    assert english.startswith("inactive: ○not possible here: ")
     page.show_node(ATTENTION)
     page.screenshot("badge_cannot_help")
+    with page.language("es"):
+        words = "inactive: ○no es posible aquí: "
+        page.wait(lambda: page.badges()[str(ATTENTION)].startswith(words), "Spanish badge")
+        details = page.script(LABEL, ATTENTION)
+        assert "El backend de atención 'flash' no se puede usar aquí: " in details
+        assert "{" not in details
+        page.screenshot("badge_cannot_help_es")
+    page.wait(lambda: page.badges()[str(ATTENTION)] == english, "English badge")
 
 
 def test_our_error_stands_on_the_badge(page: Page):

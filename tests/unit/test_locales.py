@@ -6,7 +6,7 @@ import re
 
 import pytest
 import update_locales
-from paceline.core.phrases import PLACEHOLDER, data, joined, phrase, sentence
+from paceline.core.phrases import PLACEHOLDER, any_of, clause, data, joined, phrase, sentence
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -88,6 +88,10 @@ def test_a_phrase_is_english_text_and_data():
     assert nested["starts"]
     assert nested["values"]["why"]["values"]["part1"]["template"] == steps.template
     assert sentence(phrase("not active")) == "Not active"
+    shorter = clause(phrase("{model} is empty; load another.", model="This"))
+    assert shorter == "This is empty, load another"
+    assert (data(shorter)["template"], data(shorter)["clause"]) == ("{model} is empty; load another.", True)
+    assert any_of(("a", "b", "c")) == "a or b or c"
     assert data(phrase("{x}", x=float("nan")))["values"] == {"x": "nan"}  # JSON has no such number
 
 

@@ -2,9 +2,9 @@
 
 /**
  * A text as data, from `data` in core/phrases.py: a number, a text that is looked up as it is, or a template with its
- * values. `starts`: whether it begins a sentence.
+ * values. `starts`: whether it begins a sentence. `clause`: whether it stands without the full stop at its end.
  */
-export type Phrase = string | number | { template: string; values: Record<string, Phrase>; starts: boolean };
+export type Phrase = string | number | { template: string; values: Record<string, Phrase>; starts: boolean; clause?: boolean };
 
 /** What a node says, as data. */
 export interface Phrases {

@@ -9,6 +9,8 @@ const PLACEHOLDER = /\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}/g;
 /** A format of Python's: `#` keeps zeros at the end, then digits, then what they count. */
 const FORM = /^(#?)(?:\.(\d+))?([fg%]?)$/;
 
+const FULL_STOP = /[.。]+$/;
+
 /** Plurals of all languages, in the order in which a translation names their words. */
 const PLURALS = ["zero", "one", "two", "few", "many", "other"];
 
@@ -37,14 +39,15 @@ export function allSaid(english, phrases) {
 function fill(phrase) {
   if (typeof phrase === "number") return number(phrase);
   if (typeof phrase === "string") return reportIn(phrase) ?? phrase;
-  const { template, values, starts } = phrase;
+  const { template, values, starts, clause } = phrase;
   const translated = reportIn(template);
   const text = (translated ?? template).replace(PLACEHOLDER, (_, name, form, words) => {
     const value = values[name];
     if (words !== undefined) return counted(Number(value), words.split("|"), translated === null ? "en" : language());
     return typeof value === "number" ? number(value, form) : fill(value);
   });
-  return starts ? text.slice(0, 1).toLocaleUpperCase(language()) + text.slice(1) : text;
+  const bare = clause ? text.replace(FULL_STOP, "") : text;
+  return starts ? bare.slice(0, 1).toLocaleUpperCase(language()) + bare.slice(1) : bare;
 }
 
 /**

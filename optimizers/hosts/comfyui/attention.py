@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.errors import UnsupportedModel
-from ....core.phrases import translatable
+from ....core.phrases import phrase, translatable
 from ....core.technique import COMPILATION
 from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
@@ -59,10 +59,15 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         family = find_family(patcher.model.diffusion_model)
         if family is not None and not family.override_hook:
             raise UnsupportedModel(
-                f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
-                "can choose its attention backend.",
-                "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
-                "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
+                phrase(
+                    "{model} does not pass its attention through ComfyUI's override hook, so no node can choose its "
+                    "attention backend.",
+                    model=describe_model(patcher),
+                ),
+                translatable(
+                    "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
+                    "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention)."
+                ),
             )
         self._blocks = attention_blocks(patcher) if is_unet(patcher) else ()
         head_sizes = sorted({block.head_dim for block in self._blocks}) or [64, 128]

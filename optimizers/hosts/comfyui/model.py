@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import WrongObject, kind_of
+from ....core.phrases import phrase, translatable
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
@@ -116,11 +117,19 @@ def require_model(patcher: object) -> None:
     needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
-        what = f"a {describe_model(patcher)}" if hasattr(patcher, "model") else kind_of(patcher)
+        found = f"a {describe_model(patcher)}" if hasattr(patcher, "model") else kind_of(patcher)
+        problem = phrase("This MODEL is {found}, not one of ComfyUI's own model patchers.", found=found)
+        if missing:
+            problem = phrase(
+                "This MODEL is {found}, not one of ComfyUI's own model patchers (it has no {missing}).",
+                found=found,
+                missing=", ".join(missing),
+            )
         raise WrongObject(
-            f"This MODEL is {what}, not one of ComfyUI's own model patchers"
-            + (f" (it has no {', '.join(missing)})." if missing else "."),
-            "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
+            problem,
+            translatable(
+                "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher."
+            ),
         )
 
 

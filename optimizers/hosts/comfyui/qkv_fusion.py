@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ....core.phrases import translatable
+from ....core.phrases import phrase, translatable
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
@@ -67,7 +67,8 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         network = patcher.model.diffusion_model
         self.reach = reach_of(_groups_of(network))
         if not any(self.reach.values()):
-            remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
+            served = names(lambda family: family.attention)
+            remedy = phrase("Remove the node for this model. It serves {served}.", served=served)
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
         if patcher.is_dynamic():
             self.notes = (translatable("steps aside while dynamic VRAM streams the weights"),)

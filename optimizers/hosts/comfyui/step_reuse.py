@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
+from ....core.phrases import phrase
 from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
@@ -65,8 +66,8 @@ class StepReuse(StepReusePolicy, Scheduled):
         other = _other_cache(patcher.model_options)
         if other is not None:
             raise UnsupportedModel(
-                f"{other} is on this MODEL already, and also leaves out steps.",
-                f"Remove {other} or Reuse Steps: each would measure what the other has made up.",
+                phrase("{other} is on this MODEL already, and also leaves out steps.", other=other),
+                phrase("Remove {other} or Reuse Steps: each would measure what the other has made up.", other=other),
             )
         Scheduled.__init__(self)
         StepReusePolicy.__init__(self, settings)

@@ -16,6 +16,7 @@ import torch
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
+from ....core.phrases import phrase, translatable
 from .model import describe_model
 
 if TYPE_CHECKING:
@@ -153,7 +154,12 @@ def _require_plain_weights(patcher: ModelPatcher) -> None:
         kind = type(parameter)
         if kind not in (torch.nn.Parameter, torch.Tensor) and not issubclass(kind, QuantizedTensor):
             raise UnsupportedModel(
-                f"The weights of this {describe_model(patcher)} are of the class {kind.__name__} ({name}), which only "
-                "the loader that made them understands.",
-                "Load a safetensors file with one of ComfyUI's own loaders.",
+                phrase(
+                    "The weights of this {model} are of the class {kind} ({layer}), which only the loader that made "
+                    "them understands.",
+                    model=describe_model(patcher),
+                    kind=kind.__name__,
+                    layer=name,
+                ),
+                translatable("Load a safetensors file with one of ComfyUI's own loaders."),
             )

@@ -18,6 +18,7 @@ import torch
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
+from ....core.phrases import phrase, translatable
 from .model import describe_model, first_of, require_model
 from .stack import FOREIGN_COMPILE, ModelCall, Technique
 from .weight_clone import Plan, build_second_model
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
+
+_AFTER = translatable("Put that node after the ones that change the weights (Quantize int8, Model Precision).")
 
 
 class WeightTechnique(Technique[ModelCall]):
@@ -192,9 +195,13 @@ def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> Mo
     require_model(patcher)
     if patcher.injections:
         raise UnsupportedModel(
-            f"This {describe_model(patcher)} has layers injected into its network ({', '.join(patcher.injections)}; "
-            "a LoRA loaded in bypass mode does that), and they cannot follow to other weights.",
-            "Put that node after the ones that change the weights (Quantize int8, Model Precision).",
+            phrase(
+                "This {model} has layers injected into its network ({layers}; a LoRA loaded in bypass mode does that), "
+                "and they cannot follow to other weights.",
+                model=describe_model(patcher),
+                layers=", ".join(patcher.injections),
+            ),
+            _AFTER,
         )
     clone = patcher.clone(model_override=(model, shared))
     clone.size = 0  # the weights have another size
@@ -214,9 +221,12 @@ def _carried(patcher: ModelPatcher, path: str, value: object, model: BaseModel) 
     """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
     if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
         raise UnsupportedModel(
-            f"Another node has put its own module in the place of {path}, which holds weights of the full-precision "
-            "network.",
-            "Put that node after the ones that change the weights (Quantize int8, Model Precision).",
+            phrase(
+                "Another node has put its own module in the place of {path}, which holds weights of the full-precision "
+                "network.",
+                path=path,
+            ),
+            _AFTER,
         )
     if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):
         names = {id(module): name for name, module in patcher.model.named_modules()}

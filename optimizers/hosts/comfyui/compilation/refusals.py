@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
-from .....core.phrases import translatable
+from .....core.phrases import phrase, translatable
 from ..model import first_of
 
 if TYPE_CHECKING:
@@ -75,9 +75,13 @@ def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
         clone = patcher.clone(disable_dynamic=True)
     except (RuntimeError, TypeError) as error:
         raise UnsupportedModel(
-            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
-            f"({error}).",
-            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
+            phrase(
+                "{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
+                "({error}).",
+                what=what,
+                error=str(error),
+            ),
+            translatable("Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders."),
         ) from error
     _second_copies[patcher.model] = ref(first_of(clone))  # which every clone of it keeps
     return clone

@@ -106,12 +106,15 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
                 "Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is.", blocks=blocks
             )
         if not what:
-            raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
+            problem = phrase("{model} has no blocks that repeat.", model=describe_model(patcher))
+            raise UnsupportedModel(problem, translatable("Choose scope whole_model."))
         if how.compilation.mode == CUDA_GRAPH:
             if torch.device(patcher.load_device).type != "cuda":
                 notes = (*notes, translatable("without a recording: CUDA graphs need a CUDA device"))
             elif not whole:
-                raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
+                raise InvalidSetting(
+                    translatable("mode cuda-graph records the whole model."), translatable("Choose scope whole_model.")
+                )
         CompilePolicy.__init__(self, how, what, notes)
         self._compiler = compiler
         self._wishes = layers_with_a_preference(patcher.model.diffusion_model)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
+from .....core.phrases import phrase
 from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
@@ -113,8 +114,8 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     dtype = choose_dtype(settings, what, device, before, supported)
     if settings.channels_last and not is_unet(home):
         raise UnsupportedModel(
-            f"channels_last is for networks of convolutions, and a {what} has next to none.",
-            "Switch channels_last off.",
+            phrase("channels_last is for networks of convolutions, and a {model} has next to none.", model=what),
+            phrase("Switch {name} off.", name="channels_last"),
         )
     technique = ModelPrecision(settings, before, dtype, home.model.get_dtype())
     if technique.require_change(what, device, supported):

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.errors import InvalidSetting, UnsupportedModel
+from .....core.phrases import phrase, translatable
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..links import sampled
@@ -52,13 +53,19 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tupl
             found.append((Layer.of(name, weight, tokens.get(name), family), module))
     if other_formats:
         raise UnsupportedModel(
-            f"This {describe_model(patcher)} comes from a file that is quantised already ({', '.join(other_formats)}).",
-            "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
+            phrase(
+                "This {model} comes from a file that is quantised already ({formats}).",
+                model=describe_model(patcher),
+                formats=", ".join(other_formats),
+            ),
+            translatable("Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8."),
         )
     if not found:
         raise UnsupportedModel(
-            f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
-            "Remove the node for this model.",
+            phrase(
+                "The network of this {model} has no linear layers that could be in int8.", model=describe_model(patcher)
+            ),
+            translatable("Remove the node for this model."),
         )
     return found
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.errors import BackendUnavailable, UnsupportedModel
+from .....core.phrases import translatable
 from ....quantization.layers import Decision, Decisions
 from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
 from ....quantization.settings import QuantizationSettings
@@ -138,8 +139,8 @@ def _timings(patcher: ModelPatcher) -> Timings:
 def _device(name: str, load_device: torch.device) -> torch.device:
     if name == "gpu" and load_device.type == "cpu":
         raise BackendUnavailable(
-            "device is gpu, but ComfyUI has no GPU for this model.",
-            "Choose auto or cpu: both quantise on the CPU here.",
+            translatable("device is gpu, but ComfyUI has no GPU for this model."),
+            translatable("Choose auto or cpu: both quantise on the CPU here."),
         )
     return torch.device("cpu") if name == "cpu" else load_device
 

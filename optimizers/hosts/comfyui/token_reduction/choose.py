@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .....core.errors import UnsupportedModel
+from .....core.phrases import phrase
 from ....families import families, not_reduced
 from ..model import describe_model, is_unet, require_model
 from .unet import UNetTokenReduction
@@ -34,6 +35,13 @@ def token_reduction_for(patcher: ModelPatcher, settings: TokenMergingSettings) -
             return technique
     served = ", ".join(family.tokens.models or family.name for family in families() if family.tokens is not None)
     raise UnsupportedModel(
-        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {not_reduced(patcher.model.diffusion_model)}.",
-        f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
+        phrase(
+            "Apply ToMe cannot merge tokens in {model}: {why}.",
+            model=describe_model(patcher),
+            why=not_reduced(patcher.model.diffusion_model),
+        ),
+        phrase(
+            "Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
+            served=served,
+        ),
     )
