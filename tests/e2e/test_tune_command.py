@@ -48,8 +48,9 @@ def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measure
     types = {node["class_type"] for node in faster.values()}
     assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineReuseSteps"} <= types
     assert "EasyCache" not in types
-    client.run(faster, timeout=120)
-    again = run(tmp_path, sd15_checkpoint, str(written), "--server", server.base_url)
+    (saved_picture,) = client.run(faster, timeout=120).outputs["7"]["images"]
+    picture = server.base_directory / "output" / saved_picture["subfolder"] / saved_picture["filename"]
+    again = run(tmp_path, sd15_checkpoint, str(picture), "--server", server.base_url)  # the workflow is in it
     assert "there already" in again.stdout and again.returncode == 0
 
 
@@ -72,7 +73,7 @@ def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint):
     frontends.write_text('{"nodes": [], "links": []}')
     nothing = str(tmp_path / "nothing.json")
     for ours, words in (
-        ([str(frontends)], "no workflow in the API format. Save it in ComfyUI with File > Export (API)"),
+        ([str(frontends)], "no workflow in the API format. Open it in ComfyUI and choose File > Export (API)"),
         ([nothing], "nothing.json cannot be read (No such file or directory)."),
         ([str(saved(tmp_path, sd15_checkpoint)), "--server", "http://127.0.0.1:9"], "No ComfyUI answers at"),
     ):

@@ -2,9 +2,10 @@ r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the
 
     python custom_nodes/ComfyUI-Paceline tune workflow.json --measure
 
-Reads a workflow in the API format (in ComfyUI: File > Export (API)) and writes a faster one beside it. With --measure
-each node is measured on this machine with the workflow's own model, size and sampler, and only what is certainly faster
-stays. What comes after -- goes to ComfyUI.
+Reads a workflow in the API format (in ComfyUI: File > Export (API)), or a PNG that ComfyUI has saved, which has its
+workflow in it, and writes a faster one beside it, in the API format. With --measure each node is measured on this
+machine with the workflow's own model, size and sampler, and only what is certainly faster stays. What comes after --
+goes to ComfyUI.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ....core.errors import InvalidSetting
 from ....core.files import write_atomically
 from ...exit_status import exit_status
-from ..prompt import Prompt, require_prompt
+from ..prompt import Prompt
 from ..standalone import find_comfyui, split_arguments
+from .reading import read_workflow
 from .rewrite import Rewritten, settings_of, title_of
 from .server import Server, start_server
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str], pack: Path) -> int:
 
 
 def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> None:
-    prompt = _read(options.workflow)
+    prompt = read_workflow(options.workflow)
     address = options.server
     server = Server(address) if address else start_server(find_comfyui(options.comfyui, pack), comfyuis)
     found = tune(server, prompt, options.choice, options.measure)
@@ -135,22 +136,12 @@ def _rewritten(
     return made
 
 
-def _read(path: Path) -> Prompt:
-    try:
-        return require_prompt(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidSetting(f"{path} cannot be read ({reason}).", "Name a workflow in the API format.") from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidSetting(f"{path} is not JSON ({error}).", "Name a workflow in the API format.") from None
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("workflow", type=Path, help="a workflow in the API format")
+    add("workflow", type=Path, help="a workflow in the API format, or a PNG that ComfyUI has saved")
     add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
     choices = "; ".join(f"{name}: {sentence}" for name, sentence in _CHOICES.items())
     add("--choice", choices=_CHOICES, default="balanced", help=f"{choices}; default: balanced")
