@@ -122,7 +122,7 @@ class FusedProjections:
             self._refused = None if reason is None else (now, reason)
         if self._refused is not None:
             return self._refused[1]
-        weights = [_weight(layer) for layer in self.layers]
+        weights = [weight for layer in self.layers if (weight := layer._parameters["weight"]) is not None]
         biases = [bias for layer in self.layers if (bias := layer._parameters.get("bias")) is not None]
         self._sizes = tuple(weight.shape[0] for weight in weights)
         for index, twin in enumerate(self.together):
@@ -200,13 +200,6 @@ class FusedProjections:
         if self.plan is None and index == 0:
             self.activity.fall_back(NOT_FORESEEN)
         return self.alone[index](tokens)
-
-
-def _weight(layer: Module) -> Tensor:
-    weight = layer._parameters["weight"]
-    if weight is None:
-        raise ValueError(f"{type(layer).__name__} has no weight")
-    return weight
 
 
 def _twin(layer: Module) -> Module:

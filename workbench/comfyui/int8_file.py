@@ -14,7 +14,7 @@ from ...core.phrases import phrase, translatable
 from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
-from ...optimizers.hosts.comfyui.weight_swap import origin_file
+from ...optimizers.hosts.comfyui.weight_swap import ORIGIN
 from .machine import host_version
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
 
 def _metadata(patcher: ModelPatcher) -> dict[str, str]:
     """Return what is written into the file's header: where it comes from and how it was made."""
-    source = origin_file(patcher)
+    source = _source(patcher)
     technique = stack_of(patcher).find(Int8Quantization.kind)
     content: dict[str, object] = {
         "made_by": "ComfyUI-Paceline, Save int8 Model",
@@ -75,6 +75,14 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
             content["note"] = WEIGHT_ONLY
         content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.all)}
     return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
+
+
+def _source(patcher: ModelPatcher) -> Path | None:
+    """Return the file that a MODEL's original was loaded from, where its loader said so."""
+    origin = patcher.get_attachment(ORIGIN)
+    factory = patcher.cached_patcher_init if origin is None else origin[0].factory
+    arguments = factory[1] if factory else ()
+    return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
 
 
 def _prediction_metadata(patcher: ModelPatcher) -> dict[str, str]:

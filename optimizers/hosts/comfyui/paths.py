@@ -13,6 +13,4 @@ def user_folder(*parts: str) -> Path:
     """
     import folder_paths
 
-    if hasattr(folder_paths, "get_system_user_directory"):
-        return Path(folder_paths.get_system_user_directory("paceline"), *parts)
-    return Path(folder_paths.get_user_directory(), "__paceline", *parts)
+    return Path(folder_paths.get_system_user_directory("paceline"), *parts)

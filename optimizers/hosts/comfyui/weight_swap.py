@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 import weakref
 from collections.abc import Iterable
-from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING
 
@@ -66,11 +65,7 @@ class WeightTechnique(Technique[ModelCall]):
 
 
 class Origin:
-    """The original of a re-based clone: enough to go back to it.
-
-    Args:
-        patcher: a clone on the original BaseModel.
-    """
+    """The original of a re-based clone: enough to go back to it. Made of a clone on the original BaseModel."""
 
     def __init__(self, patcher: ModelPatcher) -> None:
         self.factory = patcher.cached_patcher_init
@@ -118,10 +113,6 @@ def unload(patcher: ModelPatcher) -> None:
 def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) -> ModelPatcher:
     """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
 
-    Args:
-        patcher: a MODEL, with or without techniques that change weights.
-        techniques: what will be attached to it.
-
     Raises:
         UnsupportedModel: if something on the MODEL is tied to the network it is on now.
     """
@@ -149,14 +140,6 @@ def original(patcher: ModelPatcher) -> ModelPatcher:
     """Return a MODEL on the original BaseModel: ``patcher`` itself unless it is re-based. For reading weights."""
     origin = patcher.get_attachment(ORIGIN)
     return patcher if origin is None else _on_original(patcher, origin[0])
-
-
-def origin_file(patcher: ModelPatcher) -> Path | None:
-    """Return the file that a MODEL's original was loaded from, where its loader said so."""
-    origin = patcher.get_attachment(ORIGIN)
-    factory = patcher.cached_patcher_init if origin is None else origin[0].factory
-    arguments = factory[1] if factory else ()
-    return Path(arguments[0]) if arguments and isinstance(arguments[0], str) and Path(arguments[0]).is_file() else None
 
 
 def _on_original(patcher: ModelPatcher, origin: Origin) -> ModelPatcher:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import cast
@@ -35,10 +34,7 @@ class Block:
 
     def size(self, latent: tuple[int, int]) -> tuple[int, int]:
         """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
-        rows, columns = latent
-        for _ in range(int(math.log2(self.downsample))):
-            rows, columns = (rows + 1) // 2, (columns + 1) // 2
-        return rows, columns
+        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
 
 
 def is_unet(model: object) -> bool:
