@@ -37,15 +37,8 @@ def even_chunk(total: int, largest: int) -> int:
 def split_chunk(heads: int, queries: int, keys: int, element_bytes: int, max_bytes: int) -> int:
     """Return how many queries ``split`` handles at a time.
 
-    The widest temporary, the softmax ``[heads, chunk, keys]``, takes at most ``max_bytes``, but
-    never less than one query.
-
-    Args:
-        heads: batch times heads.
-        queries: query tokens.
-        keys: key tokens.
-        element_bytes: bytes of one softmax element.
-        max_bytes: the bound.
+    The widest temporary, the softmax ``[heads, chunk, keys]``, takes at most ``max_bytes``, but never less than one
+    query. ``heads`` is batch times heads, ``element_bytes`` those of one softmax element.
     """
     return even_chunk(queries, max_bytes // (heads * keys * element_bytes))
 

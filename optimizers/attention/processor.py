@@ -57,12 +57,7 @@ class AttentionChoice(Technique):
     ) -> None:
         """Take the backend ``name``, or the best one for ``auto``, and try it out on ``device``.
 
-        Args:
-            name: of a backend, or ``auto``.
-            device: where attention will run.
-            dtype: of q, k and v.
-            head_sizes: the distinct ones of the model.
-            timings: file that keeps what ``auto`` has timed.
+        ``head_sizes`` are the distinct ones of the model; ``timings`` is the file that keeps what ``auto`` has timed.
 
         Raises:
             InvalidSetting: if there is no backend of that name.
@@ -177,10 +172,6 @@ def _kind(q: Tensor, mask: Mask) -> tuple[object, ...]:
 
 def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:
     """Return what a kernel's error says: a limit that is not declared, to be remembered so that it is met once.
-
-    Args:
-        error: what the kernel raised.
-        always_raised: errors that are no failure of a kernel.
 
     Raises:
         Exception: ``error`` itself if it is one of ``always_raised``, or if memory ran out. The host frees some and

@@ -52,13 +52,9 @@ def rivals_for(device: torch.device, dtype: torch.dtype, head_sizes: list[int]) 
 
 
 class QuickestKernel:
-    """The choice of kernels for one model.
+    """The choice of kernels for one model: ``rivals`` by the names of their backends, and the host's own.
 
-    Args:
-        rivals: functions by the names of their backends.
-        device: where attention runs.
-        dtype: of q, k and v.
-        file: keeps the times for the next start; None keeps them in this object.
+    ``file`` keeps the times for the next start; None keeps them in this object.
 
     Attributes:
         names: of all kernels that may be used.
@@ -106,9 +102,7 @@ class QuickestKernel:
     def time_ahead(self, own: AttentionFunction, calls: Iterable[tuple[int, int, int, int]]) -> None:
         """Decide what compiled code uses for each head size, by its largest self-attention.
 
-        Args:
-            own: the host's own function.
-            calls: batch, heads, tokens and head size of each.
+        ``own`` is the host's own function; of each call there are batch, heads, tokens and head size.
         """
         for batch, heads, tokens, size in sorted(calls, key=lambda call: call[1] * call[2] ** 2, reverse=True):
             if size in self.in_compiled:

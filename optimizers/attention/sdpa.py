@@ -35,11 +35,9 @@ def sdpa(
 
 @functools.cache
 def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
-    """Return ``sdpa`` restricted to one kernel for the duration of each call.
+    """Return ``sdpa`` restricted to one member of ``torch.nn.attention.SDPBackend`` for the duration of each call.
 
-    Args:
-        kernel_name: member of ``torch.nn.attention.SDPBackend``.
-        repeat_heads: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
+    ``repeat_heads``: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
 
     Raises:
         AttributeError: if this torch has no such kernel.

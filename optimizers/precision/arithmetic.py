@@ -16,13 +16,7 @@ from .settings import PrecisionSettings
 
 
 def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtype) -> tuple[str, str] | None:
-    """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; None if it would.
-
-    Args:
-        settings: what was asked for.
-        device: where the network computes.
-        dtype: what it computes in.
-    """
+    """Return why a switch would do nothing for a network that computes in ``dtype``, and what to do; else None."""
     for chosen, name, needed, label in (
         (settings.fp16_accumulation, "fp16_accumulation", torch.float16, "fp16"),
         (settings.tf32, "tf32", torch.float32, "fp32"),

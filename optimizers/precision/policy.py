@@ -27,14 +27,10 @@ def choose_dtype(
     otherwise: torch.dtype,
     supported: tuple[torch.dtype, ...] | None = None,
 ) -> torch.dtype:
-    """Return what to compute in.
+    """Return what ``what``, as a person calls it, shall compute in.
 
-    Args:
-        settings: what was asked for.
-        what: the object, as a person calls it.
-        device: where it runs.
-        otherwise: what ``auto`` means where ``device`` is no processor, or where the processor's choice does not work.
-        supported: what it works in; None if it does not say.
+    ``otherwise`` is what ``auto`` means where ``device`` is no processor, or where the processor's choice does not
+    work; ``supported`` what it works in, None if it does not say.
 
     Raises:
         InvalidSetting: if it does not work in the chosen dtype.

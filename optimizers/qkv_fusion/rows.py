@@ -45,10 +45,8 @@ def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return one tensor ``[sum of rows, ...]`` that shares its memory with ``tensors``, none of which change in value.
 
     Where they do not lie behind each other yet, they are copied there and their ``data`` is set to the new place; the
-    old memory is free unless somebody else holds it. Where they do, nothing is copied.
-
-    Args:
-        tensors: contiguous, for which ``refuse_rows`` has no objection.
+    old memory is free unless somebody else holds it. Where they do, nothing is copied. ``refuse_rows`` must have no
+    objection to them.
     """
     found = _already_joined(tensors)
     if found is not None:

@@ -122,13 +122,11 @@ def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
 
 
 class Chooser:
-    """Decides layer by layer.
+    """Decides layer by layer, computing on ``device``.
 
     Args:
-        settings: of Quantize int8.
         measure: gives the times of a shape; None where speed does not matter (weight only).
         samples: tokens ``[some, inputs]`` that layers were given in a real run, by the layer's name.
-        device: where to compute.
     """
 
     def __init__(

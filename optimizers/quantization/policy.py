@@ -84,11 +84,7 @@ def decide(
 
 
 class QuantizationPolicy(Technique):
-    """What Quantize int8 decides and says, whatever host the model is in.
-
-    Args:
-        settings: what was asked for.
-        decisions: which layers, with their int8 weights; none if the file was in int8 already.
+    """What Quantize int8 decides and says, whatever host the model is in. No decisions: the file was in int8 already.
 
     Attributes:
         kernel: what computes the products, with what to do when it fails; None for weight only.
@@ -177,10 +173,7 @@ class QuantizationPolicy(Technique):
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
     def require_gain(self, model: str) -> None:
-        """Check that at least one layer was chosen.
-
-        Args:
-            model: what a person calls the model.
+        """Check that at least one layer was chosen; ``model`` is what a person calls the model.
 
         Raises:
             NothingGained: if none was, with the numbers.

@@ -30,14 +30,9 @@ class Partition(NamedTuple):
 
 
 def positions(mask: Tensor, count: int) -> Tensor:
-    """Return where ``mask`` is true, without asking the device how often that is.
+    """Return where ``mask`` is true, int64 ``[batch, count]`` ascending, without asking the device how often that is.
 
-    Args:
-        mask: bool ``[batch, items]`` with exactly ``count`` true elements per row.
-        count: number of true elements per row.
-
-    Returns:
-        int64 ``[batch, count]``, ascending.
+    ``mask`` is bool ``[batch, items]``, with exactly ``count`` true elements per row.
     """
     batch, items = mask.shape
     # `nonzero` would wait for the device and has no static shape. Items that are not wanted all go to one last

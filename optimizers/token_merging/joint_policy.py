@@ -161,14 +161,9 @@ class JointReduction(TokenReduction):
 
 
 def without(kept: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return keys, values and attention mask of the tokens that stay.
+    """Return keys, values and attention mask of the tokens that stay: ``kept``, int64 ``[kept]``.
 
-    Args:
-        kept: int64 ``[kept]``.
-        k: keys, with the tokens along ``axis``.
-        v: values, likewise.
-        mask: ``[..., queries, tokens]``, or one that is the same for all tokens (size 1).
-        axis: of the tokens in ``k`` and ``v``.
+    The tokens are along ``axis`` of ``k`` and ``v``, and the last one of ``mask``, where 1 stands for all of them.
     """
     if mask is not None and mask.shape[-1] != 1:
         mask = mask.index_select(-1, kept)

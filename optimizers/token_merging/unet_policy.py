@@ -144,9 +144,8 @@ class UNetReduction(TokenReduction, Generic[B]):
         then has two graphs, one that makes them and one that uses them. Model calls are counted, not steps: the number
         of the step can be on the GPU, and to ask for it would make every call wait.
 
-        Args:
-            call: what has to agree for reductions to fit: sizes, device, factor of the ratio, and the passes, so that
-                the positive and the negative pass each count their own calls.
+        ``call`` is what has to agree for reductions to fit: sizes, device, factor of the ratio, and the passes, so that
+        the positive and the negative pass each count their own calls.
         """
         reductions, calls = self._shared.get(call, ({}, 0))
         if calls >= self.settings.refresh_every:
@@ -161,13 +160,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         self._numbers.clear()
 
     def prepare(self, latent: Size, device: torch.device, factor: float) -> Prepared:
-        """Return what is known of the blocks' reductions before the network runs; made once for a sampling run.
-
-        Args:
-            latent: rows and columns of the latent.
-            device: of the tokens.
-            factor: of the ratio.
-        """
+        """Return what is known of the blocks' reductions before the network runs; made once for a sampling run."""
         key = (latent, device, factor)
         if key not in self._prepared:
             made: dict[tuple[Size, float], Reduction | None] = {}
@@ -186,13 +179,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         return self._prepared[key]
 
     def reduction(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
-        """Decide how the tokens of a block are reduced, or None, noted in ``state``, to leave them as they are.
-
-        Args:
-            block: one of `blocks`.
-            tokens: ``[batch, rows * columns, channels]``.
-            size: rows and columns.
-            state: of this model call.
+        """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
 
         Raises:
             InvalidSetting: if cells are larger than the grid.

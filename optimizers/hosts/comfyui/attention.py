@@ -36,11 +36,7 @@ NOT_REACHED = translatable("VAE, text encoders and ControlNets choose their own 
 
 
 class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
-    """Set Attention Processor on one MODEL.
-
-    Args:
-        patcher: the MODEL, read for its device, dtype and head sizes only.
-        name: a backend's name, or ``auto``.
+    """Set Attention Processor on one MODEL, which is read for its device, dtype and head sizes only.
 
     Raises:
         InvalidSetting: if there is no backend of that name.

@@ -54,12 +54,9 @@ def _name(thing: object) -> str:
 
 
 def add_layer(transformer_options: Options, layer: Layer, activity: Activity | None) -> None:
-    """Put ``layer`` around the layers that are in the chain already.
+    """Put ``layer``, the same object in every call of a technique, around those that are in the chain already.
 
-    Args:
-        transformer_options: the private copy of one model call.
-        layer: the function; the same object in every call, so that compiled graphs stay valid.
-        activity: told each time another pack's override does not let a call through to us.
+    ``activity`` is told each time another pack's override does not let a call through to us.
     """
     chain = transformer_options.get(_CHAIN)
     if chain is None:

@@ -92,11 +92,8 @@ def _run_method(network: Module, method: str, *args: object, **kwargs: object) -
 class ModuleProxy:
     """Looks like ``target``, but for some attributes.
 
-    Reading and writing any other attribute reaches ``target`` itself.
-
-    Args:
-        target: a live module.
-        replacements: values of attributes that differ; ``__call__`` is what runs when the proxy is called.
+    Reading and writing any other attribute reaches ``target`` itself. The replacement ``__call__`` is what runs when
+    the proxy is called.
     """
 
     def __init__(self, target: Module, replacements: Mapping[str, object]) -> None:

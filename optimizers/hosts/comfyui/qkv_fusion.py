@@ -50,10 +50,7 @@ functions: a node that runs again makes a new technique, and nothing may be comp
 
 
 class FuseQKV(QKVFusion, Technique[ModelCall]):
-    """Fuse QKV on one MODEL.
-
-    Args:
-        patcher: the MODEL, read for its structure only.
+    """Fuse QKV on one MODEL, which is read for its structure only.
 
     Raises:
         UnsupportedModel: if no attention layer of this model has projections that can be computed together.

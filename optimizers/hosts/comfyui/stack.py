@@ -144,10 +144,7 @@ class Technique(core.Technique, Generic[Call]):
         """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.
 
         ComfyUI does the latter before each sampling run, also if the clone is the same as in the last run.
-
-        Args:
-            model: the live network.
-            successor: the stack of the clone that takes over, empty if it has nothing of ours; None if it is unloaded.
+        ``successor``: the stack of the clone that takes over, empty if it has nothing of ours; None if it is unloaded.
         """
 
     def last_summary(self) -> Summary:

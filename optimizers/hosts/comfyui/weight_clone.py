@@ -127,13 +127,8 @@ def second_module(
 def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple[str, ...] = ()) -> None:
     """Let dynamic VRAM bring the weights of a second network to the GPU in ``now``, not in the dtype of the first.
 
-    ComfyUI notes for each weight the dtype that its network was made for, and the copy has that note too.
-
-    Args:
-        network: the second network.
-        before: the dtype of the first.
-        now: the dtype of the second.
-        kept: parts of the names of layers whose weights stay as they are.
+    ComfyUI notes for each weight the dtype that its network was made for (``before``), and the copy has that note too.
+    ``kept``: parts of the names of layers whose weights stay as they are.
     """
     for path, module in network.named_modules():
         if any(part in path for part in kept):

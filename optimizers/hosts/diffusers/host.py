@@ -201,13 +201,7 @@ class Host:
 
 
 class ComponentTarget:
-    """A component that techniques are attached to, in place.
-
-    Args:
-        component: the part of a pipeline.
-        pipeline: the pipeline, or the part itself where it stands alone.
-        optional: see :class:`Host`.
-    """
+    """A component that techniques are attached to, in place. A part that stands alone is its own ``pipeline``."""
 
     def __init__(self, component: Component, pipeline: object, optional: bool = False) -> None:
         self.component, self.pipeline, self.optional = component, pipeline, optional

@@ -26,8 +26,7 @@ _OPTIONS = ("attn_mask", "dropout_p", "is_causal")
 class AttentionIntercept(TorchFunctionMode):
     """Hand calls of ``scaled_dot_product_attention`` to ``attend`` while the mode is on.
 
-    Args:
-        attend: called instead; inside of it the mode is off, so that it can call torch's own attention.
+    Inside of ``attend`` the mode is off, so that it can call torch's own attention.
     """
 
     def __init__(self, attend: Attend) -> None:

@@ -95,11 +95,7 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
 
 
 def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> ModelPrecision:
-    """Return the technique for a MODEL.
-
-    Args:
-        patcher: a MODEL, with or without techniques.
-        settings: of the node.
+    """Return the technique for a MODEL, with or without other techniques on it.
 
     Raises:
         InvalidSetting: if this model does not work in the chosen dtype.

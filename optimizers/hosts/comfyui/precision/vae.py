@@ -41,10 +41,6 @@ class VAEPrecision(PrecisionPolicy, NetworkTechnique):
 def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPrecision]:
     """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
 
-    Args:
-        vae: a VAE; with techniques or without.
-        settings: of the node.
-
     Raises:
         InvalidSetting: if this VAE does not work in the chosen dtype.
         UnsupportedModel: if the settings change nothing, or this is no VAE of ComfyUI.

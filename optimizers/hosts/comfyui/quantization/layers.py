@@ -35,9 +35,8 @@ KEPT_TOKENS = 128
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
     """Return the linear layers of a MODEL's network with their modules.
 
-    Args:
-        patcher: a MODEL whose weights are those of the file (see ``weight_swap.original``).
-        tokens: how many rows each layer is given, where that is known.
+    Its weights must be those of the file (see ``weight_swap.original``). ``tokens``: how many rows each layer is given,
+    where that is known.
 
     Raises:
         UnsupportedModel: if the network has none, or is quantised in another format already.

@@ -80,12 +80,7 @@ class JointCall:
 
 
 class JointTokenReduction(JointReduction, Scheduled):
-    """Apply ToMe on one diffusion transformer.
-
-    Args:
-        patcher: the MODEL, read for its structure only.
-        tokens: how its network lays out its tokens.
-        settings: how much to leave out, and when.
+    """Apply ToMe on one diffusion transformer, which is read for its structure only.
 
     Raises:
         UnsupportedModel: if ``settings`` ask for what cannot be done in these models.
@@ -188,13 +183,7 @@ class JointTokenReduction(JointReduction, Scheduled):
 
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
-    """Work out the tokens of one model call from the sizes of what the network is given.
-
-    Args:
-        tokens: how the network lays out its tokens.
-        network: the live network, asked for its patch size.
-        shapes: see ``ModelCall.shapes``.
-    """
+    """Work out the tokens of one model call from the sizes of what the network is given (``ModelCall.shapes``)."""
     patch: int | Sequence[int] = network.patch_size  # type: ignore[assignment]
     sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
     image = _grid(shapes["x"], sides)

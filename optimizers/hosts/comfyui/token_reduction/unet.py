@@ -56,11 +56,7 @@ class ModelCallState(CallState):
 
 
 class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
-    """Apply ToMe on one UNet MODEL.
-
-    Args:
-        patcher: the MODEL, read for its structure only.
-        settings: what to merge and how much.
+    """Apply ToMe on one UNet MODEL, which is read for its structure only.
 
     Raises:
         UnsupportedModel: if the model has no block that ``settings`` would reach.

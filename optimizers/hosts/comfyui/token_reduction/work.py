@@ -69,11 +69,7 @@ def saved_lines(
 ) -> tuple[str, ...]:
     """Return one line for each level of a UNet with what was saved there, and one for the whole step.
 
-    Args:
-        step: the operations of a whole step.
-        blocks: those whose tokens can be fewer.
-        tokens: before and after, by the blocks' names.
-        shrinks_queries: whether queries are fewer too, or keys and values only.
+    ``tokens``: how many before and after, by the blocks' names. ``shrinks_queries``: whether queries are fewer too.
     """
     levels: dict[int, list[tuple[int, int, int, int]]] = {}  # tokens before, after, operations before, after
     for block in blocks:

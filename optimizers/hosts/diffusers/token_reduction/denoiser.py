@@ -27,9 +27,6 @@ Forward = Function
 class DenoiserReduction(TokenReduction, Technique):
     """Apply ToMe on one denoiser.
 
-    Args:
-        settings: what to reduce and how much.
-
     Attributes:
         active: whether tokens are reduced in the call that runs.
         factor: of the ratio in this call.
@@ -60,11 +57,9 @@ class DenoiserReduction(TokenReduction, Technique):
         """Drop what was kept from one call to the next."""
 
     def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
-        """Return ``forward`` of an attention layer that leaves keys and values out.
+        """Return ``forward`` of an attention layer, which calls torch's SDPA, with keys and values left out.
 
-        Args:
-            forward: calls ``scaled_dot_product_attention``.
-            kept_of: given its queries and keys, ``[batch, heads, tokens, channels]``: which keys stay; None for all.
+        ``kept_of`` its queries and keys, ``[batch, heads, tokens, channels]``: which keys stay; None for all.
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
