@@ -26,9 +26,9 @@ import { rememberWidgetNames } from "./js/versions.js";
 import { languageChanges, loadWords } from "./js/words.js";
 
 const store = new ActivityStore();
-const badges = createBadges(store);
-const shown = [badges, createComparisons(store), createReports(store), createSweeps(store), createProfiles(store)];
 const timeline = new Timeline();
+const badges = createBadges(store, timeline);
+const shown = [badges, createComparisons(store), createReports(store), createSweeps(store), createProfiles(store)];
 
 // Does nothing before the page is set up.
 /** @type {ReturnType<typeof follow>} */
@@ -42,7 +42,7 @@ for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "fa
 
 app.registerExtension({
   name: "Paceline",
-  commands: [createFasterCommand(), createReportCommand(store)],
+  commands: [createFasterCommand(), createReportCommand(store, timeline)],
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
   actionBarButtons: fasterButtons(),
   bottomPanelTabs: [createSpeedTab(timeline, store)],

@@ -72,6 +72,25 @@ def test_our_widgets_are_accessible(page: Page, axe, theme: str):
     assert axe(".paceline-badge-row") == []
 
 
+def test_a_report_in_its_node_has_headings_and_details(page: Page, ran):
+    page.use(CANVAS)
+    page.load(ran)
+    page.wait(lambda: page.element(".paceline-report-text"), "report in the node")
+    lines = page.script(
+        """
+        return [...document.querySelectorAll(".paceline-report-text > *")].map((line) => {
+          const { fontWeight, color, paddingLeft } = getComputedStyle(line);
+          return [line.dataset.level, line.textContent, Number(fontWeight), color, parseFloat(paddingLeft)];
+        });
+        """
+    )
+    by_level = {level: [line[1:] for line in lines if line[0] == level] for level in ("0", "1", "2")}
+    assert [text for text, *_ in by_level["0"]][1:] == ["Set Attention Processor", "Apply ToMe"]
+    assert any(text.startswith("the run took ") for text, *_ in by_level["1"])
+    (title, line, detail) = (by_level[level][0] for level in "012")
+    assert title[1] > line[1] and line[2] != detail[2] and title[3] < line[3] < detail[3]
+
+
 def test_a_headline_stands_there_only_where_the_rounds_prove_it(page: Page):
     shown = page.script(
         """

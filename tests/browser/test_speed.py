@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser.graphs import EMOJI
-from browser.page import ATTENTION, CANVAS, SAMPLER, TOME, VUE, Page
+from browser.page import ATTENTION, CANVAS, ESCAPE, SAMPLER, TOME, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -75,6 +75,14 @@ def test_a_chip_says_no_more_than_the_runs_before_it_prove(page: Page):
         "1.50x against off", "0.92–1.12x against off", "0.56–2.67x against off", "about 1.5x against off",
     ]  # fmt: skip
     assert said["halves"] == [[1, 2], [1, 2], [1], []]
+
+
+def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dict[str, Any]):
+    page.script("await app.extensionManager.command.execute('Paceline.Report')")
+    dialog = page.wait(lambda: page.element("dialog.paceline-dialog[open]"), "report")
+    assert dialog.text.splitlines()[1:3] == [f"KSampler (#{SAMPLER})", timed["on"]]
+    page.press(ESCAPE)
+    page.wait(lambda: page.element("dialog.paceline-dialog") is None, "end of the report")
 
 
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])

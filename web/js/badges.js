@@ -11,14 +11,15 @@ const HEIGHT = 26;
 
 /**
  * @param {import("./store.js").ActivityStore} store
+ * @param {import("./timeline.js").Timeline} timeline
  * @returns {Shown<import("./store.js").Entry>}
  */
-export function createBadges(store) {
+export function createBadges(store, timeline) {
   return new Shown(store, {
     widget: "$$paceline-badge",
     size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
     pick: (entry) =>
       entry.activity && app.extensionManager.setting.get(BADGES_SETTING) !== false ? entry : undefined,
-    create: () => new Badge(() => openReport(store)),
+    create: () => new Badge(() => openReport(store, timeline)),
   });
 }

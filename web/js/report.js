@@ -3,11 +3,12 @@
 import { activityLines, shownActivity } from "./activity.js";
 import { signOf } from "./badge.js";
 import { openDialog } from "./dialog.js";
-import { openWorkflow, ourNodes } from "./graph.js";
+import { nodeAt, openWorkflow, ourNodes } from "./graph.js";
 import { stateWords, words } from "./words.js";
 
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
-/** @typedef {{title: string, state: string, lines: string[]}} Row */
+/** @typedef {import("./timeline.js").Timeline} Timeline */
+/** @typedef {{title: string, state: string, lines: string[]}} Row state: "" where there is none */
 
 /**
  * @param {ActivityStore} store
@@ -26,37 +27,54 @@ function reportRows(store) {
   });
 }
 
-/** @param {ActivityStore} store */
-export function openReport(store) {
-  const rows = reportRows(store);
+/**
+ * @param {Timeline} timeline
+ * @returns {Row[]} how fast each sampler of the open workflow was in its last run
+ */
+function speedRows(timeline) {
+  const run = timeline.runs.findLast(({ workflow, parts }) => workflow === openWorkflow() && parts.some(({ chip }) => chip));
+  return (run?.parts ?? []).flatMap(({ node: id, chip }) => {
+    const node = chip ? nodeAt(id) : undefined;
+    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", lines: [chip] }] : [];
+  });
+}
+
+/**
+ * @param {ActivityStore} store
+ * @param {Timeline} timeline
+ */
+export function openReport(store, timeline) {
+  const rows = [...speedRows(timeline), ...reportRows(store)];
   const list = document.createElement("dl");
   for (const row of rows) {
     const title = Object.assign(document.createElement("dt"), { textContent: row.title });
-    const state = Object.assign(document.createElement("dd"), {
-      textContent: `${signOf(row.state)} ${stateWords(row.state)}`,
-      className: "paceline-report-state",
-    });
-    state.dataset.state = row.state;
-    list.append(title, state);
+    list.append(title);
+    if (row.state) {
+      const textContent = `${signOf(row.state)} ${stateWords(row.state)}`;
+      const state = Object.assign(document.createElement("dd"), { textContent, className: "paceline-report-state" });
+      state.dataset.state = row.state;
+      list.append(state);
+    }
     for (const line of row.lines) list.append(Object.assign(document.createElement("dd"), { textContent: line }));
   }
   const empty = Object.assign(document.createElement("p"), { textContent: words("reportEmpty") });
   openDialog({
     title: words("reportTitle"),
     content: rows.length ? list : empty,
-    text: rows.map((row) => [`${row.title}: ${stateWords(row.state)}`, ...row.lines].join("\n  ")).join("\n"),
+    text: rows.map(({ title, state, lines }) => [state ? `${title}: ${stateWords(state)}` : title, ...lines].join("\n  ")).join("\n"),
   });
 }
 
 /**
  * @param {ActivityStore} store
+ * @param {Timeline} timeline
  * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["commands"] extends (infer C)[] | undefined ? C : never}
  */
-export function createReportCommand(store) {
+export function createReportCommand(store, timeline) {
   return {
     id: "Paceline.Report",
     label: "Paceline: report",
     icon: "pi pi-gauge",
-    function: () => openReport(store),
+    function: () => openReport(store, timeline),
   };
 }
