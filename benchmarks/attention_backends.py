@@ -21,7 +21,8 @@ from comfy_host.pack import load_pack  # noqa: E402
 
 load_pack()
 from paceline.core.errors import PacelineError  # noqa: E402
-from paceline.optimizers.attention import BACKENDS, AttentionCall, require  # noqa: E402
+from paceline.optimizers.attention.backend import AttentionCall  # noqa: E402
+from paceline.optimizers.attention.registry import BACKENDS, require  # noqa: E402
 
 # name: batch, heads, tokens, tokens of keys, channels of a head
 CALLS = {

@@ -31,10 +31,9 @@ class Empty:
 def models(model: Any) -> dict[str, Any]:
     """Return clones of a MODEL that compile, and record, a network that does nothing."""
     from paceline.core.technique import attach
-    from paceline.optimizers.compilation import CompileSettings
     from paceline.optimizers.compilation.compiler import Compiler
     from paceline.optimizers.compilation.recorded_network import RecordedNetwork
-    from paceline.optimizers.compilation.settings import CUDA_GRAPH, NetworkSettings
+    from paceline.optimizers.compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 

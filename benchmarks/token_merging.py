@@ -25,14 +25,8 @@ from comfy_host.in_process import random_conditioning, sample  # noqa: E402
 from comfy_host.pack import load_nodes, load_pack  # noqa: E402
 
 load_pack()
-from paceline.optimizers.token_merging import (  # noqa: E402
-    Matching,
-    match,
-    merge,
-    partition_tokens,
-    random_offsets,
-    unmerge,
-)
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets  # noqa: E402
+from paceline.optimizers.token_merging.matching import Matching, match, merge, unmerge  # noqa: E402
 from tomesd.merge import bipartite_soft_matching_random2d  # noqa: E402
 
 Layer = Callable[[Tensor, Tensor], Tensor]

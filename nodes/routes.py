@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
-from ..optimizers.compilation import ArtifactStore
+from ..optimizers.compilation.artifacts import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
-from ..optimizers.attention import names
+from ..optimizers.attention.registry import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from .common import OptimizingNode

@@ -7,10 +7,8 @@ Use, for one block at one step::
 """
 
 from .automatic import Automatic
-from .grid import partition_tokens, random_offsets
-from .kv_downsample import KVDownsampling, downsampled_side
-from .local_merge import LocalMerging, windows_of
-from .matching import match, merge, merge_count, unmerge
+from .kv_downsample import KVDownsampling
+from .local_merge import LocalMerging
 from .merging import Merging
 from .method import METHODS, BlockCall, Reduction
 from .settings import PRESET_NAMES, PRESETS, RAMPS, TokenMergingSettings, apply_preset
@@ -22,20 +20,8 @@ __all__ = [
     "PRESETS",
     "PRESET_NAMES",
     "RAMPS",
-    "Automatic",
     "BlockCall",
-    "KVDownsampling",
-    "LocalMerging",
-    "Merging",
     "Reduction",
     "TokenMergingSettings",
     "apply_preset",
-    "downsampled_side",
-    "match",
-    "merge",
-    "merge_count",
-    "partition_tokens",
-    "random_offsets",
-    "unmerge",
-    "windows_of",
 ]

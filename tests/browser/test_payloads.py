@@ -70,7 +70,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.nodes.recipes import shown_steps
     from paceline.nodes.run_routes import run_payload
     from paceline.nodes.sweep_view import SWEEP_EVENT
-    from paceline.optimizers.compilation import Progress
+    from paceline.optimizers.compilation.progress import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
     from paceline.workbench.measurement import Distance

@@ -57,9 +57,8 @@ def test_where_the_hosts_own_kernel_is_the_quickest_nothing_is_installed_any_mor
 
 def test_compiled_code_is_decided_before_it_is_compiled(small, timed):
     from paceline.core.technique import attach
-    from paceline.optimizers.compilation import CompileSettings
     from paceline.optimizers.compilation.compiler import Compiler
-    from paceline.optimizers.compilation.settings import NetworkSettings
+    from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
     from paceline.optimizers.hosts.comfyui.compilation.unet import CompileUNet
     from paceline.optimizers.hosts.comfyui.model import ModelTarget
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from comfy_host import fake_cuda, vaes
 from paceline.core.errors import NothingGained, UnsupportedModel
-from paceline.optimizers.attention import get, quickest
+from paceline.optimizers.attention import quickest
+from paceline.optimizers.attention.registry import get
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 

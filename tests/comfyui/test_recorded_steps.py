@@ -10,8 +10,7 @@ import pytest
 import torch
 from comfy_host import in_process
 from paceline.core.technique import attach
-from paceline.optimizers.compilation import CompileSettings
-from paceline.optimizers.compilation.settings import NetworkSettings
+from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
 from paceline.workbench.comfyui.device_memory import beside_the_allocator, recordings_kept
 from recordings import RecordingCompiler, Replayable
 

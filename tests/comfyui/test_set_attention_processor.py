@@ -51,7 +51,7 @@ def test_an_unknown_name_lists_the_known_ones(studio):
 
 def test_calls_that_a_backend_cannot_take_fall_back_and_are_counted(studio):
     """CPU flash attention takes no masks of every kind; whatever is refused must still be computed right."""
-    from paceline.optimizers.attention import get
+    from paceline.optimizers.attention.registry import get
 
     model = studio.attention(studio.model, "sdpa_flash")
     technique = model.get_attachment("paceline").find("attention")
@@ -124,7 +124,8 @@ def test_an_interrupt_is_no_failure_of_a_kernel(studio):
 def test_each_head_size_is_tried_and_those_that_fail_are_left_to_comfyui(studio, baseline, monkeypatch):
     import dataclasses
 
-    from paceline.optimizers.attention import get, processor
+    from paceline.optimizers.attention import processor
+    from paceline.optimizers.attention.registry import get
 
     def no_kernel_for_8(q, k, v, **kwargs):
         assert q.shape[-1] != 8, "head size"

@@ -57,7 +57,7 @@ def test_coarser_levels_can_keep_more(studio):
 
 
 def test_matchings_are_made_once_for_several_steps_and_blocks(studio, monkeypatch):
-    from paceline.optimizers.token_merging import Merging
+    from paceline.optimizers.token_merging.merging import Merging
 
     made = []
     original = Merging.plan

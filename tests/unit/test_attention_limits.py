@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.attention import BACKENDS, AttentionCall, Limits
+from paceline.optimizers.attention.backend import AttentionCall, Limits
+from paceline.optimizers.attention.registry import BACKENDS
 
 
 def call(**changes) -> AttentionCall:

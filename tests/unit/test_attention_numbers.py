@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.attention import BACKENDS, AttentionCall, Backend, Limits, probe
+from paceline.optimizers.attention.backend import AttentionCall, Backend, Limits
 from paceline.optimizers.attention.chunked import split, sub_quadratic
+from paceline.optimizers.attention.probing import probe
+from paceline.optimizers.attention.registry import BACKENDS
 
 NEEDS_CUDA = (pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"))
 MARKS = {"cpu": (), "cuda": NEEDS_CUDA}

@@ -10,13 +10,13 @@ import dataclasses
 import importlib
 import sys
 
-import paceline.optimizers.attention as attention
 import pytest
 import torch
-from paceline.optimizers.attention import BACKENDS, choose, probe
 from paceline.optimizers.attention import flash as flash_module
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
+from paceline.optimizers.attention.probing import forget_probes, probe
+from paceline.optimizers.attention.registry import BACKENDS, choose
 from paceline.optimizers.attention.vanilla import vanilla
 
 LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
@@ -24,7 +24,7 @@ OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
 def forget() -> None:
-    attention.forget_probes()
+    forget_probes()
     for loader in LOADERS:
         loader.cache_clear()
     for name in [m for m in sys.modules if m.partition(".")[0] in OPTIONAL]:
@@ -108,7 +108,7 @@ def test_a_package_installed_later_is_found_after_forgetting(package):
     assert not probe(backend, "cpu", torch.float32).available
     package("flash_attn", FLASH.format(result="out"))
     assert not probe(backend, "cpu", torch.float32).available
-    attention.forget_probes()
+    forget_probes()
     assert probe(backend, "cpu", torch.float32).available
 
 

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import paceline.optimizers.attention as attention
 import pytest
 import torch
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.optimizers.attention import BACKENDS, Backend, Limits, Probe, choose, get, names, probe, require
-from paceline.optimizers.attention.registry import fused_kernels
+from paceline.optimizers.attention.backend import Backend, Limits
+from paceline.optimizers.attention.probing import Probe, forget_probes, probe
+from paceline.optimizers.attention.registry import AUTO_ORDER, BACKENDS, choose, fused_kernels, get, names, require
 from paceline.optimizers.attention.vanilla import vanilla
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,9 +21,9 @@ OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "
 
 @pytest.fixture(autouse=True)
 def fresh_probes():
-    attention.forget_probes()
+    forget_probes()
     yield
-    attention.forget_probes()
+    forget_probes()
 
 
 def made_of(function, **changes) -> Backend:
@@ -98,7 +98,7 @@ def test_probe_runs_one_call_per_device_dtype_and_head_size():
         probe(backend, "cpu", torch.bfloat16, 40)
         probe(backend, torch.device("cpu"), torch.float32, 80)
     assert shapes == [(40, torch.float32), (40, torch.bfloat16), (80, torch.float32)]
-    attention.forget_probes()
+    forget_probes()
     probe(backend, "cpu", torch.float32, 40)
     assert len(shapes) == 4
 
@@ -200,7 +200,7 @@ def test_auto_on_cuda_names_the_kernels_inside():
 
 
 def test_auto_only_considers_exact_backends():
-    for name in attention.AUTO_ORDER:
+    for name in AUTO_ORDER:
         assert get(name).exact
 
 
@@ -222,10 +222,10 @@ settings = lambda: (cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), 
                     cuda.cudnn_sdp_enabled(), cuda.matmul.allow_tf32, torch.get_default_dtype(),
                     torch.is_grad_enabled(), torch._C._get_sdp_priority_order())
 before = settings()
-import paceline.optimizers.attention as attention
+from paceline.optimizers.attention import probing, registry
 assert not [m for m in {OPTIONAL!r} if m in sys.modules], "on import"
-[attention.probe(backend, "cpu", torch.float32) for backend in attention.BACKENDS.values()]
-attention.choose("cpu", torch.float32)
+[probing.probe(backend, "cpu", torch.float32) for backend in registry.BACKENDS.values()]
+registry.choose("cpu", torch.float32)
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """

@@ -11,9 +11,10 @@ from collections import Counter
 import pytest
 import torch
 from paceline.core.activity import Activity
-from paceline.optimizers.attention import get, quickest
+from paceline.optimizers.attention import quickest
 from paceline.optimizers.attention.processor import AttentionChoice
 from paceline.optimizers.attention.quickest import OWN, QuickestKernel
+from paceline.optimizers.attention.registry import get
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,9 @@ import time
 
 import pytest
 import torch
-from paceline.optimizers.compilation import ArtifactStore, CompiledFunction, CompileSettings
+from paceline.optimizers.compilation.artifacts import ArtifactStore
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.settings import CompileSettings
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 from comfy_host.paths import ROOT, host_dir
-from paceline.optimizers.compilation import ArtifactStore
+from paceline.optimizers.compilation.artifacts import ArtifactStore
 from paceline.workbench.comfyui import cache_transfer as transfer
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.compilation import cudagraph_trees_refusal
 from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
+from paceline.optimizers.compilation.settings import cudagraph_trees_refusal
 
 
 class Replayable:

@@ -10,13 +10,9 @@ import weakref
 
 import pytest
 import torch
-from paceline.optimizers.compilation import (
-    LIMIT_REACHED,
-    CompilationCancelled,
-    CompilationFailed,
-    CompiledFunction,
-    CompileSettings,
-)
+from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
+from paceline.optimizers.compilation.failures import CompilationCancelled, CompilationFailed
+from paceline.optimizers.compilation.settings import CompileSettings
 
 EAGER = CompileSettings(backend="eager")
 

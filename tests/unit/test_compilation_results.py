@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.optimizers.compilation import CompilationFailed, CompiledFunction, CompileSettings, settings
+from paceline.optimizers.compilation import settings
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.failures import CompilationFailed
+from paceline.optimizers.compilation.settings import CompileSettings
 from paceline.optimizers.compilation.sizes import Sizes
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")

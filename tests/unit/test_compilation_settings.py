@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch._inductor.config
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.compilation import CompileSettings, explain, inductor_options, settings
+from paceline.optimizers.compilation import settings
+from paceline.optimizers.compilation.failures import explain
+from paceline.optimizers.compilation.settings import CompileSettings, inductor_options
 
 
 @pytest.mark.parametrize(

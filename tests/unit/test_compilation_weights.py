@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.optimizers.compilation import CompiledFunction, CompileSettings, WeightGuards
-from paceline.optimizers.compilation.weights import structure
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.settings import CompileSettings
+from paceline.optimizers.compilation.weights import WeightGuards, structure
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 

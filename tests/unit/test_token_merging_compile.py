@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from matchings import token_of_slot
-from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.matching import match, merge, unmerge
 from torch._dynamo import testing
 
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matchings import merged_tokens, slot_of_token, token_of_slot
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging import match, merge, partition_tokens, random_offsets, unmerge
 from paceline.optimizers.token_merging import matching as implementation
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.matching import match, merge, unmerge
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SIZES = st.tuples(st.integers(1, 17), st.integers(1, 17), st.integers(1, 4), st.integers(1, 4))

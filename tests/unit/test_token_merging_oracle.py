@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matchings import merged_tokens, slot_of_token, token_of_slot
 from needs import package
-from paceline.optimizers.token_merging import match, merge, merge_count, partition_tokens, random_offsets, unmerge
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
+from paceline.optimizers.token_merging.matching import match, merge, merge_count, unmerge
 
 tomesd_merge = package("tomesd.merge")
 

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.token_merging import partition_tokens, random_offsets
 from paceline.optimizers.token_merging.counter_random import choices, mix
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets
 
 
 def lowbias32(word: int) -> int:

@@ -16,18 +16,10 @@ from torch.nn.functional import adaptive_avg_pool2d
 from .network import Place, SelfAttention
 
 load_pack()
-from paceline.optimizers.token_merging import (  # noqa: E402
-    KVDownsampling,
-    LocalMerging,
-    downsampled_side,
-    match,
-    merge,
-    merge_count,
-    partition_tokens,
-    random_offsets,
-    unmerge,
-    windows_of,
-)
+from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets  # noqa: E402
+from paceline.optimizers.token_merging.kv_downsample import KVDownsampling, downsampled_side  # noqa: E402
+from paceline.optimizers.token_merging.local_merge import LocalMerging, windows_of  # noqa: E402
+from paceline.optimizers.token_merging.matching import match, merge, merge_count, unmerge  # noqa: E402
 
 KEYS_ONLY = ("merge keys", "kv borders", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
 METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)

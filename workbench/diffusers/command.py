@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...core.errors import InvalidSetting
-from ...optimizers.compilation import BACKENDS, MODES
+from ...optimizers.compilation.settings import BACKENDS, MODES
 from ..exit_status import exit_status
 from . import grid
 from .architectures import REAL_WIDTH

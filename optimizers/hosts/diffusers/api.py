@@ -9,7 +9,7 @@ from typing import Any
 from ....core.activity import Summary
 from ....core.errors import InvalidSetting, UnsupportedModel
 from ....core.technique import attach, detach_all
-from ...compilation import CompileSettings
+from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
 from .attention import Attention, AttentionBackend

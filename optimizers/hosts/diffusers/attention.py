@@ -13,8 +13,8 @@ from torch import Tensor
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
 from ....core.technique import COMPILATION, TOKEN_MERGING
-from ...attention import names
 from ...attention.processor import AUTO, AttentionChoice, limit_of
+from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
 from .intercept import AttentionIntercept
