@@ -114,7 +114,8 @@ def _measurements(
                 break
         worth = good and found["found"] == "faster"
         verdict = str(found["verdict"])
-        trial.judged.append({"node": node, "kept": worth, "verdict": verdict, "once": once, "saves": _saved(found)})
+        said = {"verdict": verdict, "phrase": found.get("phrase", verdict)}
+        trial.judged.append({"node": node, "kept": worth, **said, "once": once, "saves": _saved(found)})
         if worth:
             trial.kept.append(node)
             trial.best = found

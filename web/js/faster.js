@@ -9,7 +9,7 @@ import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
 import { offerTrial } from "./trial_dialog.js";
 import { recall, stepKey } from "./trial_memory.js";
-import { costWords } from "./trial_words.js";
+import { costWords, outcomeWords } from "./trial_words.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
@@ -88,7 +88,10 @@ export async function makeFaster() {
     chosen = choice;
     plans = planFor(choice, advised, memory);
     go.disabled = !plans.length;
-    const before = advised.flatMap(({ wire }) => memory.get(wire)?.choices[choice]?.sentence ?? []);
+    const before = advised.flatMap(({ wire }) => {
+      const { outcome, sentence } = memory.get(wire)?.choices[choice] ?? {};
+      return outcome ? outcomeWords(outcome) : (sentence ?? []);
+    });
     const anew = createButton(words("measureAnew"), () => {
       for (const found of memory.values()) delete found.choices[choice];
       choose(choice);

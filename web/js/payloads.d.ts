@@ -143,6 +143,8 @@ export interface Judged {
   kept: boolean;
   /** In one line. */
   verdict: string;
+  /** `verdict` for other languages than English. */
+  phrase: Phrase;
   /** Seconds that compiling took. */
   once: number;
   /** Seconds that it saves of each picture. */

@@ -37,8 +37,9 @@ export function sceneOf(prompt, { wire, nodes }, choice) {
  * @param {Comparison} comparison
  * @returns what the server needs of it to judge
  */
-function findingOf({ found, quality, verdict, compiling, speedup, speedup_of, seconds, seed_share, about }) {
-  return { found, quality, verdict, compiling, speedup, speedup_of, seconds, seed_share, about };
+function findingOf({ found, quality, verdict, phrases, compiling, speedup, speedup_of, seconds, seed_share, about }) {
+  const phrase = phrases?.verdict ?? verdict;
+  return { found, quality, verdict, phrase, compiling, speedup, speedup_of, seconds, seed_share, about };
 }
 
 /**

@@ -7,6 +7,7 @@ import { takeOut } from "./insert.js";
 import { outcomeWords } from "./trial_words.js";
 import { cancelTrial, measure, next, sceneOf } from "./trial.js";
 import { openPrompt } from "./prompt.js";
+import { said } from "./said.js";
 import { remember } from "./trial_memory.js";
 import { words } from "./words.js";
 
@@ -57,10 +58,10 @@ export async function offerTrial(inserted, choice) {
     try {
       for (const { item, scene } of measurable) {
         const outcome = await trial(item, scene);
-        const said = outcome.best ? outcomeWords(outcome) : words("trialNothing");
+        const found = outcomeWords(outcome);
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
-        sentences.push(measurable.length > 1 ? `${where}: ${said}` : said);
-        await remember(scene.prompt, item, choice, outcome, said);
+        sentences.push(measurable.length > 1 ? `${where}: ${found}` : found);
+        await remember(scene.prompt, item, choice, outcome);
       }
       show(sentences.join(" · "));
     } catch (error) {
@@ -83,8 +84,9 @@ export async function offerTrial(inserted, choice) {
     let told = 0;
     for (;;) {
       const state = await next(scene, findings);
-      for (const { node, kept, verdict } of state.judged.slice(told)) {
-        const line = Object.assign(document.createElement("li"), { textContent: `${nodeOf(node)?.getTitle()}: ${verdict}` });
+      for (const { node, kept, verdict, phrase } of state.judged.slice(told)) {
+        const textContent = `${nodeOf(node)?.getTitle()}: ${said(verdict, phrase)}`;
+        const line = Object.assign(document.createElement("li"), { textContent });
         line.dataset.state = kept ? "active" : "inactive";
         list.append(line);
       }
@@ -102,10 +104,10 @@ export async function offerTrial(inserted, choice) {
     }
   }
 
-  /** @param {string} said of all that was measured */
-  function show(said) {
+  /** @param {string} result of all that was measured */
+  function show(result) {
     text.className = "paceline-trial-result";
-    text.textContent = said;
+    text.textContent = result;
     const left = inserted.some(({ nodes }) => nodes.some((node) => node.graph));
     const done = createButton(left ? words("keep") : words("close"), () => dialog.close());
     done.classList.add("paceline-primary");

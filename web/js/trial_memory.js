@@ -8,7 +8,10 @@ const MOST = 200;
 
 /** @typedef {import("./payloads").Judged} Judged */
 /** @typedef {import("./payloads").Step} Step */
-/** @typedef {{kept: Step[], sentence: string}} Known what was kept, and what was said of it */
+/** @typedef {Pick<import("./trial.js").Finding, "speedup" | "quality" | "seed_share">} Best */
+/** @typedef {{best: Best | null, once: number, saves: number}} Outcome as of `TrialState` */
+/** @typedef {{kept: Step[], outcome?: Outcome, sentence?: string}} Known what was kept, and what came of it; earlier versions
+ *   kept what they said of it */
 /** @typedef {{choices: Record<string, Known>, nodes: Record<string, Judged>}} Found by choice; by node and settings */
 /** @typedef {import("./prompt.js").Prompt} Prompt */
 /** @typedef {import("./wires.js").Wire} Wire */
@@ -43,10 +46,9 @@ export async function recall(prompt, wires, choices) {
  * @param {Prompt} prompt that was measured
  * @param {import("./faster.js").Inserted} inserted
  * @param {string} choice
- * @param {import("./payloads").TrialState} outcome
- * @param {string} sentence
+ * @param {Pick<import("./payloads").TrialState, "judged" | "best" | "once" | "saves">} found
  */
-export async function remember(prompt, { wire, steps, nodes }, choice, { judged }, sentence) {
+export async function remember(prompt, { wire, steps, nodes }, choice, { judged, best, once, saves }) {
   const known = await load();
   const key = keyOf(prompt, wire);
   const stepOf = (/** @type {string} */ id) => steps.find(({ node }) => nodes.some((one) => wire.prefix + one.id === id && one.type === node));
@@ -56,7 +58,10 @@ export async function remember(prompt, { wire, steps, nodes }, choice, { judged 
   });
   const kept = tried.flatMap(({ step, one }) => (one.kept ? [step] : []));
   const found = Object.fromEntries(tried.map(({ step, one }) => [stepKey(step), one]));
-  const entries = { [`${key} ${choice}`]: { kept, sentence }, [`${key} nodes`]: { ...known[`${key} nodes`], ...found } };
+  /** @type {Best | null} */
+  const measured = best && { speedup: best.speedup, quality: best.quality, seed_share: best.seed_share };
+  const outcome = { best: measured, once, saves };
+  const entries = { [`${key} ${choice}`]: { kept, outcome }, [`${key} nodes`]: { ...known[`${key} nodes`], ...found } };
   for (const [name, entry] of Object.entries(entries)) {
     delete known[name]; // the newest stand at the end
     known[name] = entry;

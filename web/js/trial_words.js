@@ -6,11 +6,11 @@ import { words } from "./words.js";
 /** @typedef {import("./payloads").Judged} Judged */
 
 /**
- * @param {import("./payloads").TrialState} outcome in which something was kept
+ * @param {import("./trial_memory.js").Outcome} outcome
  * @returns {string} e.g. "1.62x faster, difference 1/14 of a seed change"
  */
 export function outcomeWords({ best, once, saves }) {
-  if (!best) return "";
+  if (!best) return words("trialNothing");
   const { speedup, quality, seed_share } = best;
   const parts = [`${number(speedup, ".2f")}x ${words("faster")}`];
   if (quality === "identical") parts.push(words("quality_identical"));
