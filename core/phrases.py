@@ -27,7 +27,7 @@ class Phrase(str):
     """An English text that knows its template and values. Joined with other texts it is a plain text."""
 
     template: str
-    values: Mapping[str, str | float]
+    values: Mapping[str, Data]
     starts: bool = False
     clause: bool = False
 
@@ -90,7 +90,16 @@ def clause(text: str) -> Phrase:
     return made
 
 
-def data(text: str | float) -> Data:
+def restored(text: str, kept: Data | None) -> str:
+    """Return a text that was kept with its :func:`data` as the phrase that it was; None where nothing was kept."""
+    if not isinstance(kept, dict):
+        return text
+    made = Phrase(text)
+    vars(made).update(kept)
+    return made
+
+
+def data(text: Data) -> Data:
     """Return what the browser is sent of a text or a number."""
     if isinstance(text, Phrase):
         values = {name: data(value) for name, value in text.values.items()}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from ..core.phrases import data
 from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
@@ -95,6 +96,7 @@ class SweepView:
             "difference": one.difference,
             "best": best,
             "text": one.text,
+            "phrase": data(one.text),
             "picture": entry if path_of(entry).is_file() else None,
             "steps": shown_steps(self._bench.steps_of(one.cell)),
         }

@@ -290,6 +290,8 @@ export interface SweepCell {
   /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
   best: boolean;
   text: string;
+  /** `text` for other languages than English. */
+  phrase: Phrase;
   /** Kept for as long as the server runs. */
   picture: SavedImage | null;
   steps: Step[];

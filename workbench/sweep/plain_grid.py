@@ -9,11 +9,12 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ...core.phrases import data, restored
 from .results import Result
 from .space import Space, cell_key
 from .study import Outcome, Sweep, SweepSettings, identity_of, require_same_job
@@ -22,6 +23,7 @@ _FILE_URL = "sqlite:///"
 _TABLES = """
 CREATE TABLE IF NOT EXISTS studies (name TEXT PRIMARY KEY, identity TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS cells (study TEXT, key TEXT, result TEXT NOT NULL, PRIMARY KEY (study, key));
+CREATE TABLE IF NOT EXISTS phrases (study TEXT, key TEXT, phrase TEXT NOT NULL, PRIMARY KEY (study, key));
 """
 
 
@@ -67,11 +69,14 @@ class PlainGrid:
         """Return what has been measured so far, in the order of the grid."""
         with closing(self._connect()) as database:
             rows = dict(database.execute("SELECT key, result FROM cells WHERE study = ?", (self._name,)))
-        return [
-            Result(**json.loads(rows[cell_key(cell)]) | {"cell": cell})
-            for cell in self._cells
-            if cell_key(cell) in rows
-        ]
+            phrases = dict(database.execute("SELECT key, phrase FROM phrases WHERE study = ?", (self._name,)))
+        found = []
+        for cell in self._cells:
+            if cell_key(cell) in rows:
+                one = Result(**json.loads(rows[cell_key(cell)]) | {"cell": cell})
+                text = restored(one.text, json.loads(phrases.get(cell_key(cell), "null")))
+                found.append(replace(one, text=text))
+        return found
 
     def run(
         self,
@@ -88,6 +93,8 @@ class PlainGrid:
             with closing(self._connect()) as database, database:
                 row = (self._name, cell_key(cell), json.dumps(asdict(result)))
                 database.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?)", row)
+                phrase = (*row[:2], json.dumps(data(result.text)))
+                database.execute("INSERT OR REPLACE INTO phrases VALUES (?, ?, ?)", phrase)
             done(result)
         return self.results()
 

@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
+from ...core.phrases import data, restored
 from .results import FINISHED, Result
 from .space import Cell, Range, Space, cell_key, without_absent
 from .storage import import_optuna, is_alive, open_storage, quiet, this_machine, without_credentials
 
 _RESULT, _JOB, _KEY, _READY = "paceline_result", "paceline_job", "paceline_cell", "paceline_ready"
-_OWNER = "paceline_owner"
+_OWNER, _PHRASE = "paceline_owner", "paceline_phrase"
 MODES = ("grid", "search")
 
 Outcome = Callable[[Cell], Result]
@@ -98,7 +99,8 @@ class Sweep:
         for trial in trials:
             if _RESULT in trial.user_attrs:
                 stored = Result(**trial.user_attrs[_RESULT])
-                stored = replace(stored, cell=self._in_order(stored.cell))
+                text = restored(stored.text, trial.user_attrs.get(_PHRASE))
+                stored = replace(stored, cell=self._in_order(stored.cell), text=text)
                 found.setdefault(cell_key(stored.cell), stored)
         if not self._cells:
             return list(found.values())
@@ -206,6 +208,7 @@ class Sweep:
                 raise
             except BaseException as reason:  # ComfyUI's cancelling is one; Optuna would leave the cell taken
                 raise _Stopped(reason) from reason
+            trial.set_user_attr(_PHRASE, data(result.text))
             trial.set_user_attr(_RESULT, asdict(result))
             done(result)
             if result.state not in FINISHED or result.speedup is None or result.difference is None:

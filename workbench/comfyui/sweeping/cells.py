@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError
+from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 from ...recipe import Step
 from ...sweep import Cell, Result, picture_of
@@ -89,7 +90,7 @@ class Bench:
             say: told what is going on.
             progress: as of ``compare``.
         """
-        doing = ["applying the nodes"]
+        doing = [translatable("applying the nodes")]
 
         def follow(text: str) -> None:
             doing[0] = text
@@ -99,9 +100,9 @@ class Bench:
             try:
                 applied = self.apply(self.steps_of(cell))
             except PacelineError as error:
-                return Result(cell, "not possible", text=str(error))
+                return Result(cell, "not possible", text=error.phrase)
             if applied.left_out:
-                return Result(cell, "not possible", text="; ".join(applied.left_out))
+                return Result(cell, "not possible", text=joined("; ", applied.left_out))
             found = compare(
                 Side("baseline", self.model, self.vae),
                 Side("optimised", applied.model, applied.vae),
@@ -115,7 +116,8 @@ class Bench:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            text = f"during {doing[0]}: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            text = phrase("during {doing}: {error}", doing=doing[0], error=why)
         # Outside of the handler: the traceback holds on to the tensors.
         unload_models()
         return Result(cell, "out of memory", text=text)
