@@ -53,7 +53,7 @@ Tree = dict[str, Any]
 def english() -> dict[str, Tree]:
     """Return every text that can be translated, by file (without ``.json``) and key."""
     settings = _settings((SCRIPTS / "settings.js").read_text(encoding="utf-8"))
-    sources = "".join(_read(name) for name in ("faster_command", "report"))
+    sources = "".join(_read(name) for name in ("expand", "faster_command", "report"))
     commands = dict(re.findall(r'id: "(Paceline\.\w+)",\n    label: "(.+)"', sources))
     words = dict(re.findall(r'^  (\w+): "(.+)",$', (SCRIPTS / "words.js").read_text(encoding="utf-8"), re.MULTILINE))
     categories = re.findall(r'category: \["(.+)"\]', (SCRIPTS / "settings.js").read_text(encoding="utf-8"))
@@ -167,9 +167,10 @@ def main(chosen: list[str]) -> None:
     if strange := [language for language in chosen if not language.replace("-", "").isalpha() or language[0] == "-"]:
         raise SystemExit(f"{strange[0]} is no language. Give none, or codes such as fr or zh-TW.")
     source = english()
-    titles = json.dumps(frontends_own(source), indent=2)
     (LOCALES / "en").mkdir(exist_ok=True)
-    (LOCALES / "en" / "main.json").write_text(f"{titles}\n", encoding="utf-8")
+    # The frontend's buttons take the names of commands from here too, and have none otherwise.
+    for name, tree in (("main", frontends_own(source)), ("commands", source["commands"])):
+        (LOCALES / "en" / f"{name}.json").write_text(f"{json.dumps(tree, indent=2)}\n", encoding="utf-8")
     for language in chosen or languages():
         present = load(language)
         folder = LOCALES / language

@@ -9,7 +9,7 @@ import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
 import { convertMenuItems, loadConversions } from "./js/convert.js";
 import { listen } from "./js/events.js";
-import { expandMenuItems } from "./js/expand.js";
+import { createExpandCommand, expandMenuItems, expandToolbox } from "./js/expand.js";
 import { createFasterCommand, fasterButtons, fasterMenuItems } from "./js/faster_command.js";
 import { addGridForm } from "./js/grid_form.js";
 import { rememberSettings } from "./js/grid_settings.js";
@@ -42,7 +42,7 @@ for (const name of ["paceline.css", "results.css", "sweep.css", "speed.css", "fa
 
 app.registerExtension({
   name: "Paceline",
-  commands: [createFasterCommand(), createReportCommand(store, timeline)],
+  commands: [createFasterCommand(), createReportCommand(store, timeline), createExpandCommand(store)],
   menuCommands: [{ path: ["Extensions", "Paceline"], commands: ["Paceline.MakeFaster", "Paceline.Report"] }],
   actionBarButtons: fasterButtons(),
   bottomPanelTabs: [createSpeedTab(timeline, store)],
@@ -62,6 +62,7 @@ app.registerExtension({
   getNodeMenuItems(node) {
     return [...fasterMenuItems(node), ...expandMenuItems(node, store), ...convertMenuItems(node)];
   },
+  getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
     rememberWidgetNames(nodeType, nodeData.name);
     rememberSettings(/** @type {any} */ (nodeData)); // the frontend's type of it is looser

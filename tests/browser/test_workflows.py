@@ -136,6 +136,7 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
         const [loader, tome, attention, sampler] = [2, 4, 5, 8].map((id) => app.graph.getNodeById(id));
         const preset = LiteGraph.createNode("PacelineOptimizePreset");
         app.graph.add(preset);
+        preset.pos = [600, -600];
         preset.widgets[0].value = "fast";
         app.graph.remove(tome);
         app.graph.remove(attention);
@@ -152,9 +153,18 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
     if made is None:
         pytest.skip("this version of the pack has no Optimize (Preset)")
     menu = "app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((item) => item?.content?.startsWith('Turn'))"
+    page.script("app.graph.getNodeById(args[0]).mode = 4", made)
     assert page.script(f"return {menu}.disabled", made)
-    assert page.run() == "success"
-    page.script(f"{menu}.callback()", made)
+    page.script("app.graph.getNodeById(args[0]).mode = 0", made)
+    assert not page.script(f"return {menu}.disabled", made)
+    page.show_node(made, zoom=1.0)
+    page.click_title(made)
+    in_toolbar = "return document.querySelector('.selection-toolbox .pi-sitemap')?.closest('button')"
+    button = page.wait(lambda: page.script(in_toolbar), "button above the selected node")
+    assert button.get_attribute("aria-label") == "Paceline: turn into single nodes"
+    page.screenshot("expand_button")
+    button.click()  # nothing was run before, and nothing is sampled for it
+    page.wait(lambda: page.script("return app.graph.getNodeById(args[0]) == null", made), "single nodes", 60)
     page.settle()
     page.screenshot("expanded")
     chain = page.script(

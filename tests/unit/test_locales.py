@@ -35,8 +35,9 @@ def test_english_has_every_node_setting_and_command(source):
     assert len(source["settings"]) == 3
 
 
-def test_english_has_the_heading_of_the_templates_too(source):
+def test_english_has_the_heading_of_the_templates_and_the_names_of_commands_too(source):
     assert load("en")["main"] == frontends_own(source)
+    assert load("en")["commands"] == source["commands"]
     assert source["main"]["templateWorkflows"]["category"]["ComfyUI-Paceline"] == "Paceline"
 
 

@@ -1,16 +1,24 @@
-// "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it has applied, in its place.
+// "Turn into single nodes" in the context menu of Optimize (Preset): the nodes that it applies, in its place.
 
 import { app, createNode } from "./comfy.js";
 import { executionIdOf, openWorkflow } from "./graph.js";
 import { makeNode } from "./insert.js";
 import { layInRow } from "./place.js";
+import { openPrompt } from "./prompt.js";
+import { NO_RUN, runPrompt } from "./run_prompt.js";
+import { isLink } from "./speed_history.js";
 import { words } from "./words.js";
 
+/** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyExtension} Extension */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").Step} Step */
+/** @typedef {import("./prompt.js").Prompt} Prompt */
 
 const TYPE = "PacelineOptimizePreset";
 const REPORT = "PacelineOptimizationReport";
+
+/** The frontend's mode of a node that is neither bypassed nor muted. */
+const ALWAYS = 0;
 
 /** What is handed from node to node, by the name of the input. */
 const PASSED_ON = { model: "MODEL", vae: "VAE" };
@@ -18,14 +26,97 @@ const PASSED_ON = { model: "MODEL", vae: "VAE" };
 /**
  * @param {LGraphNode} node
  * @param {import("./store.js").ActivityStore} store
- * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["getNodeMenuItems"] extends
- *   ((node: any) => infer Items) | undefined ? Items : never}
+ * @returns {Extension["getNodeMenuItems"] extends ((node: any) => infer Items) | undefined ? Items : never}
  */
 export function expandMenuItems(node, store) {
   if (node.type !== TYPE) return [];
-  const steps = store.entry(openWorkflow(), executionIdOf(node) ?? "")?.steps ?? [];
-  const content = steps.length ? words("expand") : words("expandAfterRun");
-  return [{ content, disabled: steps.length === 0, callback: () => expand(node, steps) }];
+  const disabled = !canExpand(node, store);
+  const callback = () => void expandAs(node, store);
+  return [{ content: words(disabled ? "expandAfterRun" : "expand"), disabled, callback }];
+}
+
+/**
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {Extension["commands"] extends (infer Command)[] | undefined ? Command : never} for the nodes that are selected
+ */
+export function createExpandCommand(store) {
+  return {
+    id: "Paceline.Expand",
+    label: "Paceline: turn into single nodes",
+    icon: "pi pi-sitemap",
+    function: async () => {
+      const selected = /** @type {Iterable<LGraphNode>} */ (/** @type {unknown} */ (app.canvas.selectedItems));
+      for (const node of [...selected].filter(({ type }) => type === TYPE)) await expandAs(node, store);
+    },
+  };
+}
+
+/**
+ * @param {unknown} selected
+ * @returns {string[]} the command, in the toolbar above a selected node
+ */
+export function expandToolbox(selected) {
+  return /** @type {LGraphNode} */ (selected).type === TYPE ? ["Paceline.Expand"] : [];
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {Step[]} what it has applied with its settings of now; none before a run
+ */
+function knownSteps(node, store) {
+  const entry = store.entry(openWorkflow(), executionIdOf(node) ?? "");
+  return (!entry?.stale && entry?.steps) || [];
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {import("./store.js").ActivityStore} store
+ * @returns {boolean} a node that is bypassed can only say what it has applied before
+ */
+function canExpand(node, store) {
+  return node.mode === ALWAYS || knownSteps(node, store).length > 0;
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {import("./store.js").ActivityStore} store
+ */
+async function expandAs(node, store) {
+  if (!canExpand(node, store)) return;
+  try {
+    const known = knownSteps(node, store);
+    expand(node, known.length ? known : await stepsOf(node));
+  } catch (error) {
+    const summary = String(/** @type {Error} */ (error).message);
+    app.extensionManager.toast.add({ severity: "error", summary, life: 6000 });
+  }
+}
+
+/**
+ * Ask the node what it applies: it looks at the model, so that is loaded, but nothing is sampled.
+ * @param {LGraphNode} node
+ * @returns {Promise<Step[]>}
+ */
+async function stepsOf(node) {
+  const id = executionIdOf(node) ?? "";
+  const report = node.outputs.findIndex(({ type }) => type === "STRING");
+  const sources = withSources(await openPrompt(), id);
+  const shown = { [`${NO_RUN}_steps`]: { class_type: "PreviewAny", inputs: { source: [id, report] } } };
+  return runPrompt({ ...sources, ...shown }, ({ paceline_steps }) => paceline_steps);
+}
+
+/**
+ * @param {Prompt} prompt
+ * @param {string} id
+ * @param {Prompt} [found]
+ * @returns {Prompt} a node and all that it needs
+ */
+function withSources(prompt, id, found = {}) {
+  if (found[id] || !prompt[id]) return found;
+  found[id] = prompt[id];
+  for (const value of Object.values(prompt[id].inputs)) if (isLink(value)) withSources(prompt, value[0], found);
+  return found;
 }
 
 /**

@@ -2,9 +2,7 @@
 
 import { api } from "./comfy.js";
 import { openWorkflow, typeOf } from "./graph.js";
-
-/** What the ids of nodes begin with that a trial makes, in nodes/trial.py. */
-const TRIAL = "paceline_trial";
+import { NO_RUN } from "./run_prompt.js";
 
 /** Runs that are kept. */
 const MOST = 8;
@@ -78,7 +76,7 @@ export class Timeline extends EventTarget {
   #begin(node) {
     const { current } = this;
     if (!current || current.over) return;
-    if (node.startsWith(TRIAL)) {
+    if (node.startsWith(NO_RUN)) {
       this.runs = this.runs.filter((run) => run !== current); // a measurement, which is no run of the workflow
       this.#changed();
       return;

@@ -1,6 +1,7 @@
 // Runs the measurements of a trial: the server says what to compare next, and what the findings mean.
 
 import { api } from "./comfy.js";
+import { runPrompt } from "./run_prompt.js";
 import { ask } from "./server.js";
 
 /** @typedef {import("./payloads").Comparison} Comparison */
@@ -58,33 +59,7 @@ export function next(scene, findings) {
  * @returns {Promise<Finding>}
  */
 export async function measure(prompt, progress) {
-  const { prompt_id } = await ask("/prompt", { client_id: api.clientId, prompt });
-  return new Promise((resolve, reject) => {
-    const stop = new AbortController();
-    /** @type {Comparison | undefined} */
-    let comparison;
-    /**
-     * @param {string} type
-     * @param {(detail: any) => void} handler
-     */
-    const on = (type, handler) => {
-      const listener = (/** @type {Event} */ event) => {
-        const { detail } = /** @type {CustomEvent} */ (event);
-        if (detail?.prompt_id === prompt_id) handler(detail);
-      };
-      /** @type {EventTarget} */ (api).addEventListener(type, listener, { signal: stop.signal });
-    };
-    /** @param {() => void} action */
-    const end = (action) => {
-      stop.abort();
-      action();
-    };
-    on("progress", ({ value, max }) => progress(max ? value / max : 0));
-    on("executed", ({ output }) => (comparison = output?.paceline_comparison?.[0] ?? comparison));
-    on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
-    on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
-    on("execution_success", () => end(() => (comparison ? resolve(findingOf(comparison)) : reject(new Error("?")))));
-  });
+  return findingOf(await runPrompt(prompt, ({ paceline_comparison }) => paceline_comparison?.[0], progress));
 }
 
 /** Stop what is being measured. */

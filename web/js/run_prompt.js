@@ -1,0 +1,47 @@
+// Runs a prompt that is no run of the workflow, such as a measurement, and waits for what it shows.
+
+import { api } from "./comfy.js";
+import { ask } from "./server.js";
+
+/** What the ids of nodes begin with by which such a prompt is known; nodes/trial.py has the same. */
+export const NO_RUN = "paceline_trial";
+
+/** @typedef {import("./payloads").NodeOutput} NodeOutput */
+
+/**
+ * @template Shown
+ * @param {import("./prompt.js").Prompt} prompt
+ * @param {(output: NodeOutput) => Shown | undefined} pick what is wanted, of what a node shows
+ * @param {(share: number) => void} [progress]
+ * @returns {Promise<Shown>} the last that was shown
+ * @throws {Error} if it fails; an AbortError if somebody stops it
+ */
+export async function runPrompt(prompt, pick, progress = () => {}) {
+  const { prompt_id } = await ask("/prompt", { client_id: api.clientId, prompt });
+  return new Promise((resolve, reject) => {
+    const stop = new AbortController();
+    /** @type {Shown | undefined} */
+    let shown;
+    /**
+     * @param {string} type
+     * @param {(detail: any) => void} handler
+     */
+    const on = (type, handler) => {
+      const listener = (/** @type {Event} */ event) => {
+        const { detail } = /** @type {CustomEvent} */ (event);
+        if (detail?.prompt_id === prompt_id) handler(detail);
+      };
+      /** @type {EventTarget} */ (api).addEventListener(type, listener, { signal: stop.signal });
+    };
+    /** @param {() => void} action */
+    const end = (action) => {
+      stop.abort();
+      action();
+    };
+    on("progress", ({ value, max }) => progress(max ? value / max : 0));
+    on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
+    on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
+    on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
+    on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
+  });
+}
