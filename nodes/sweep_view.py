@@ -94,6 +94,7 @@ class SweepView:
             "low": low if high else None,
             "high": high,
             "difference": one.difference,
+            "control": one.control,
             "best": best,
             "text": one.text,
             "phrase": data(one.text),

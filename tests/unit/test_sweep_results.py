@@ -43,11 +43,18 @@ def test_what_is_not_surely_faster_or_another_picture_is_no_trade():
     assert pareto_front([lucky, sure]) == [sure]
 
 
-def test_the_plot_shows_intervals_the_plain_model_and_the_limit():
+def test_the_plot_shows_intervals_the_plain_model_the_limit_and_the_control():
     sure = Result({"n": 2}, "measured", 1.4, 1.0, 0.2, numbers={"speedup_low": 1.2, "speedup_high": 1.6})
     bare = Result({"n": 2}, "measured", 1.4, 1.0, 0.2)
     assert pareto_picture([sure]).tobytes() != pareto_picture([bare]).tobytes()
     assert pareto_picture([sure], limit=0.25).tobytes() != pareto_picture([sure]).tobytes()
+    control = {"fewer_steps": 9, "fewer_steps_difference": 0.3}
+    beside = replace(sure, numbers=sure.numbers | control)
+    far = Result({"n": 3}, "measured", 1.3, 1.0, 0.3)  # no trade, and widens the axis as much as the control does
+    drawn, trade = pareto_picture([sure, far], limit=0.25), pareto_picture([beside, far], limit=0.25)
+    assert drawn.tobytes() != trade.tobytes()
+    worse = replace(far, numbers=control)
+    assert pareto_picture([beside, worse], limit=0.25).tobytes() == trade.tobytes(), "rings are for the best trades"
 
 
 def test_a_preset_must_hold_at_every_size_that_was_measured():
@@ -63,7 +70,7 @@ def test_tables_have_every_cell():
     assert float(rows[2]["speedup"]) == 1.3 and rows[6]["speedup"] == ""
     table = to_markdown(RESULTS).splitlines()
     assert len(table) == 2 + len(RESULTS)
-    assert "| fast | 512 | 1.60x | 1.000 | 0.400 | 1.00 GiB | best trade |" in table
+    assert "| fast | 512 | 1.60x | 1.000 | 0.400 | - | 1.00 GiB | best trade |" in table
     assert table[-1].endswith("| out of memory |")
 
 
@@ -71,9 +78,9 @@ def test_a_cell_that_fewer_steps_beat_says_so():
     control = {"fewer_steps": 9, "fewer_steps_difference": 0.05}
     found = [replace(result(name, 1.5, share), numbers=control) for name, share in (("a", 0.04), ("b", 0.06))]
     table = to_markdown([*found, result("c", 1.4, 0.07)])
-    assert "| a | 512 | 1.50x | 1.000 | 0.040 | 1.00 GiB | best trade |" in table
-    assert "| b | 512 | 1.50x | 1.000 | 0.060 | 1.00 GiB | fewer steps do as well |" in table
-    assert "| c | 512 | 1.40x | 1.000 | 0.070 | 1.00 GiB |  |" in table
+    assert "| a | 512 | 1.50x | 1.000 | 0.040 | 0.050 (9) | 1.00 GiB | best trade |" in table
+    assert "| b | 512 | 1.50x | 1.000 | 0.060 | 0.050 (9) | 1.00 GiB | fewer steps do as well |" in table
+    assert "| c | 512 | 1.40x | 1.000 | 0.070 | - | 1.00 GiB |  |" in table
     assert "best trade, but fewer steps do as well |" in to_markdown(found[1:])
     rows = list(csv.DictReader(io.StringIO(to_csv(found))))
     assert [(row["fewer_steps"], row["fewer_steps_difference"]) for row in rows] == [("9", "0.05")] * 2

@@ -287,6 +287,8 @@ export interface SweepCell {
   high: number | null;
   /** As a share of a seed change. */
   difference: number | null;
+  /** That of the plain model with as many steps as fit into the same time; null if it was not drawn. */
+  control: number | null;
   /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
   best: boolean;
   text: string;

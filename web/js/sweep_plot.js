@@ -1,11 +1,12 @@
-// The plot of a sweep: speed against difference, with the interval of each cell, the plain model and what is allowed.
+// The plot of a sweep: speed against difference, with the interval of each cell, the plain model, what is allowed, and for
+// the best trades the plain model with fewer steps in the same time.
 
 import { number, said } from "./said.js";
 import { words } from "./words.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT] = [360, 220];
-const AREA = { left: 40, top: 12, right: WIDTH - 12, bottom: HEIGHT - 34 };
+const [WIDTH, HEIGHT] = [360, 234];
+const AREA = { left: 40, top: 12, right: WIDTH - 12, bottom: HEIGHT - 48 };
 
 /** @typedef {import("./payloads").SweepCell} SweepCell */
 
@@ -18,7 +19,9 @@ const AREA = { left: 40, top: 12, right: WIDTH - 12, bottom: HEIGHT - 34 };
 export function createPlot({ cells, limit }, look, choose) {
   const measured = cells.filter((cell) => cell.speedup !== null && cell.difference !== null);
   const ends = measured.flatMap(({ speedup, low, high }) => [speedup ?? 1, low ?? 1, high ?? 1]);
-  const across = scale([0, limit, ...measured.map(({ difference }) => difference ?? 0)], AREA.left, AREA.right);
+  const controls = measured.map(({ best, control }) => (best ? control : null));
+  const shares = [...measured.map(({ difference }) => difference), ...controls].map((share) => share ?? 0);
+  const across = scale([0, limit, ...shares], AREA.left, AREA.right);
   const upward = scale([1, ...ends], AREA.bottom, AREA.top);
   const plot = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "paceline-plot", role: "group" });
   plot.ariaLabel = words("plot");
@@ -33,13 +36,20 @@ export function createPlot({ cells, limit }, look, choose) {
   const [side, anchor] = across.at(limit) < (AREA.left + AREA.right) / 2 ? [4, "start"] : [-4, "end"];
   const allowed = `${words("allowed")} ${short(limit)}`;
   text(plot, across.at(limit) + side, AREA.top + 8, allowed, /** @type {"start" | "end"} */ (anchor));
-  text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 4, words("seedShare"), "middle");
+  text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 18, words("seedShare"), "middle");
+  if (controls.some((share) => share !== null)) {
+    text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 4, words("fewerSteps"), "middle");
+  }
   for (const cell of measured) {
     const [x, y] = [across.at(cell.difference ?? 0), upward.at(cell.speedup ?? 1)];
     const point = svg("g", { class: "paceline-point", tabindex: "0", role: "button" });
     point.dataset.best = String(cell.best);
     point.ariaLabel = describe(cell);
     if (cell.low !== null && cell.high !== null) line(point, [x, upward.at(cell.low), x, upward.at(cell.high)], "bar");
+    if (cell.best && cell.control !== null) {
+      line(point, [x, y, across.at(cell.control), y], "bar");
+      point.append(svg("circle", { cx: across.at(cell.control), cy: y, r: 4, class: "paceline-plot-ring" }));
+    }
     point.append(svg("circle", { cx: x, cy: y, r: cell.best ? 6 : 4.5 }));
     if (cell.best) {
       const left = x < (AREA.left + AREA.right) / 2;

@@ -106,6 +106,7 @@ const ENGLISH = {
   plainModel: "1x: the plain model",
   allowed: "allowed:",
   seedShare: "Difference, as a share of what another seed changes",
+  fewerSteps: "Rings: the plain model with fewer steps, in the same time",
   cells: "cells",
   cellsKept: "cells kept",
   resume: "Go on",

@@ -45,6 +45,11 @@ class Result:
     text: str = ""
     numbers: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def control(self) -> float | None:
+        """Difference of the plain model with as many steps as fit into the same time; None if it was not drawn."""
+        return self.numbers.get("fewer_steps_difference")
+
 
 def pareto_front(results: Sequence[Result]) -> list[Result]:
     """Return the best trades, fastest last: what is surely faster, and no other one beats in both speed and difference.
@@ -94,18 +99,22 @@ def _plain(value: object) -> object:
 
 
 def to_markdown(results: Sequence[Result]) -> str:
-    """Return a table for people, fastest first; what nothing beats is marked."""
+    """Return a table for people, fastest first; what nothing beats is marked.
+
+    Under *fewer steps* stand the difference of the plain model in the same time, and its number of steps.
+    """
     names, _ = _columns(results)
     front = {id(one) for one in pareto_front(results)}
-    header = [*names, "speed-up", "s/step", "difference", "peak memory", ""]
+    header = [*names, "speed-up", "s/step", "difference", "fewer steps", "peak memory", ""]
     lines = [" | ".join(header), " | ".join("---" for _ in header)]
     for one in sorted(results, key=lambda result: -(result.speedup or 0)):
         settings = [str(one.cell.get(name, "-")).replace("|", "\\|") for name in names]
         measured = [_format(one.speedup, "{:.2f}x"), _format(one.seconds, "{:.3f}"), _format(one.difference, "{:.3f}")]
+        fewer = "-" if one.control is None else f"{one.control:.3f} ({one.numbers['fewer_steps']:g})"
         memory = _format(None if one.memory_bytes is None else one.memory_bytes / 2**30, "{:.2f} GiB")
         mark = "best trade" if id(one) in front else "" if one.state == "measured" else one.state
         mark = f"{mark}, but fewer steps do as well".removeprefix(", but ") if _fewer_steps_do(one) else mark
-        lines.append(" | ".join([*settings, *measured, memory, mark]))
+        lines.append(" | ".join([*settings, *measured, fewer, memory, mark]))
     return "\n".join(f"| {line} |" for line in lines) + "\n"
 
 
@@ -118,8 +127,7 @@ def _beats(other: Result, one: Result) -> bool:
 
 def _fewer_steps_do(one: Result) -> bool:
     """Say whether the plain model with fewer steps, in the same time, came as near to its picture with all of them."""
-    control = one.numbers.get("fewer_steps_difference")
-    return control is not None and control <= AS_GOOD * (one.difference or 0)
+    return one.control is not None and one.control <= AS_GOOD * (one.difference or 0)
 
 
 def faster(one: Result) -> bool:
