@@ -15,14 +15,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
-CALIBRATIONS = {"euler": 0.4, "dpmpp_2m": 0.7, "heun": 0.2}
-"""Distance of the final latent for each unit of the sum of errors, by solver; in the first two they are taken back."""
 
-CALIBRATION = 3.0
-"""The same for other solvers, in which errors grow."""
+@dataclass(frozen=True)
+class Calibration:
+    """How far the final latent is for a sum of errors, both as shares of what another seed changes.
+
+    It is ``factor * sum ** power``. Where errors are taken back, what stays is what the better values do not know and
+    what the network said about a latent that was off: it grows faster than the errors do.
+
+    Attributes:
+        factor: for a sum of 1.
+        power: 1 or more.
+    """
+
+    factor: float
+    power: float = 1.0
+
+    def distance(self, errors: float) -> float:
+        """Return the distance that a sum of errors leads to."""
+        return self.factor * errors**self.power
+
+
+CALIBRATIONS = {
+    "euler": Calibration(1.7, 1.5),
+    "dpmpp_2m": Calibration(0.7),
+    "heun": Calibration(0.5),
+    "uni_pc": Calibration(0.7),
+}
+"""Measured for each solver, by ComfyUI's names; in the first two errors are taken back."""
+
+CALIBRATION = Calibration(3.0)
+"""For other solvers, in which errors grow."""
 
 MARGIN = 2.0
 """What the rule keeps in hand: of ten runs, one or two are more than twice as far off as estimated."""
@@ -77,13 +104,13 @@ class Budget:
 
     Args:
         limit: how far the picture may move, as a share of what another seed changes.
-        calibration: distance of the final latent for each unit of the sum of errors.
+        calibration: of the solver.
 
     Attributes:
         limit: as above.
     """
 
-    def __init__(self, limit: float, calibration: float = CALIBRATION) -> None:
+    def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
         self.limit = limit
         self._calibration = calibration
         self._settled: Distances = []
@@ -108,7 +135,7 @@ class Budget:
 
     def _share_of(self, pending: Distances) -> float:
         total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
-        return self.share(total) * self._calibration
+        return self._calibration.distance(self.share(total))
 
     def allows(self, cost: Distances, part: float) -> bool:
         """Return whether one more skip stays inside of a part of the budget, with something in hand."""

@@ -60,7 +60,8 @@ class ReuseRun:
         noise_levels: of the schedule, the last one included, from high to low.
         actions: of a plan that is for this run, else None.
         outcome: is kept up to date.
-        solver: one of ``SOLVERS`` where what a forecast did to the latent can be taken back in the next computed step.
+        solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
+            taken back in the next computed step.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class ReuseRun:
         solver: str | None = None,
     ) -> None:
         self.settings = settings
-        self._correction = Correction(SOLVERS[solver]) if solver is not None else None
+        self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
         self._order = ORDERS.get(solver or "", 1)
         self.levels = list(noise_levels)
         self.actions = actions

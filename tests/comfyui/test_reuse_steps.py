@@ -71,6 +71,15 @@ def test_a_budget_of_nothing_changes_no_bit(studio, emoji, sampler):
     assert summary(model).state == "inactive"
 
 
+def test_a_sampler_has_the_name_that_its_plan_has(studio):
+    """In a run the sampler is a function; a plan is found for the name in the menu."""
+    from comfy.samplers import SAMPLER_NAMES, sampler_object
+    from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
+
+    found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}
+    assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
+
+
 def test_few_steps_pass_through_and_say_so(studio, emoji):
     model = reuse(studio, emoji[0], budget=1.0)
     assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.step_reuse.budget import Budget, ErrorRate
+from paceline.optimizers.step_reuse.budget import Budget, Calibration, ErrorRate
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
 from paceline.optimizers.step_reuse.history import History, Place
 from paceline.optimizers.step_reuse.plan import Plan
@@ -116,7 +116,7 @@ def test_what_a_forecast_did_is_taken_back(solver):
 
 
 def test_the_worst_picture_of_a_batch_decides():
-    budget = Budget(0.1, calibration=1.0)
+    budget = Budget(0.1, calibration=Calibration(1.0))
     budget.measure_seeds([1.0, 1.0], 0.0)  # two pictures are the root of 2 apart
     assert budget.allows([0.0, 0.01], 1.0)
     assert not budget.allows([0.0, 0.5], 1.0)
@@ -127,12 +127,20 @@ def test_the_worst_picture_of_a_batch_decides():
 
 
 def test_errors_of_different_steps_add_up_by_their_squares():
-    budget = Budget(1.0, calibration=1.0)
+    budget = Budget(1.0, calibration=Calibration(1.0))
     budget.measure_seeds([1.0], 0.0)
     budget.spend([0.03])
     budget.settle([0.03])
     budget.spend([0.04], for_good=True)
     assert budget.used == pytest.approx(0.05 / math.sqrt(2))
+
+
+def test_what_is_taken_back_leaves_less_of_small_errors():
+    """With a power above 1 half the errors are less than half the distance; it is the share that has the power."""
+    budget = Budget(1.0, calibration=Calibration(2.0, 1.5))
+    budget.measure_seeds([1.0 / math.sqrt(2)], 0.0)
+    budget.spend([0.25], for_good=True)
+    assert budget.used == pytest.approx(2.0 * 0.125)
 
 
 def test_a_longer_leap_is_expected_to_be_worse():

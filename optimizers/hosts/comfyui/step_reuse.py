@@ -21,7 +21,6 @@ from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
-from ...step_reuse.solvers import SOLVERS
 from .model import require_model, stack_of
 from .schedule import Scheduled
 from .stack import STEPS, ModelCall
@@ -121,7 +120,7 @@ class StepReuse(StepReusePolicy, Scheduled):
         if settings.use_guidance and stack_of(guider.model_patcher).find(COMPILATION) is not None:
             settings = replace(settings, use_guidance=False)
             outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
-        run = ReuseRun(settings, levels, None, outcome, name if name in SOLVERS else None) if len(levels) > 1 else None
+        run = ReuseRun(settings, levels, None, outcome, name) if len(levels) > 1 else None
         if run is None or run.too_short:
             reasons.append(too_few(max(len(levels) - 1, 0)))
         if reasons or run is None:
@@ -176,10 +175,13 @@ class StepReuse(StepReusePolicy, Scheduled):
 
 
 def sampler_name(sampler: object) -> str:
-    """Return ComfyUI's name of a sampler, e.g. ``dpmpp_2m``; of another's, the name of its class."""
+    """Return ComfyUI's name of a sampler, e.g. ``dpmpp_2m``; of another's, the name of its class.
+
+    ``ddim`` is ``euler``: ComfyUI runs the same function.
+    """
     function = getattr(sampler, "sampler_function", None)
     name: str = getattr(function, "__name__", type(sampler).__name__)
-    return name.removeprefix("sample_").removesuffix("_function")
+    return name.removeprefix("sample_").removesuffix("_function").replace("unipc", "uni_pc")
 
 
 def _other_cache(options: Options) -> str | None:

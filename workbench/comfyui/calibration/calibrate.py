@@ -10,6 +10,7 @@ from ....core.errors import InvalidSetting, require_number
 from ....core.files import write_atomically
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ....optimizers.hosts.comfyui.step_reuse import sampler_name
 from ....optimizers.step_reuse.plan import Plan
 from ..sampling import SamplingJob
 from .recording import Recording, drawn, record
@@ -60,6 +61,8 @@ def calibrate(
         InvalidSetting: if there are no jobs, or they are not of one kind.
         UnsupportedModel: see :func:`record`.
     """
+    from comfy.samplers import sampler_object
+
     require_number("budget", budget, 0.0, 1.0)
     kinds = {(job.sampler_name, job.scheduler, job.steps, job.cfg, job.denoise) for job in jobs}
     if len(kinds) != 1:
@@ -72,10 +75,10 @@ def calibrate(
     for number, one in enumerate(jobs, 1):
         say(f"prompt {number} of {len(jobs)} in full")
         recordings.append(record(model, one))
-    family = type(model.model).__name__
+    family, sampler = type(model.model).__name__, sampler_name(sampler_object(job.sampler_name))
 
     def plan_of(actions: Actions) -> Plan:
-        return Plan(family, job.sampler_name, job.scheduler, job.cfg, actions, budget)
+        return Plan(family, sampler, job.scheduler, job.cfg, actions, budget)
 
     tried, limit, best = [0], budget, None
 
