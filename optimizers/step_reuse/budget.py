@@ -30,10 +30,13 @@ class Calibration:
     Attributes:
         factor: for a sum of 1.
         power: 1 or more.
+        margin: what the rule keeps in hand, the more the less sure the distance is: of ten runs, one or two are more
+            than twice as far off as estimated.
     """
 
     factor: float
     power: float = 1.0
+    margin: float = 2.0
 
     def distance(self, errors: float) -> float:
         """Return the distance that a sum of errors leads to."""
@@ -41,18 +44,15 @@ class Calibration:
 
 
 CALIBRATIONS = {
-    "euler": Calibration(1.7, 1.5),
+    "euler": Calibration(1.6, 1.5, 2.5),
     "dpmpp_2m": Calibration(0.7),
-    "heun": Calibration(0.5),
-    "uni_pc": Calibration(0.7),
+    "heun": Calibration(0.5, margin=2.5),
+    "uni_pc": Calibration(0.65, margin=2.5),
 }
 """Measured for each solver, by ComfyUI's names; in the first two errors are taken back."""
 
 CALIBRATION = Calibration(3.0)
 """For other solvers, in which errors grow."""
-
-MARGIN = 2.0
-"""What the rule keeps in hand: of ten runs, one or two are more than twice as far off as estimated."""
 
 SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""
@@ -139,7 +139,7 @@ class Budget:
 
     def allows(self, cost: Distances, part: float) -> bool:
         """Return whether one more skip stays inside of a part of the budget, with something in hand."""
-        return self._share_of(_added(self._pending, _squares(cost))) * MARGIN <= self.limit * part
+        return self._share_of(_added(self._pending, _squares(cost))) * self._calibration.margin <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""
