@@ -196,7 +196,7 @@ def test_a_planted_bad_plan_is_caught():
     far = drive(trusting, abrupt)[1]
     full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]
     assert guarded.outcome.refused >= 4
-    assert (near - full).norm() < 0.25 * (far - full).norm()
+    assert (near - full).norm() < 0.3 * (far - full).norm()
     assert decisions[0] is decisions[-1] is Decision.COMPUTE
 
 
