@@ -129,6 +129,47 @@ def test_the_form_counts_as_the_server_does(page: Page, comfy):
     assert counted == [*(len(parse_space(grid, "").cells()) for grid in grids[:3]), None]
 
 
+def test_fewer_steps_stand_beside_the_best_trades(page: Page):
+    """A ring at the speed of its cell, right of it where fewer steps would differ more; other cells have none."""
+    page.script(PLOT)
+    page.screenshot("sweep_control")
+    rings = page.script(
+        """
+        const plot = document.querySelector(".drawn");
+        const place = (shape) => ["cx", "cy"].map((name) => Number(shape.getAttribute(name)));
+        const shapes = [...plot.querySelectorAll(".paceline-point")].map((point) => {
+          const circles = [...point.querySelectorAll("circle")].reverse(); // the ring lies below
+          return circles.map(place);
+        });
+        const said = plot.textContent.includes("fewer steps, in the same time");
+        plot.remove();
+        return { shapes, said };
+        """
+    )
+    (cell, ring), (near, nearer), (other,) = rings["shapes"]
+    assert ring[1] == cell[1] and ring[0] > cell[0]
+    assert nearer[1] == near[1] and nearer[0] < near[0]
+    assert other[0] > 0 and rings["said"]
+
+
+PLOT = """
+const base = document.querySelector("[href$='results.css']").href;
+const { createPlot } = await import(new URL("js/sweep_plot.js", base));
+const cell = (label, speedup, difference, control, best) => ({
+  label, speedup, difference, control, best, state: "measured", low: speedup - 0.1, high: speedup + 0.1, text: "",
+  picture: null, steps: [],
+});
+const cells = [
+  cell("fast", 1.6, 0.2, 0.5, true), cell("balanced", 1.3, 0.1, 0.05, true), cell("slow", 1.1, 0.3, 0.6, false),
+];
+const plot = createPlot({ cells, limit: 0.25 }, () => {}, () => {});
+const panel = Object.assign(document.createElement("div"), { className: "paceline-sweep drawn" });
+panel.style = "position: fixed; inset: 80px auto auto 80px; width: 480px; z-index: 9999; background: #222; color: #ddd";
+panel.append(plot);
+document.body.append(panel);
+"""
+
+
 @pytest.fixture(scope="module")
 def swept(page: Page, tmp_path_factory) -> int:
     """A sweep of four cells that was stopped after the first, looked at, and finished."""
