@@ -17,7 +17,7 @@ from ...attention.processor import AUTO, AttentionChoice, limit_of
 from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, Technique
-from .intercept import AttentionIntercept
+from .intercept import intercepted
 from .patches import Patches, current
 from .protocols import AttentionModule
 
@@ -74,7 +74,6 @@ class AttentionBackend(AttentionChoice, Technique):
     def __init__(self, settings: Attention) -> None:
         super().__init__(settings)
         self._unguarded: dict[str, int] = {}
-        self._seen = 0
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Choose the code for each attention layer."""
@@ -110,7 +109,6 @@ class AttentionBackend(AttentionChoice, Technique):
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Count the layers that nothing of ours is around."""
-        self._seen = 0
         if self.quickest is not None:
             self.quickest.run_changed()
         for whose, count in self._unguarded.items():
@@ -120,25 +118,13 @@ class AttentionBackend(AttentionChoice, Technique):
         """Return ``forward`` of a layer with its attention computed by our function."""
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            self._seen += 1
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
             plain = not options.get("is_causal") and not options.get("dropout_p")
             refusal = None if plain else "causal attention or dropout (takes neither)"
             output = self.attend(self.activity, name, q, k, v, mask, scale, enable_gqa, refusal)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
-        mode = AttentionIntercept(attend)
-
-        @functools.wraps(forward)
-        def routed(*args: object, **options: object) -> object:
-            seen = self._seen
-            with mode:
-                result = forward(*args, **options)
-            if self._seen == seen:
-                self.activity.fall_back(_NO_SDPA)
-            return result
-
-        return routed
+        return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
 
     def _guarded(self, whose: str, layer: AttentionModule, forward: Function, theirs: Patches) -> Function:
         """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""

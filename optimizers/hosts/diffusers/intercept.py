@@ -8,6 +8,7 @@ Uncompiled it costs some 35 microseconds for each attention layer; torch.compile
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import torch
@@ -32,18 +33,36 @@ class AttentionIntercept(TorchFunctionMode):
     def __init__(self, attend: Attend) -> None:
         super().__init__()
         self.attend = attend
+        self.reached = False
 
     def __torch_function__(
         self, func: Function, types: Iterable[type], args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         """Run one function of torch."""
         if func is F.scaled_dot_product_attention:
+            self.reached = True
             tensors, options = _sorted_arguments(args, kwargs or {})
             return self.attend(*tensors, **options)
         if func is torch.Tensor.unflatten:
             # torch.compile cannot trace this method's call of its base class out of a mode (torch 2.13).
             return _unflatten(*args, **(kwargs or {}))  # type: ignore[arg-type]
         return func(*args, **(kwargs or {}))
+
+
+def intercepted(forward: Function, attend: Attend, missed: Callable[[], None]) -> Function:
+    """Return ``forward`` of a layer with its attention computed by ``attend``; ``missed`` is told where it was not."""
+    mode = AttentionIntercept(attend)
+
+    @functools.wraps(forward)
+    def run(*args: object, **options: object) -> object:
+        mode.reached = False
+        with mode:
+            result = forward(*args, **options)
+        if not mode.reached:
+            missed()
+        return result
+
+    return run
 
 
 def _sorted_arguments(args: Args, kwargs: Kwargs) -> tuple[list[object], Kwargs]:

@@ -15,7 +15,7 @@ from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenReduction
 from ..components import DENOISER
 from ..host import Host, Technique
-from ..intercept import AttentionIntercept
+from ..intercept import intercepted
 from ..schedule import SchedulePosition
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
@@ -30,7 +30,6 @@ class DenoiserReduction(TokenReduction, Technique):
     Attributes:
         active: whether tokens are reduced in the call that runs.
         factor: of the ratio in this call.
-        seen: calls of attention so far in this call.
     """
 
     roles = (DENOISER,)
@@ -41,12 +40,10 @@ class DenoiserReduction(TokenReduction, Technique):
         self.total_places = 0
         self.active = False
         self.factor = 1.0
-        self.seen = 0
         self.position = SchedulePosition()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Find out whether this call is to be reduced, and how much."""
-        self.seen = 0
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
         if self.position.moved_to(host.pipeline, timestep):
             self.run_changed()
@@ -63,23 +60,15 @@ class DenoiserReduction(TokenReduction, Technique):
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-            self.seen += 1
             kept = kept_of(q, k)
             if kept is not None:
                 k, v, options["attn_mask"] = without(kept, k, v, options.get("attn_mask"), 2)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
 
-        mode = AttentionIntercept(attend)
+        reduced = intercepted(forward, attend, lambda: self.activity.fall_back(NO_SDPA))
 
         @functools.wraps(forward)
         def fewer(*args: object, **options: object) -> object:
-            if not self.active:
-                return forward(*args, **options)
-            seen = self.seen
-            with mode:
-                result = forward(*args, **options)
-            if self.seen == seen:
-                self.activity.fall_back(NO_SDPA)
-            return result
+            return (reduced if self.active else forward)(*args, **options)
 
         return fewer
