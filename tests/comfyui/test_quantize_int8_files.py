@@ -37,7 +37,7 @@ def foreign(studio):
             return layer
 
         kept = {id(source.model.model_config): source.model.model_config}
-        model = second_module(source.model, plain, lambda name, tensor: tensor, kept)
+        model = second_module(source.model, lambda name, tensor: tensor, plain, kept)
         model.current_patcher = None
         device = studio.model.load_device
         return comfy.model_patcher.CoreModelPatcher(model, device, device)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ....core import technique as core
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
-from ....core.technique import COMPILATION
+from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
 from ...attention.quickest import OWN
@@ -89,7 +88,7 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
 
     def _host_is_quickest(self, call: ModelCall, quickest: QuickestKernel) -> bool:
         """Return whether no other kernel is quicker for any attention of a model call, as far as that is known."""
-        if core.find(call.techniques, COMPILATION) is None:
+        if find(call.techniques, COMPILATION) is None:
             return frozenset(call.shapes.items()) in self._nothing_gained
         quickest.time_ahead(self.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
         return all(name == OWN for name, _ in quickest.in_compiled.values())

@@ -79,7 +79,7 @@ def build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechniq
             tensor = technique.convert_tensor(name, tensor, plan)
         return tensor
 
-    model = second_module(base, replace, convert, {id(base.model_config): config})
+    model = second_module(base, convert, replace, {id(base.model_config): config})
     model.current_patcher = None
     for technique in techniques:
         technique.finish(model, plan)
@@ -91,16 +91,16 @@ _Tree = TypeVar("_Tree", bound="ModuleTree")
 
 def second_module(
     root: _Tree,
-    replace: Callable[[str, Module], Module | None],
     convert: Callable[[str, torch.Tensor], torch.Tensor],
+    replace: Callable[[str, Module], Module | None] = lambda name, module: None,
     memo: dict[int, Any] | None = None,
 ) -> _Tree:
     """Return a second tree of modules beside ``root``, with the same memory wherever nothing is changed.
 
     Args:
         root: a module; not changed.
-        replace: returns the new module for one (name, module), or None to make it like the old one.
         convert: returns the tensor for one (name, parameter or buffer); the very one it is given to share it.
+        replace: returns the new module for one (name, module), or None to make it like the old one.
         memo: what else has its place taken, by ``id``; as in ``copy.deepcopy``.
     """
     memo = {} if memo is None else memo

@@ -30,7 +30,7 @@ def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet,
     from comfy.model_patcher import ModelPatcher
 
     unload(cast("protocols.ModelPatcher", patcher))
-    network = second_module(patcher.model, lambda name, module: None, lambda name, tensor: tensor.clone())
+    network = second_module(patcher.model, lambda name, tensor: tensor.clone())
     classic = ModelPatcher(network, load_device=patcher.load_device, offload_device=patcher.offload_device)
     return moved_to(control_net, classic), (SECOND_COPY,)
 

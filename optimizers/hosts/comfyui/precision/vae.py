@@ -79,8 +79,6 @@ def _load_again(patcher: NetworkPatcher, technique: VAEPrecision, disable_dynami
 
 
 def _second_network(network: Module, technique: VAEPrecision) -> Module:
-    second: Module = second_module(
-        network, lambda name, module: None, lambda name, tensor: technique.convert_weight(tensor)
-    )
+    second: Module = second_module(network, lambda name, tensor: technique.convert_weight(tensor))
     stage_in(second, technique.stored, technique.storage)
     return second

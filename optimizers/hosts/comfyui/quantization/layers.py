@@ -124,7 +124,7 @@ def _observe_shapes(patcher: ModelPatcher, size: tuple[int, int]) -> Observation
         return Observations()
     seen = Observations(source=f"a latent of {size[1]} x {size[0]}")
     base = patcher.model
-    network = second_module(base.diffusion_model, lambda name, module: None, lambda name, tensor: tensor.to("meta"))
+    network = second_module(base.diffusion_model, lambda name, tensor: tensor.to("meta"))
     _watch(network, seen, samples=False)
     config = base.model_config.unet_config
     dtype = base.get_dtype_inference()

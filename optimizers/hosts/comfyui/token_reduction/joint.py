@@ -8,9 +8,8 @@ of the wrong tokens would be garbage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
@@ -187,7 +186,8 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     patch: int | Sequence[int] = network.patch_size  # type: ignore[assignment]
     sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
     image = _grid(shapes["x"], sides)
-    references = tuple(_grid(shape, sides) for shape in _listed(shapes, "ref_latents")) if tokens.references else ()
+    listed = [shape for name, shape in shapes.items() if name.startswith("ref_latents[")] if tokens.references else []
+    references = tuple(_grid(shape, sides) for shape in listed)
     parts = [shapes[name][1] for name in ("c_crossattn", *tokens.more_text) if name in shapes]
     texts = {*parts, sum(parts)}
     text, padding = sum(parts), 0
@@ -212,14 +212,6 @@ def _grid(latent: Sequence[int], patch: Sequence[int]) -> Grid:
     rows, columns = math.ceil(latent[-2] / patch[-2]), math.ceil(latent[-1] / patch[-1])
     frames = math.ceil(latent[-3] / (patch[0] if len(patch) == 3 else 1)) if len(latent) == 5 else 1
     return Grid(frames, rows, columns)
-
-
-def _listed(shapes: Mapping[str, Sequence[int]], name: str) -> Iterator[Sequence[int]]:
-    """Yield the sizes of the tensors of a list."""
-    for number in count():
-        if f"{name}[{number}]" not in shapes:
-            return
-        yield shapes[f"{name}[{number}]"]
 
 
 def _agrees(layout: Layout, options: Options) -> bool:
