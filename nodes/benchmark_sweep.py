@@ -13,10 +13,10 @@ from ..core.errors import require_text
 from ..core.phrases import phrase, translatable
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
-from .links import require_decoder
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 from .sweep_view import SweepView
 from .sweeps import bench_for, read_space

@@ -13,11 +13,11 @@ from ..core.phrases import data, translatable
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import Run
+from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import Verdict, comparison_sheet
 from .common import PacelineNode
-from .links import require_decoder
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 
 if TYPE_CHECKING:

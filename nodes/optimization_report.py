@@ -10,9 +10,9 @@ from ..core.errors import InvalidSetting
 from ..core.phrases import data
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.vae import require_vae
+from ..workbench.comfyui.links import require_control_net
 from ..workbench.comfyui.report_text import report_text
 from .common import PacelineNode
-from .links import require_control_net
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher

@@ -13,10 +13,10 @@ from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.comparison import environment
+from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
 from .common import PacelineNode
-from .links import require_decoder
 from .measuring import sampling_inputs
 from .remedies import Remedy, remedies_for
 

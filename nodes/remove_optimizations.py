@@ -15,8 +15,8 @@ from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..workbench.comfyui.links import require_control_net, require_decoder
 from .common import PacelineNode
-from .links import require_control_net, require_decoder
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher

@@ -39,11 +39,8 @@ def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None
 def prefers_unsigned() -> bool:
     """Return whether to multiply unsigned numbers: on processors with VNNI but not AMX, where this torch can do it."""
     has = {name: getattr(torch.cpu, f"_is_{name}_supported", lambda: False)() for name in ("vnni", "amx_tile")}
-    return has["vnni"] and not has["amx_tile"] and multiplies_unsigned()
-
-
-def multiplies_unsigned() -> bool:
-    """Return whether this torch takes unsigned numbers; not every version does."""
+    if not has["vnni"] or has["amx_tile"]:
+        return False
     try:
         torch._int_mm(torch.ones(32, 32, dtype=torch.uint8), torch.ones(32, 32, dtype=torch.int8))
     except (RuntimeError, NotImplementedError):

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
-from ...optimizers.hosts.comfyui.links import fitting, require_conditioning, require_latent, sampled
 from ..measurement.steps import Clock, StepTimes
+from .links import fitting, require_conditioning, require_latent, sampled
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher

@@ -19,7 +19,6 @@ from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.phrases import phrase, translatable
 from ....families import find_family
 from ....quantization.layers import Layer
-from ..links import sampled
 from ..model import describe_model, is_unet
 from ..weight_clone import second_module
 from ..weight_swap import on_second_model
@@ -162,7 +161,7 @@ def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tens
     clone = on_second_model(patcher, ())
     _watch(clone.model.diffusion_model, seen, samples=True)
     noise = comfy.sample.prepare_noise(latent, 0)
-    with torch.inference_mode(), sampled("latent", patcher, latent):
+    with torch.inference_mode():
         comfy.sample.sample(
             clone, noise, 1, 2.0, "euler", "simple", conditioning, conditioning, latent, disable_pbar=True, seed=0
         )

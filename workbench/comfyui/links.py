@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ....core.errors import InvalidSetting, kind_of
+from ...core.errors import InvalidSetting, kind_of
 
 if TYPE_CHECKING:
-    from .protocols import Latent, ModelPatcher
+    from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
 
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
@@ -51,15 +51,28 @@ def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
 
 
 @contextmanager
-def sampled(name: str, model: ModelPatcher, samples: torch.Tensor) -> Iterator[None]:
+def sampled(name: str, model: ModelPatcher, samples: torch.Tensor | None) -> Iterator[None]:
     """Say in a sentence why sampling fails where the latent belongs to another model; ``name`` is that of the input."""
     try:
         yield
     except RuntimeError:
         expected = model.get_model_object("latent_format").latent_channels
-        if samples.shape[1] == expected:
+        if samples is None or samples.shape[1] == expected:
             raise
         raise InvalidSetting(
             f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
             "Connect an empty latent, or one that was made with this model and its VAE.",
         ) from None
+
+
+def require_decoder(name: str, value: object) -> None:
+    """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
+    # A CLIP decodes too: tokens.
+    if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
+        raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
+
+
+def require_control_net(name: str, value: object) -> None:
+    """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
+    if not callable(getattr(value, "get_control", None)):
+        raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")
