@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,20 +39,12 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     found = find_browser()
     if found is None:
         missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
-    settings = {
-        "Comfy.TutorialCompleted": True,
-        "Comfy.InstalledVersion": "1.45.0",
-        "Comfy.Locale": "en",
-        "Comfy.Minimap.Visible": False,  # it would cover what the screenshots shall show
-    }
-    request = urllib.request.Request(
-        f"{server.base_url}/settings", json.dumps(settings).encode(), {"Content-Type": "application/json"}
-    )
-    urllib.request.urlopen(request, timeout=30).close()
     driver = start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
     try:
         driver.set_script_timeout(60)
-        yield Page(driver, server.base_url).open()
+        page = Page(driver, server.base_url)
+        page.pass_greetings()
+        yield page.open()
     finally:
         driver.quit()
 

@@ -22,14 +22,20 @@ if __name__ == "__main__":
 
 from hosting import trust_server, write_loras
 from soak import grows, soak
+from tabs import browser_tabs
 
 
 def run_soak(clients: int, minutes: float, most: int) -> dict[str, Any]:
     """Run it and return what was found, for the table in docs/TRUST.md."""
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, trust_server(write_loras(Path(folder))) as server:
-        done = soak(server, clients, minutes, most)
-        problems = done.problems + grows(done.memory)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        trust_server(write_loras(Path(folder))) as server,
+        browser_tabs(server) as tabs,
+    ):
+        done = soak(server, clients, minutes, most, tabs)
+        seen = tabs.found() if tabs else None
+        problems = done.problems + grows(done.memory) + (seen["wrong"] if seen else [])
         lost, leaked = (sum(look[name] for look in done.memory) for name in ("lost_by_comfyui", "leaked"))
         if leaked or ("memory leak" in server.log and not lost):
             problems.append("ComfyUI sees a model that is held by nobody it knows")
@@ -40,6 +46,7 @@ def run_soak(clients: int, minutes: float, most: int) -> dict[str, Any]:
         "wrong": problems,
         "lost": lost,
         "memory": done.memory,
+        "tabs": seen,
     }
 
 
@@ -51,7 +58,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
     given = parser.parse_args()
     found = run_soak(min(given.clients, 64), min(given.minutes, 240.0), given.most)
-    print(json.dumps({name: found[name] for name in ("clients", "minutes", "answers", "wrong")}, indent=1))
+    print(json.dumps({name: found[name] for name in ("clients", "minutes", "answers", "tabs", "wrong")}, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1))
     return bool(found["wrong"])

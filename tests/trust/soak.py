@@ -11,14 +11,17 @@ import urllib.request
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import prompts
 from building import Prompt
 from comfy_host.client import ComfyClient, PromptFailed
 from comfy_host.server import ComfyServer
 from graphs import Generator, Graph
-from slopes import slope
+from slopes import growing
+
+if TYPE_CHECKING:
+    from tabs import Tabs
 
 
 @dataclass
@@ -121,8 +124,16 @@ def send_broken_file(base_url: str, draw: random.Random) -> str:
     return "uploaded"
 
 
-def soak(server: ComfyServer, clients: int, minutes: float, most: int) -> Soak:
-    """Let ``clients`` work for ``minutes``, each at most ``most`` prompts, and return what came of it."""
+def soak(server: ComfyServer, clients: int, minutes: float, most: int, tabs: Tabs | None = None) -> Soak:
+    """Let ``clients`` work for ``minutes``, each at most ``most`` prompts, and return what came of it.
+
+    Args:
+        server: where.
+        clients: how many at once.
+        minutes: for how long.
+        most: prompts of each client.
+        tabs: of a browser, which work at the same time.
+    """
     done, until = Soak(), time.monotonic() + minutes * 60
     with server.client() as client:
         generator = Generator(client.object_info(), compiled=0.0)
@@ -131,6 +142,7 @@ def soak(server: ComfyServer, clients: int, minutes: float, most: int) -> Soak:
             threading.Thread(target=Client(number, server, graph, done).work, args=(until, most), daemon=True)
             for number, graph in enumerate(graphs)
         ]
+        threads += [threading.Thread(target=tabs.work, args=(until,), daemon=True)] if tabs else []
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
@@ -170,12 +182,5 @@ def look(client: ComfyClient) -> dict[str, float]:
 
 
 def grows(memory: list[dict[str, float]]) -> list[str]:
-    """Return what grows: a slope of more than three times its error, and of more than 2 % over the second half."""
-    later = memory[len(memory) // 2 :]
-    problems = []
-    for name in ("modules", "tensors", "resident_kb"):
-        series = [sample[name] for sample in later]
-        rise, error = slope(series)
-        if len(series) >= 6 and rise > 3 * error and rise * len(series) > 0.02 * series[0]:
-            problems.append(f"{name} grows by {rise:.3g} a sample: {series[0]} to {series[-1]}")
-    return problems
+    """Return what of the server's memory grows."""
+    return growing(memory, ("modules", "tensors", "resident_kb"))
