@@ -12,6 +12,7 @@ import torch
 import torch._dynamo
 from comfy_host import checkpoints, in_process
 from compiled_models import state
+from distances import relative
 
 
 def test_cores_compile_node_before_ours_is_taken_off_and_after_ours_goes_first(small, compiled, small_baseline):
@@ -205,3 +206,27 @@ def test_the_models_memory_is_given_back(compiled, small):
     comfy.model_management.unload_all_models()
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("dynamic", ["auto", "true"])
+def test_patches_find_the_negative_prompt_in_the_batch_whatever_numbers_were_before(small, compiled, dynamic):
+    """Parts of a batch are [1, 0], and [0] or [1] where each part has a call of its own."""
+    seen = []
+
+    def patched(model):
+        clone = model.clone()
+
+        def attend(n, context, value, options):
+            parts = options["cond_or_uncond"]
+            return (n * (1.5 if 1 in parts else 0.5) + parts.index(0) if 0 in parts else n), context, value
+
+        clone.set_model_attn1_patch(attend)
+        return clone
+
+    for cfg in (4.0, 1.0, 4.0):
+        expected = small.sample(patched(small.model), cfg=cfg)
+        model = patched(compiled(small.model, dynamic=dynamic))
+        assert relative(small.sample(model, cfg=cfg), expected) < 1e-5
+        assert "fallbacks: 0" in small.report(model)
+        seen.append(expected)
+    assert not torch.equal(seen[0], small.sample(small.model, cfg=4.0))

@@ -49,6 +49,9 @@ _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_bloc
 # them where they run, and their part in a recording's key is the techniques.
 _NOT_READ = ("wrappers", "callbacks", "uuids", "sample_sigmas")
 
+_PARTS = "cond_or_uncond"
+"""The option that says which part of the prompt each part of the batch is of."""
+
 
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
     """Return a clone of a MODEL that can be compiled, and in sentences what was done for that.
@@ -170,7 +173,12 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         if self.how.scope != "whole_model":
             return CompiledBlocks(network, self.how, self.title, self._compiler, _without_place)
         function = self._compiler.function(
-            getattr(network, _forward(network)), network, self.how, self.title, text=2, guard_weights=True
+            _with_parts_as_numbers(getattr(network, _forward(network))),
+            network,
+            self.how,
+            self.title,
+            text=2,
+            guard_weights=True,
         )
         recorded = None
         if self.how.compilation.mode == CUDA_GRAPH:
@@ -185,7 +193,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
                 yield block, BLOCK_CALL, function
         else:
             ordered = partial(first_channels_last, compiled) if self.how.channels_last else compiled
-            yield network, _forward(network), ordered
+            yield network, _forward(network), _with_parts_as_text(ordered)
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
@@ -207,6 +215,39 @@ def _some_places(model: BaseModel) -> tuple[int, ...]:
 
 def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
+
+
+def _with_parts_as_text(function: Function) -> Function:
+    """Return a function that hands on the parts of the batch as a text, which compiled code takes as it is.
+
+    Of numbers that were others before, torch takes none as known, and then finds no known number in their list: patches
+    that look for the negative prompt would not see it.
+    """
+
+    def written(value: object) -> object:
+        if isinstance(value, dict) and isinstance(value.get(_PARTS), list):
+            return {**value, _PARTS: " ".join(map(str, value[_PARTS]))}
+        return value
+
+    def call(*args: object, **kwargs: object) -> object:
+        return function(*map(written, args), **{name: written(value) for name, value in kwargs.items()})
+
+    return call
+
+
+def _with_parts_as_numbers(function: Function) -> Function:
+    """Return a function that is compiled with `_with_parts_as_text` around it."""
+
+    def read(value: object) -> object:
+        if type(value) is dict and isinstance(value.get(_PARTS), str):
+            value = value.copy()
+            value[_PARTS] = [int(part) for part in value[_PARTS].split()]
+        return value
+
+    def call(*args: object, **kwargs: object) -> object:
+        return function(*[read(value) for value in args], **{name: read(value) for name, value in kwargs.items()})
+
+    return call
 
 
 def _without_place(kwargs: Kwargs) -> Kwargs:
