@@ -7,7 +7,6 @@ all. Queries all stay, so nothing has to be made whole again behind attention, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -21,9 +20,6 @@ from .policy import TokenReduction
 from .settings import TokenMergingSettings
 
 SAME_SIZE = translatable("text and image have the same number of tokens, so their attention calls cannot be told apart")
-
-Kept = Callable[[int, int, torch.device], Tensor]
-"""Rows, columns and device of a grid -> which of its tokens stay, see :meth:`Reduction.kept_tokens`."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +35,10 @@ class Grid:
         """How many tokens there are."""
         return self.frames * self.rows * self.columns
 
-    def kept(self, kept_of: Kept, device: torch.device) -> Tensor:
+    def kept(self, method: type[Reduction], ratio: float, device: torch.device) -> Tensor:
         """Return the places that stay, int64: a coarser grid of each frame."""
         frames = torch.arange(self.frames, device=device)[:, None] * (self.rows * self.columns)
-        return (frames + kept_of(self.rows, self.columns, device)).flatten()
+        return (frames + method.kept_tokens(self.rows, self.columns, ratio, device)).flatten()
 
 
 @dataclass(frozen=True)
@@ -66,11 +62,11 @@ class Layout:
         """How many tokens there are."""
         return self.before + sum(grid.tokens for grid in (self.image, *self.references)) + self.behind
 
-    def kept(self, kept_of: Kept, device: torch.device) -> Tensor:
-        """Return the places that stay, int64: all before and behind, and ``kept_of`` each picture."""
+    def kept(self, method: type[Reduction], ratio: float, device: torch.device) -> Tensor:
+        """Return the places that stay, int64: all before and behind, and a coarser grid of each picture."""
         parts, start = [torch.arange(self.before, device=device)], self.before
         for grid in (self.image, *self.references):
-            parts.append(start + grid.kept(kept_of, device))
+            parts.append(start + grid.kept(method, ratio, device))
             start += grid.tokens
         return torch.cat([*parts, torch.arange(start, self.tokens, device=device)])
 
@@ -133,8 +129,7 @@ class JointReduction(TokenReduction):
 
     def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""
-        ratio = self.settings.ratio * factor
-        return layout.kept(lambda rows, columns, device: method.kept_tokens(rows, columns, ratio, device), device)
+        return layout.kept(method, self.settings.ratio * factor, device)
 
     def prepare(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return `kept`, made once for a sampling run; to be asked before the network runs."""

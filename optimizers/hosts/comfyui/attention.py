@@ -16,7 +16,7 @@ from ...attention.processor import HOST_DOES_IT, AttentionChoice
 from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import SLOT, Layer, add_layer
-from .model import describe_model, inference_dtype, is_unet, require_model
+from .model import describe_model, inference_dtype, is_unet
 from .newer import unheard
 from .paths import user_folder
 from .stack import KEY, ModelCall, Technique
@@ -47,7 +47,6 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
 
     def __init__(self, patcher: ModelPatcher, name: str) -> None:
         super().__init__()
-        require_model(patcher)
         from comfy.model_management import InterruptProcessingException
 
         self.always_raised = (InterruptProcessingException,)

@@ -16,7 +16,7 @@ from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
-from .model import describe_model, require_model
+from .model import describe_model
 from .stack import ModelCall, Technique
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
 
     def __init__(self, patcher: ModelPatcher) -> None:
         super().__init__()
-        require_model(patcher)
         network = patcher.model.diffusion_model
         self.reach = reach_of(_groups_of(network))
         if not any(self.reach.values()):

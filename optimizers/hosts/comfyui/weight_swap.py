@@ -18,7 +18,7 @@ from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
-from .model import describe_model, first_of, require_model
+from .model import describe_model, first_of
 from .stack import FOREIGN_COMPILE, ModelCall, Technique
 from .weight_clone import Plan, build_second_model
 
@@ -175,7 +175,6 @@ def _load_again(
 
 def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> ModelPatcher:
     """Return a clone of ``patcher`` on ``model``, without what only made sense on the BaseModel it was on."""
-    require_model(patcher)
     if patcher.injections:
         raise UnsupportedModel(
             phrase(

@@ -82,7 +82,6 @@ class ComponentCompilation(CompilePolicy, Technique):
 
     @staticmethod
     def _blocks(component: Component) -> str:
-        """Return which blocks are compiled."""
         if not getattr(component.part, "_repeated_blocks", None):
             raise UnsupportedModel(
                 f"Compile: regional is on, but {component.class_name} does not name its repeated blocks.",
