@@ -40,7 +40,7 @@ class Calibration:
 
     def distance(self, errors: float) -> float:
         """Return the distance that a sum of errors leads to."""
-        return self.factor * errors**self.power
+        return float(self.factor * errors**self.power)
 
 
 CALIBRATIONS = {
