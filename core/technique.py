@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
+from .phrases import joined
 
 PRECISION = "precision"
 QKV_FUSION = "qkv_fusion"
@@ -42,7 +43,7 @@ class Technique(ABC):
 
     def describe(self) -> str:
         """Return the settings and what they reach, in one line."""
-        return "; ".join(self.clauses())
+        return joined("; ", self.clauses())
 
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:

@@ -10,7 +10,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import CannotHelp
-from ..core.phrases import joined, phrase
+from ..core.phrases import phrase
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
 
@@ -50,7 +50,7 @@ class PacelineNode(io.ComfyNode):
         result = attach(target, technique)
         headline, *details = technique.clauses()
         if replaced is not None:
-            settings = joined("; ", replaced.clauses())
+            settings = replaced.describe()
             details.append(phrase("replaces an earlier {title} ({settings})", title=replaced.title, settings=settings))
             by = phrase("replaced by {title} #{node}", title=technique.title, node=str(technique.node_id))
             if replaced.node_id != technique.node_id is not None:

@@ -7,7 +7,6 @@ from functools import partial
 
 from ....core.calls import Function
 from ....core.errors import InvalidSetting, UnsupportedModel
-from ....core.shadow import Shadows
 from ...compilation.compiler import Compiler
 from ...compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks
 from ...compilation.policy import CompilePolicy
@@ -67,10 +66,8 @@ class ComponentCompilation(CompilePolicy, Technique):
             self.what = self._blocks(component)
             blocks = CompiledBlocks(component.part, self.how, component.name, compiler)
             self.use(blocks)
-            shadows = Shadows()
-            patches.on_undo(shadows.undo)
             for block, function in blocks.places(component.part):
-                shadows.put(block, BLOCK_CALL, partial(self._run, blocks, function))
+                patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
             self.what = f"{component.name}.{component.entry}"
             whole = CompiledNetwork(compiler.function(host.inner, component.part, self.how, self.what))

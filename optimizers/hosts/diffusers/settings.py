@@ -45,9 +45,6 @@ class ReuseSteps(StepReuseSettings):
     """Leave out steps that can be forecast from earlier ones: the settings of the node Reuse Steps."""
 
 
-IMPLEMENTATIONS = ("auto", "torchao")
-
-
 @dataclass(frozen=True)
 class QuantizeInt8(QuantizationSettings):
     """Which layers compute in int8: the settings of the node Quantize int8, and one more.
@@ -63,7 +60,7 @@ class QuantizeInt8(QuantizationSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choice("implementation", self.implementation, IMPLEMENTATIONS)
+        require_choice("implementation", self.implementation, ("auto", "torchao"))
 
 
 @dataclass(frozen=True)
