@@ -91,11 +91,16 @@ def clause(text: str) -> Phrase:
 
 
 def restored(text: str, kept: Data | None) -> str:
-    """Return a text that was kept with its :func:`data` as the phrase that it was; None where nothing was kept."""
-    if not isinstance(kept, dict):
+    """Return a text that was kept with its :func:`data` as the phrase that it was; None where nothing was kept.
+
+    What was kept otherwise, in a database that others write to, leaves the plain text.
+    """
+    template, values = (kept.get("template"), kept.get("values")) if isinstance(kept, dict) else (None, None)
+    if not isinstance(kept, dict) or not isinstance(template, str) or not isinstance(values, dict):
         return text
     made = Phrase(text)
-    vars(made).update(kept)
+    made.template, made.values = template, values
+    made.starts, made.clause = kept.get("starts") is True, kept.get("clause") is True
     return made
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import update_locales
-from paceline.core.phrases import PLACEHOLDER, any_of, clause, data, joined, phrase, sentence
+from paceline.core.phrases import PLACEHOLDER, any_of, clause, data, joined, phrase, restored, sentence
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -94,6 +94,15 @@ def test_a_phrase_is_english_text_and_data():
     assert (data(shorter)["template"], data(shorter)["clause"]) == ("{model} is empty; load another.", True)
     assert any_of(("a", "b", "c")) == "a or b or c"
     assert data(phrase("{x}", x=float("nan")))["values"] == {"x": "nan"}  # JSON has no such number
+
+
+def test_a_phrase_that_was_kept_is_one_again_and_what_is_damaged_is_plain_text():
+    kept = phrase("{count} cells", count=2)
+    again = restored("2 cells", data(kept))
+    assert (again, data(again)) == ("2 cells", data(kept))
+    for damaged in (None, 3, "text", [], {}, {"template": 3, "values": {}}, {"template": "{x}", "values": ["x"]}):
+        assert data(restored("2 cells", damaged)) == "2 cells"
+    assert not hasattr(restored("2 cells", {**data(kept), "planted": 1}), "planted")
 
 
 def test_updating_keeps_translations_and_follows_the_code():

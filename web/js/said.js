@@ -41,7 +41,8 @@ function fill(phrase) {
   if (typeof phrase === "string") return reportIn(phrase) ?? phrase;
   const { template, values, starts, clause } = phrase;
   const translated = reportIn(template);
-  const text = (translated ?? template).replace(PLACEHOLDER, (_, name, form, words) => {
+  const text = (translated ?? template).replace(PLACEHOLDER, (place, name, form, words) => {
+    if (!Object.hasOwn(values, name)) return place; // braces in a text that somebody has typed
     const value = values[name];
     if (words !== undefined) return counted(Number(value), words.split("|"), translated === null ? "en" : language());
     return typeof value === "number" ? number(value, form) : fill(value);

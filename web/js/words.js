@@ -205,7 +205,8 @@ export function hasReports() {
  * @returns {string | null} it in the language of the page; null if there is none
  */
 export function reportIn(template) {
-  return languages[current]?.pacelineReports?.[template] ?? null;
+  const known = languages[current]?.pacelineReports ?? {};
+  return Object.hasOwn(known, template) ? known[template] : null;
 }
 
 /**
@@ -229,5 +230,5 @@ export function stateWords(state) {
  * @returns {string} its words; a key that we do not know as it is
  */
 export function wordsOf(key) {
-  return key in ENGLISH ? words(/** @type {keyof typeof ENGLISH} */ (key)) : key;
+  return Object.hasOwn(ENGLISH, key) ? words(/** @type {keyof typeof ENGLISH} */ (key)) : key;
 }
