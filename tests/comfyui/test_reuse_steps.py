@@ -6,6 +6,7 @@ import emoji_model
 import pytest
 import torch
 from comfy_host import in_process
+from paceline.optimizers.step_reuse.plan import Plan
 
 pytestmark = pytest.mark.slow
 
@@ -78,6 +79,19 @@ def test_a_sampler_has_the_name_that_its_plan_has(studio):
 
     found = {name: sampler_name(sampler_object(name)) for name in SAMPLER_NAMES}
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
+
+
+@pytest.mark.parametrize(("sampler", "named"), [("uni_pc", "uni_pc"), ("ddim", "euler")])
+def test_a_plan_in_a_workflow_is_followed_and_only_where_it_belongs(studio, emoji, sampler, named):
+    actions = ["hold" if number in (7, 9) else "compute" for number in range(12)]
+    family = type(emoji[0].model).__name__
+    plan = Plan(family, named, "normal", 2.0, tuple(actions)).to_json()
+    model = reuse(studio, emoji[0], budget=1.0, plan=plan)
+    draw(emoji, model, steps=12, sampler=sampler)
+    said = summary(model)
+    assert (said.counts["computed"], said.counts["forecast"]) == (10, 2), said
+    draw(emoji, model, steps=12, sampler="heun")
+    assert any("the sampler here is heun" in line for line in summary(model).details)
 
 
 def test_few_steps_pass_through_and_say_so(studio, emoji):
