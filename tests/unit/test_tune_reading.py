@@ -36,6 +36,8 @@ def test_a_picture_is_as_good_as_its_workflow(tmp_path):
         (b'{"nodes": [], "links": []}', r"ComfyUI's Save writes.*choose File > Export \(API\), or name a PNG"),
         (b'{"4": {"inputs": {}}}', r"no workflow in the API format\. Save it in ComfyUI with File > Export \(API\)"),
         (b"[" * 100_000, r"is not JSON.*Export \(API\)"),
+        (b'{"4": {"class_type": "A", "inputs": {"seed": ' + b"9" * 5000 + b"}}}", r"number of thousands of digits"),
+        (rb'{"4": {"class_type": "A", "inputs": {"text": "\ud800"}}}', r"half of a character.*Export \(API\)"),
         (b"\xff\xfe", r"neither UTF-8 text nor a whole PNG"),
         (b"\x89PNG\r\n\x1a\nnothing", r"neither UTF-8 text nor a whole PNG"),
     ],
@@ -60,3 +62,23 @@ def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
             assert read_workflow(tmp_path / "cut.png") == PROMPT  # what is missing are pixels
         except InvalidSetting:
             assert b"IDAT" not in whole[:length]
+
+
+def test_a_title_is_one_line_without_commands_for_a_terminal():
+    from paceline.workbench.comfyui.tuning.rewrite import title_of
+
+    def titled(about):
+        return title_of({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}, "1")
+
+    assert titled({"title": "\x1b]0;owned\x07\x1b[2J my\r\nnode \ud800\u202e"}) == "]0;owned[2J mynode "
+    assert titled({"title": "n" * 1000}) == "n" * 100
+    assert [titled(about) for about in ("x", None, [], {}, {"title": ""})] == ["KSampler"] * 5
+
+
+def test_an_id_of_thousands_of_digits_is_no_number_that_another_follows():
+    from paceline.workbench.comfyui.tuning.rewrite import Rewritten
+
+    node = {"class_type": "KSampler", "inputs": {"model": ["7", 0]}}
+    made = Rewritten.of({"9" * 6000: node, "7": node}, lambda name: {})
+    made.insert({"name": "model", "receivers": [{"node": "7", "input": "model"}]}, [{"node": "New", "inputs": {}}])
+    assert made.chains == [["8"]]

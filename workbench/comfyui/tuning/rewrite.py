@@ -12,6 +12,13 @@ Described = Callable[[str], Mapping[str, Any]]
 """Returns what ComfyUI's ``/object_info`` says of a type of nodes."""
 
 
+_TITLE = 100
+"""Characters of a title that are shown."""
+
+_DIGITS = 16
+"""Ids of more digits are no numbers that ComfyUI has counted."""
+
+
 @dataclass
 class Rewritten:
     """A prompt that is being changed.
@@ -62,7 +69,8 @@ class Rewritten:
         return {"class_type": node, "inputs": values, "_meta": {"title": about.get("display_name", node)}}
 
     def _new_id(self) -> str:
-        numbers = [int(part) for id in self.prompt if (part := id.split(":")[0]).isdecimal()]
+        firsts = [id.split(":")[0] for id in self.prompt]
+        numbers = [int(first) for first in firsts if first.isdecimal() and len(first) < _DIGITS]
         return str(max(numbers, default=0) + 1)
 
 
@@ -76,9 +84,11 @@ def _default(entry: Sequence[Any]) -> Any:
 
 
 def title_of(prompt: Prompt, id: str) -> str:
-    """Return what a node is called, for people."""
+    """Return what a node is called, for people: in one line, and without what a terminal would take for a command."""
     node = prompt[id]
-    return str(node.get("_meta", {}).get("title") or node["class_type"])
+    about = node.get("_meta")
+    title = about.get("title") if isinstance(about, Mapping) else None
+    return "".join(char for char in str(title or node["class_type"]) if char.isprintable())[:_TITLE]
 
 
 def settings_of(node: Mapping[str, Any], step: Mapping[str, Any]) -> str:
