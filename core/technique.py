@@ -32,10 +32,12 @@ class Technique(ABC):
     Attributes:
         kind: what it is (see ``KINDS``); a second technique of a kind replaces the first.
         title: the name that a person reads.
+        notes: what is said about it after its settings and what they reach.
     """
 
     kind: ClassVar[str]
     title: ClassVar[str]
+    notes: Sequence[str] = ()
 
     @abstractmethod
     def clauses(self) -> tuple[str, ...]:

@@ -36,7 +36,6 @@ class AttentionChoice(Technique):
         function: the backend's function.
         failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
         always_raised: errors of the host that are no failure of a kernel.
-        notes: what else is said about it.
         quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.
     """
 
@@ -46,7 +45,6 @@ class AttentionChoice(Technique):
     function: AttentionFunction
     failing: Mapping[int, str] = {}
     always_raised: tuple[type[BaseException], ...] = ()
-    notes: Sequence[str] = ()
     quickest: QuickestKernel | None = None
     _why = ""
     _broken: dict[tuple[object, ...], str]

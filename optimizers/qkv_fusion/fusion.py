@@ -24,13 +24,11 @@ class QKVFusion(Technique):
 
     Attributes:
         reach: how many attention layers it reaches, by what it computes together there.
-        notes: what else is said about it.
     """
 
     kind = QKV_FUSION
     title = "Fuse QKV"
     reach: Mapping[str, int]
-    notes: Sequence[str] = ()
 
     def clauses(self) -> tuple[str, ...]:
         """Return how many layers it reaches, and what it costs."""

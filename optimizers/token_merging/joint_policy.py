@@ -118,14 +118,14 @@ class JointReduction(TokenReduction):
             )
 
     def clauses(self) -> tuple[str, ...]:
-        """Return what is left out, and where."""
+        """Return what is left out, where, and what else is to be said."""
         method, ratio = self.settings.method, self.settings.ratio
         what = phrase("{method}: leave out {share:.0%} of the image keys and values", method=method, share=ratio)
         reached = phrase("eligible: {count} {places}", count=self.total_places, places=self.places)
         if self.where:
             reached = phrase("{reached} ({where})", reached=reached, where=self.where)
         whole = translatable("text and queries stay whole, max_downsample does not apply")
-        return joined(", ", [what, *self.settings.describe_schedule()]), reached, whole
+        return joined(", ", [what, *self.settings.describe_schedule()]), reached, whole, *self.notes
 
     def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""

@@ -93,12 +93,8 @@ class JointTokenReduction(JointReduction, Scheduled):
         self.tokens, self.where = tokens, tokens.eligible
         network = patcher.model.diffusion_model
         self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
-        self._notes = unheard(network)
+        self.notes = unheard(network)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
-
-    def clauses(self) -> tuple[str, ...]:
-        """Return the settings, what they reach, and what else is to be said."""
-        return (*super().clauses(), *self._notes)
 
     @classmethod
     def for_model(cls, patcher: ModelPatcher, settings: TokenMergingSettings) -> JointTokenReduction | None:
