@@ -17,7 +17,9 @@ EXACT = ("PacelineSetAttentionProcessor", "PacelineFuseQKV", "PacelineCompileUNe
 """Our nodes that change the picture by rounding only; the rest are approximations."""
 JUMPY = ("SelfAttentionGuidance", "TomePatchModel", "EasyCache", "LazyCache", "TCFG")
 """Nodes of ComfyUI that decide by comparing numbers: rounding can tip the scales, and the picture jumps."""
-ROUNDING, APPROXIMATE = 0.02, 1.5
+MAGNIFYING = ("CFGZeroStar",)
+"""Nodes of ComfyUI that divide by what the network gives: a difference of 0.2 without them is one of 1 with them."""
+ROUNDING, APPROXIMATE, MAGNIFIED = 0.02, 1.5, 4.5
 """Largest distance to the plain picture, as a share of its size, on networks with random weights."""
 
 
@@ -188,7 +190,9 @@ def compiles(graph: Graph) -> bool:
 def tolerance(graph: Graph) -> float:
     """Return the largest distance that our nodes in the graph may cause."""
     jumpy = any(name in JUMPY for name, _ in graph.core)
-    return APPROXIMATE if jumpy or any(not exact(name, inputs) for name, inputs in graph.ours) else ROUNDING
+    if not jumpy and all(exact(name, inputs) for name, inputs in graph.ours):
+        return ROUNDING
+    return MAGNIFIED if any(name in MAGNIFYING for name, _ in graph.core) else APPROXIMATE
 
 
 def exact(name: str, inputs: dict[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ def write(folder: Path) -> None:
     DOCUMENT.write_text(render(parts), encoding="utf-8")
 
 
+def commit() -> str:
+    """Return the commit that is tried."""
+    found = subprocess.run(["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return found.stdout.strip()
+
+
 def _graphs(found: Found) -> str:
     most = f" of {found['of']:,}" if "of" in found else ""
     states, rows = found["states"], [("Graphs drawn", f"{found['graphs']}{most}")]
@@ -55,9 +62,15 @@ def _graphs(found: Found) -> str:
                        if name not in _LEAKS)  # fmt: skip
     text += f"\nGrowth over ten graphs, in the second half of the run: {growth or 'not measured'}.\n"
     if found["wrong"]:
-        wrong = [f"- seed {entry['seed']}: {entry['problems'][0].splitlines()[0]}" for entry in found["wrong"]]
+        wrong = [f"- seed {entry['seed']}: {entry['problems'][0].splitlines()[0]}{_again(entry)}" for entry in
+                 found["wrong"]]  # fmt: skip
         text += "\nWrong in this run:\n\n" + "\n".join(wrong) + "\n"
     return text
+
+
+def _again(wrong: Found) -> str:
+    """Say what came of a graph that was wrong when it was drawn again, after something was mended."""
+    return f". Drawn again at commit {wrong['commit']}: {wrong['again']}" if "again" in wrong else ""
 
 
 def _bad_inputs(found: Found) -> str:
@@ -81,7 +94,19 @@ def _soak(found: Found) -> str:
         rows += [(f"{name.replace('_', ' ')}, middle and end", f"{first[name]:g}, {last[name]:g}") for name in first
                  if name not in _LEAKS]  # fmt: skip
     rows += [("models that ComfyUI has lost sight of, see below", found.get("lost", 0))]
+    rows += _tabs(found["tabs"]) if found.get("tabs") else [("tabs of a browser", "no browser was found")]
     return _table(rows) + _about(found) + "".join(f"\n- {problem.splitlines()[0]}" for problem in found["wrong"])
+
+
+def _tabs(found: Found) -> list[tuple[str, Any]]:
+    text = [", ".join(f"{value:+.2g}" for value in values) for values in found["growth"].values()]
+    return [
+        ("tabs of a browser: runs of the first and of the second", ", ".join(map(str, found["runs"]))),
+        ("states of badges seen in them, looked at twenty times a second", found["looks"]),
+        ("growth of a tab's memory by a run, in kB, of the three tabs", text[0]),
+        ("growth of elements of the page by a run, of the three tabs", text[1]),
+        ("growth of listeners of the page by a run, of the three tabs", text[2]),
+    ]
 
 
 def _table(rows: list[tuple[str, Any]]) -> str:
@@ -89,5 +114,6 @@ def _table(rows: list[tuple[str, Any]]) -> str:
 
 
 def _about(found: Found) -> str:
+    side_by_side = f" on {found['processes']} servers side by side" if "processes" in found else ""
     commit = f", at commit {found['commit']}" if found.get("commit") else ""
-    return f"\n{found['minutes']:.0f} minutes{commit}.\n"
+    return f"\n{found['minutes']:.0f} minutes{side_by_side}{commit}.\n"

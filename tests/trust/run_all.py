@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +23,7 @@ if __name__ == "__main__":
     standins.install()
 
 import report
-from comfy_host.paths import ROOT, cache_dir
+from comfy_host.paths import cache_dir
 from run_bad_inputs import give_bad_inputs
 from run_faults import try_faults
 from run_graphs import draw_graphs
@@ -34,14 +33,15 @@ from run_soak import run_soak
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=180.0, help="of all parts together")
+    parser.add_argument("--first", type=int, default=0, help="seed of the first random graph")
     parser.add_argument("--graphs", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--only", choices=report.PARTS, help="run one part, and keep the results of the others")
     parser.add_argument("--results", type=Path, default=cache_dir() / "trust")
     given = parser.parse_args()
-    minutes, commit = given.minutes, _commit()
+    minutes, commit = given.minutes, report.commit()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "graphs": lambda: draw_graphs(0, given.graphs, minutes * 0.45, 0.1),
+        "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.45, 0.1),
         "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
         "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, "", minutes * 0.25),
         "soak": lambda: run_soak(given.clients, min(30.0, minutes * 0.15), 2000),
@@ -54,11 +54,6 @@ def main() -> int:
     report.write(given.results)
     print(f"wrote {report.DOCUMENT}")
     return 0
-
-
-def _commit() -> str:
-    found = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 if __name__ == "__main__":

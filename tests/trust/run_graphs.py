@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ if __name__ == "__main__":
 
     standins.install()
 
+import report
 from graphs import Generator
 from hosting import trust_server, write_loras
 from judge import Judge, Verdict
@@ -76,7 +78,34 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
         "first": first,
         "growth": growth(memory),
         "memory": memory,
+        "commit": report.commit(),
     }
+
+
+def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what was found by several processes side by side as if by one; of growth the largest of them."""
+
+    def summed(name: str) -> dict[str, int]:
+        return dict(sum((Counter(part[name]) for part in parts), Counter[str]()).most_common())
+
+    return {
+        **{name: sum(part[name] for part in parts) for name in ("graphs", "of", "lost")},
+        **{name: summed(name) for name in ("states", "faults", "nodes")},
+        "wrong": [entry for part in parts for entry in part["wrong"]],
+        "minutes": max(part["minutes"] for part in parts),
+        "first": min(part["first"] for part in parts),
+        "growth": {name: max(part["growth"][name] for part in parts) for name in parts[0]["growth"]},
+        "processes": len(parts),
+        "commit": parts[0]["commit"],
+    }
+
+
+def draw_again(found: dict[str, Any], compiled: float) -> dict[str, Any]:
+    """Draw the graphs that were wrong once more, now that something was mended, and note what came of them."""
+    for entry in found["wrong"]:
+        now = draw_graphs(entry["seed"], 1, 60.0, compiled)
+        entry |= {"again": ", ".join(now["states"]), "commit": report.commit()}
+    return found
 
 
 def main() -> int:
@@ -86,12 +115,17 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no graph after this")
     parser.add_argument("--compiled", type=float, default=0.1, help="share of graphs that may have compiled models")
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
+    parser.add_argument("--again", type=Path, nargs="+", help="join such files, and draw what was wrong once more")
     given = parser.parse_args()
-    found = draw_graphs(given.first, given.count, given.minutes, given.compiled)
+    if given.again:
+        before = joined([json.loads(file.read_text()) for file in given.again])
+        found = draw_again(before, given.compiled)
+    else:
+        found = draw_graphs(given.first, given.count, given.minutes, given.compiled)
     print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1))
-    return bool(found["wrong"])
+    return any(entry.get("again", "wrong") == "wrong" for entry in found["wrong"])
 
 
 if __name__ == "__main__":
