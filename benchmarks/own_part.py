@@ -6,7 +6,9 @@ argument, and in the place of a CUDA graph one that launches nothing.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -70,3 +72,20 @@ def plain_step(model: Any, step: Callable[[], Any]) -> Callable[[], Any]:
             del network._forward
 
     return run
+
+
+def python_calls(step: Callable[[], Any]) -> int:
+    """Return how many Python functions one call of ``step`` enters: the same however busy the machine is."""
+    entered = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return entered

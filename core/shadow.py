@@ -27,7 +27,8 @@ class Shadows:
         """Let several attributes of ``owner`` be ``values``, by name, until :meth:`undo`."""
         # Straight into the dictionary: the __setattr__ of torch's modules takes ten times as long.
         attributes = owner.__dict__
-        before = {name: attributes[name] for name in values if name in attributes}
+        taken = not attributes.keys().isdisjoint(values)
+        before = {name: attributes[name] for name in values if name in attributes} if taken else {}
         self._undo.append((attributes, values, before))
         attributes.update(values)
 

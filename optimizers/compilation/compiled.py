@@ -201,14 +201,16 @@ def _with_code_of_its_own(function: Function) -> Function:
     return call
 
 
+_CONTAINERS = (dict, list, tuple)
+
+
 def _copy_containers(value: Any) -> Any:
     """Return ``value`` with its dicts, lists and tuples copied and everything inside of them shared."""
-    if type(value) is dict:
-        return {key: _copy_containers(item) for key, item in value.items()}
-    if type(value) is list:
-        return [_copy_containers(item) for item in value]
-    if type(value) is tuple:
-        return tuple(_copy_containers(item) for item in value)
+    kind = type(value)
+    if kind is dict:
+        return {key: _copy_containers(item) if type(item) in _CONTAINERS else item for key, item in value.items()}
+    if kind is list or kind is tuple:
+        return kind([_copy_containers(item) if type(item) in _CONTAINERS else item for item in value])
     return value
 
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from ...core.activity import Activity
+from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
 from .trees import Tree, describe, map_tensors
 
@@ -172,16 +173,20 @@ class RecordedFunction:
         if self.failure:
             return self.function(*args, **kwargs)
         activities = activities or {}
+        tensors: list[torch.Tensor] = []
+        key = (token, describe((args, kwargs), tensors))
+        self._calls += 1
+        variant = self._variants.get(key)
+        if variant is not None and variant.recording is not None:  # nearly every call, so nothing else is done in it
+            self._variants.move_to_end(key)
+            variant.called = self._calls
+            return self._replayed_or_run(variant, tensors, activities, args, kwargs)
         before = deepcopy(dict(activities))
 
         def uncounted() -> None:
             for name, activity in activities.items():
                 vars(activity).update(vars(deepcopy(before[name])))
 
-        tensors: list[torch.Tensor] = []
-        key = (token, describe((args, kwargs), tensors))
-        self._calls += 1
-        variant = self._variants.get(key)
         if variant is None:
             # A call with another token can never fit again once its weights have moved: such recordings go first.
             for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
@@ -194,12 +199,23 @@ class RecordedFunction:
             self._variants[key] = _Variant(counts, self._calls)
             return result
         self._variants.move_to_end(key)
-        made = variant.recording is not None
-        if not made and self._has_room(variant):
-            made = self._make(variant, tensors, args, kwargs, uncounted)
+        made = self._has_room(variant) and self._make(variant, tensors, args, kwargs, uncounted)
         variant.called = self._calls
         uncounted()
-        result = self._replay(variant, tensors) if made else None
+        if made:
+            return self._replayed_or_run(variant, tensors, activities, args, kwargs)
+        return self.function(*args, **kwargs)
+
+    def _replayed_or_run(
+        self,
+        variant: _Variant,
+        tensors: list[torch.Tensor],
+        activities: Mapping[str, Activity],
+        args: Args,
+        kwargs: Kwargs,
+    ) -> Tree:
+        """Replay a recording, and count what its first run did; run the function if there is no memory for that."""
+        result = self._replay(variant, tensors)
         if result is None:
             return self.function(*args, **kwargs)
         for name, activity in activities.items():

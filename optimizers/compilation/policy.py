@@ -87,19 +87,16 @@ class CompilePolicy(Technique):
         **kwargs: object,
     ) -> Any:
         """Run ``function``, which goes through ``compiled``, and count at ``place`` whether it ran compiled."""
-        states = [one.state for one in compiled.functions]
-        eager, graphs = Counter[str](), sum(state.graphs for state in states)
-        for state in states:
-            eager.subtract(state.eager_calls)
+        before = [(one.state, one.state.graphs, dict(one.state.eager_calls)) for one in compiled.functions]
         result = function(*args, **kwargs)
-        for state in states:
-            eager.update(state.eager_calls)
-        reasons = [reason for reason, count in eager.items() if count > 0]
-        if reasons:
-            activity.fall_back(reasons[0])
-            return result
+        new_graphs = 0
+        for state, graphs, eager in before:
+            new_graphs += state.graphs - graphs
+            if state.eager_calls != eager:
+                calls = state.eager_calls.items()
+                activity.fall_back(next(reason for reason, count in calls if count > eager.get(reason, 0)))
+                return result
         activity.use(place)
-        new_graphs = sum(state.graphs for state in states) - graphs
         if new_graphs:
             activity.used[_GRAPHS] = activity.used.get(_GRAPHS, 0) + new_graphs
         return result

@@ -35,7 +35,7 @@ class RecordedNetwork:
     ) -> None:
         self._network = network
         self._refine = refine
-        self._restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
+        self._restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = _unchanged
         self._seen: tuple[Hashable, int] = (None, 0)
         self.version: Hashable = None
         self.function = function
@@ -50,7 +50,10 @@ class RecordedNetwork:
             return self.function(*args, **kwargs)
         self._restore = refined.restore
         token = (self._addresses(), arithmetic_switches(), refined.techniques)
-        return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
+        try:
+            return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
+        finally:
+            self._restore = _unchanged  # it holds what the call was given
 
     def _run(self, *args: object, **kwargs: object) -> Tree:
         args, kwargs = self._restore(args, kwargs)
@@ -86,3 +89,7 @@ class RecordedNetwork:
         return lines + [
             phrase("{count} steps not recorded: {reason}", count=count, reason=reason) for reason, count in left.items()
         ]
+
+
+def _unchanged(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+    return args, kwargs

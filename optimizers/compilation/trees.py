@@ -15,12 +15,12 @@ def describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:
     """Return what two trees must agree in for one recording, and collect the tensors in order."""
     if isinstance(tree, torch.Tensor):
         tensors.append(tree)
-        return (tuple(tree.shape), tree.stride(), tree.dtype, tree.device)
+        return (tree.shape, tree.stride(), tree.dtype, tree.device)
     if isinstance(tree, dict):
-        return ("dict", tuple((name, describe(value, tensors)) for name, value in tree.items()))
+        return ("dict", *tree, *[describe(value, tensors) for value in tree.values()])
     if isinstance(tree, (list, tuple)):
-        return (type(tree).__name__, tuple(describe(value, tensors) for value in tree))
-    return tree if isinstance(tree, Hashable) else id(tree)
+        return (type(tree).__name__, *[describe(value, tensors) for value in tree])
+    return id(tree) if type(tree).__hash__ is None else tree
 
 
 def map_tensors(function: Callable[[torch.Tensor], Any], tree: Tree) -> Tree:

@@ -42,11 +42,19 @@ class Projection:
     """Takes the place of one linear layer, or of its ``forward``; all but a call of it goes to the layer itself."""
 
     def __init__(self, group: FusedProjections, index: int) -> None:
-        self._project, self._index, self._layer = group.project, index, group.layers[index]
+        self._group, self._index, self._layer = group, index, group.layers[index]
+        self._is_last = index == len(group.layers) - 1
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Compute the projection of ``tokens`` ``[..., inputs]``."""
-        return self._project(self._index, tokens)
+        """Compute the projection of ``tokens`` ``[..., inputs]``, or return what was computed with another one."""
+        group, index = self._group, self._index
+        result = group.results[index]
+        if result is None or tokens is not group.source:
+            return group.project(index, tokens)
+        group.results[index] = None
+        if self._is_last:
+            group.source = None
+        return result
 
     def __getattr__(self, name: str) -> Any:
         """Return what the layer has; a copy that is being made has nothing yet."""
@@ -75,6 +83,8 @@ class FusedProjections:
         plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
             foreseen this call.
         joined: whether the joined weights are there; without them every projection computes alone.
+        source: the tokens that several projections were computed of.
+        results: what was computed of them and not asked for yet, by the projection's number.
         activity: counts what was computed together, and why a call was not.
     """
 
@@ -108,8 +118,8 @@ class FusedProjections:
         self._sizes: tuple[int, ...] = ()
         self._built: list[object] = []
         self._refused: tuple[list[object], str] | None = None
-        self._source: Tensor | None = None
-        self._results: list[Tensor | None] = [None] * len(self.layers)
+        self.source: Tensor | None = None
+        self.results: list[Tensor | None] = [None] * len(self.layers)
         self.reset()
 
     def prepare(self, refuse: Refuse, join: Join = join_rows) -> str | None:
@@ -148,18 +158,14 @@ class FusedProjections:
     def reset(self) -> None:
         """Forget the tensors of a call, also of one that was broken off in the middle."""
         self.plan = None if self._inputs else 0
-        if self._source is not None:
-            self._source = None
-            self._results = [None] * len(self.layers)
+        if self.source is not None:
+            self.source = None
+            self.results = [None] * len(self.layers)
 
     def _state(self) -> list[object]:
         """Return what the joined weights depend on. Quick, as it is asked in every call, and waits for no device."""
         state: list[object] = [attributes.get(name) for attributes, name in self._watched]
-        for layer in self.layers:
-            weight = layer._parameters["weight"]
-            if weight is not None:
-                state.append(id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr())
-        return state
+        return [*state, *[place_of(layer._parameters["weight"]) for layer in self.layers]]
 
     def _foresee(self, *args: Any, **kwargs: Any) -> Any:
         """Find out which projections will read the same tokens, and run the attention layer."""
@@ -179,27 +185,28 @@ class FusedProjections:
         return result
 
     def project(self, index: int, tokens: Tensor) -> Tensor:
-        """Compute projection ``index`` of ``tokens``, or all that read the same."""
-        result = self._results[index]
-        if result is not None:
-            self._results[index] = None
-            if tokens is self._source:
-                if index == len(self.layers) - 1:
-                    self._source = None
-                return result
+        """Compute projection ``index`` of ``tokens``, and all that read the same for those who ask later."""
+        if self.results[index] is not None:
+            self.results[index] = None
             self.activity.fall_back(WRONG_GUESS)
             return self.alone[index](tokens)
         if index == self.plan and self.joined and index < len(self.together):
             together: Tensor = self.together[index].forward(tokens)
             self.activity.use(self.names[index])
-            parts: Sequence[Tensor] = together.split_with_sizes(self._sizes[index:], dim=-1)
-            self._source = tokens
-            for later, part in enumerate(parts[1:], start=index + 1):
-                self._results[later] = part
-            return parts[0]
+            own, *others = together.split_with_sizes(self._sizes[index:], dim=-1)
+            self.source = tokens
+            self.results[index + 1 :] = others
+            return own
         if self.plan is None and index == 0:
             self.activity.fall_back(NOT_FORESEEN)
         return self.alone[index](tokens)
+
+
+def place_of(weight: Tensor | None) -> int:
+    """Return a number that changes when a weight moves or another one takes its place."""
+    if weight is None:
+        return 0
+    return id(weight) if issubclass(type(weight), FakeTensor) else weight.data_ptr()
 
 
 def _twin(layer: Module) -> Module:

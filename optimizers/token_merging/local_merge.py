@@ -142,10 +142,14 @@ def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tenso
     # Padding and what is taken already come last; a window with fewer tokens than destinations takes padding.
     bonus = present.to(similarity.dtype)
     chosen = []
-    # Every operator here is launched ``count`` times for each matching: seven are what one choice needs.
-    for _ in range(count):
+    # Every operator here is launched ``count`` times for each matching: seven are what one choice needs. Five would do
+    # with a matrix product that sums ``reach``, as ``covered`` is the same for all. But it rounds sums that are larger,
+    # and where two tokens are nearly as good, that is another choice and another picture.
+    for left in range(count, 0, -1):
         best = (reach - covered).sum(dim=1).add_(bonus).argmax(dim=-1, keepdim=True)
         chosen.append(best)
+        if left == 1:
+            break  # nobody asks what it covers
         bonus.scatter_(1, best, -4.0 * similarity.shape[1])
         covered = reach.gather(2, best[:, None, :].expand(-1, similarity.shape[1], -1))
         reach = torch.maximum(reach, covered)

@@ -184,11 +184,9 @@ class UNetReduction(TokenReduction, Generic[B]):
         Raises:
             InvalidSetting: if cells are larger than the grid.
         """
-        # Compiled code works it out by itself, as it knows all of the sizes: what is prepared would be another input.
-        if block.number in state.prepared and not torch.compiler.is_compiling():
-            expected, prepared = state.prepared[block.number]
-            if expected == size and prepared.tokens == tokens.shape[1]:
-                return prepared
+        prepared = self.ready(block, tokens, size, state)
+        if prepared is not None:
+            return prepared
         chosen = self.chosen(block, tokens, tokens.shape[1], size, state)
         if chosen is None:
             return None
@@ -206,6 +204,14 @@ class UNetReduction(TokenReduction, Generic[B]):
             state.activity.skip(block.name, ALL_KEPT)
             return None
         return reduction
+
+    def ready(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
+        """Return what was prepared for a block before the network ran, if it fits; arguments as in `reduction`."""
+        known = state.prepared.get(block.number)
+        # Compiled code works it out by itself, as it knows all of the sizes: what is prepared would be another input.
+        if known is None or known[0] != size or torch.compiler.is_compiling():
+            return None
+        return known[1] if known[1].tokens == tokens.shape[1] else None
 
     def _partition(
         self, method: type[Reduction], block: B, call: BlockCall, device: torch.device, state: CallState

@@ -133,8 +133,9 @@ LAUNCHES = {
     ("flux", "kv_downsample"): (2, 0),
     ("sd15", "merge"): (24, 3 * 41 + 8),
     ("sd15", "merge, refreshed"): (2, 8),
-    # 20 for the weights and the mixing; 7 for each destination of a window: 32 in three blocks, 24 in four.
-    ("sd15", "local_merge"): (20, 7 * (3 * 32 + 4 * 24)),
+    # 20 for the weights and the mixing; 7 for each destination of a window (32 in three blocks, 24 in four), but 4 for
+    # the last one.
+    ("sd15", "local_merge"): (20 - 3, 7 * (3 * 32 + 4 * 24)),
 }
 
 

@@ -120,7 +120,7 @@ def test_all_three_from_one_multiplication(bias):
             torch.testing.assert_close(found, wanted)
     assert counted.activity.used == {"q, k and v": 2}
     assert not counted.activity.fallbacks
-    assert counted.fused._source is None  # nothing of the call is held
+    assert counted.fused.source is None  # nothing of the call is held
 
 
 @torch.no_grad()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
 
 from ....core.phrases import phrase, translatable
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.projections import place_of
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
 from .model import describe_model
 from .stack import ModelCall, Technique
@@ -44,7 +45,7 @@ _SETTINGS = (*_LOADED, "_full_precision_mm", "layout_type", "quant_format")
 # Corrections of a layer's input that each layer has for itself (AWQ, static activation scales).
 _OF_ITS_OWN = ("pre_quant_scale", "input_scale")
 
-_found: weakref.WeakKeyDictionary[Module, tuple[FusedProjections, ...]] = weakref.WeakKeyDictionary()
+_found: weakref.WeakKeyDictionary[Module, _Groups] = weakref.WeakKeyDictionary()
 """The groups of each network. They belong to the network, not to a technique, because compiled code is guarded on their
 functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
 
@@ -61,7 +62,7 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
     def __init__(self, patcher: ModelPatcher) -> None:
         super().__init__()
         network = patcher.model.diffusion_model
-        self.reach = reach_of(_groups_of(network))
+        self.reach = reach_of(_groups_of(network).groups)
         if not any(self.reach.values()):
             served = names(lambda family: family.attention)
             remedy = phrase("Remove the node for this model. It serves {served}.", served=served)
@@ -74,10 +75,10 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
         """Let the projections compute together in this call, wherever that can be done on its device."""
         network, device = _unwrapped(call.model.diffusion_model), call.sigmas.device
         self._used.add(network)
+        found = _groups_of(network)
         shadows = call.cleanup.enter_context(Shadows())
-        for group in _groups_of(network):
-            shadows.on_undo(group.reset)
-            reason = _passing_obstacle(group, device) or group.prepare(_lasting_obstacle, _join)
+        shadows.on_undo(found.reset)
+        for group, reason in zip(found.groups, found.prepare(device), strict=True):
             if reason is None:
                 group.activity = activity
                 group.put_in(shadows)
@@ -87,12 +88,12 @@ class FuseQKV(QKVFusion, Technique[ModelCall]):
     def run_changed(self) -> None:
         """Let go of the weights between runs, so that unloading the model frees its memory."""
         for network in self._used:
-            for group in _groups_of(network):
-                group.forget()
+            _groups_of(network).forget()
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
         """Separate the weights: the model leaves its device, or goes to a clone that may not carry this technique."""
-        for group in _found.get(_unwrapped(model.diffusion_model), ()):
+        found = _found.get(_unwrapped(model.diffusion_model))
+        for group in () if found is None else found.groups:
             for layer in group.layers:
                 for parameter in layer._parameters.values():
                     if parameter is not None:
@@ -104,12 +105,66 @@ def _unwrapped(network: Module) -> Module:
     return getattr(network, "_orig_mod", network)
 
 
-def _groups_of(network: Module) -> tuple[FusedProjections, ...]:
-    """Return all projections of a network that can be computed together; the same objects as long as it lives."""
+class _Groups:
+    """All projections of one network that can be computed together.
+
+    Asking each group in each call takes longer than the launches that it saves. So all layers are looked at together,
+    and the groups are only asked where something is not as it was in the last call that computed all of them.
+    """
+
+    def __init__(self, groups: Iterable[FusedProjections]) -> None:
+        self.groups = tuple(groups)
+        self._layers = [(layer.__dict__, layer._parameters) for group in self.groups for layer in group.layers]
+        self._attentions = [(group.attention.__dict__.keys(), group.attributes) for group in self.groups]
+        self._no_reasons = (None,) * len(self.groups)
+        self._ready: tuple[torch.device, list[tuple[object, ...]]] | None = None
+
+    def prepare(self, device: torch.device) -> Sequence[str | None]:
+        """Join the weights of every group for a call on ``device``; return for each why that cannot be, or None."""
+        if self._are_as_before(device):
+            return self._no_reasons
+        reasons = [_passing_obstacle(group, device) or group.prepare(_lasting_obstacle, _join) for group in self.groups]
+        self._ready = None if any(reasons) else (device, self._state())
+        return reasons
+
+    def reset(self) -> None:
+        """Forget the tensors of a call, also of one that was broken off in the middle."""
+        for group in self.groups:
+            if group.source is not None or group.plan is not None:
+                group.reset()
+
+    def forget(self) -> None:
+        """Let go of the weights, so that a model that is unloaded frees its memory."""
+        self._ready = None
+        for group in self.groups:
+            group.forget()
+
+    def _are_as_before(self, device: torch.device) -> bool:
+        if self._ready is None or self._ready[0] != device:
+            return False
+        for state, _ in self._layers:  # see _passing_obstacle, which tells one from the other
+            if "forward" in state or "_v" in state or state["_forward_pre_hooks"] or state["_forward_hooks"]:
+                return False
+            if state.get("weight_function") or state.get("bias_function"):
+                return False
+        free = all([taken.isdisjoint(attributes) for taken, attributes in self._attentions])
+        return free and self._ready[1] == self._state()
+
+    def _state(self) -> list[tuple[object, ...]]:
+        cast, always = _LOADED
+        return [
+            (state.get(cast), state.get(always), weight.data_ptr() if type(weight) is Parameter else place_of(weight))
+            for state, parameters in self._layers
+            for weight in (parameters["weight"],)
+        ]
+
+
+def _groups_of(network: Module) -> _Groups:
+    """Return all projections of a network that can be computed together; the same object as long as it lives."""
     network = _unwrapped(network)
     if network not in _found:
         known = ((module, found) for module in network.modules() if (found := find_layer(module)) is not None)
-        _found[network] = tuple(group for module, found in known for group in groups_in(module, found, _LOADED))
+        _found[network] = _Groups(group for module, found in known for group in groups_in(module, found, _LOADED))
     return _found[network]
 
 

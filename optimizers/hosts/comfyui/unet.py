@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from torch.nn import Module
@@ -28,6 +28,7 @@ class AttentionBlock:
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
         number: how many blocks with self-attention come before it.
+        name: the name a person reads, e.g. ``input 4.1``; asked for in every call.
     """
 
     key: BlockKey
@@ -37,11 +38,10 @@ class AttentionBlock:
     self_attention: bool
     then_over_time: bool = False
     number: int = 0
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        """The name a person reads, e.g. ``input 4.1``."""
-        return f"{self.key[0]} {self.key[1]}.{self.key[2]}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.key[0]} {self.key[1]}.{self.key[2]}")
 
     @property
     def part(self) -> str:

@@ -7,10 +7,11 @@ then, and the graph goes on around it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor
@@ -127,6 +128,29 @@ def traceable() -> bool:
     return not any(function.__name__ in _OPERATORS for function in chosen)
 
 
+_layers: WeakKeyDictionary[Module, tuple[ref[Module], ...]] = WeakKeyDictionary()
+
+
+def _with_attention(network: Module) -> Iterator[Module]:
+    """Yield the layers of a network that call ComfyUI's attention by its name; looked for once in its life."""
+    if network not in _layers:
+        _layers[network] = tuple(ref(module) for module in network.modules() if _names_attention(module))
+    for kept in _layers[network]:
+        module = kept()
+        if module is not None:
+            yield module
+
+
+def _names_attention(module: Module) -> bool:
+    forwards = [vars(kind).get("forward") for kind in type(module).__mro__]
+    return _FUNCTION in vars(module) or any(_FUNCTION in _names_in(forward) for forward in forwards)
+
+
+def _names_in(function: object) -> tuple[str, ...]:
+    code = getattr(function, "__code__", None)
+    return () if code is None else code.co_names
+
+
 def in_options(options: Options) -> None:
     """Let the attention of a model call be an operator, innermost of what is done to it."""
     if not traceable():
@@ -140,9 +164,9 @@ def in_layers(network: Module, shadows: Shadows) -> None:
     chosen = attention.optimized_attention
     if traceable():
         return
-    for module in network.modules():
+    for module in _with_attention(network):
         forward = type(module).forward
-        if getattr(forward, "__globals__", {}).get(_FUNCTION) is chosen and _FUNCTION in forward.__code__.co_names:
+        if _FUNCTION in _names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
             shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
 
 
@@ -163,11 +187,11 @@ def in_modules(network: Module, shadows: Shadows) -> None:
     """Let the attention inside of a VAE's or ControlNet's network be operators, until ``shadows`` are undone."""
     from comfy.ldm.modules.attention import CrossAttention
 
-    for module in network.modules():
-        chosen = vars(module).get("optimized_attention")
+    for module in _with_attention(network):
+        chosen = vars(module).get(_FUNCTION)
         name = getattr(chosen, "__name__", "")
         if name in _VAE_OPERATORS and getattr(chosen, "__module__", "") == _VAE_MODULE:
-            shadows.put(module, "optimized_attention", _vae_function(name))
+            shadows.put(module, _FUNCTION, _vae_function(name))
         elif isinstance(module, CrossAttention) and not traceable():
             shadows.put(module, "forward", MethodType(_forward_with_operator, module))
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -48,6 +49,7 @@ _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_bloc
 # Options that wrappers around the network read, and a network without patches of others does not. Our own hooks need
 # them where they run, and their part in a recording's key is the techniques.
 _NOT_READ = ("wrappers", "callbacks", "uuids", "sample_sigmas")
+_LEFT_OUT = frozenset((*_NOT_READ, *PATCHES))
 
 _PARTS = "cond_or_uncond"
 """The option that says which part of the prompt each part of the batch is of."""
@@ -167,7 +169,12 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         if hooks is not None or getattr(patcher, "hook_patches", None):
             return None  # written in place, at any call
         names = ("current_weight_patches_uuid", "model_loaded_weight_memory", "lowvram_patch_counter", "model_lowvram")
-        return (self._runs, id(patcher), *(getattr(model, name, None) for name in names), _some_places(model))
+        return (
+            self._runs,
+            id(patcher),
+            *(getattr(model, name, None) for name in names),
+            *_some_places(model.diffusion_model),
+        )
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         if self.how.scope != "whole_model":
@@ -208,9 +215,18 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         return refusal(getattr(call.model, "current_patcher", None), call.model, methods)
 
 
-def _some_places(model: BaseModel) -> tuple[int, ...]:
+_first_weights: WeakKeyDictionary[torch.nn.Module, list[tuple[dict[str, torch.nn.Parameter | None], str]]]
+_first_weights = WeakKeyDictionary()
+"""Where the first weights of a network are kept: to look for them takes longer than to look at them."""
+
+
+def _some_places(network: torch.nn.Module) -> list[int]:
     """Return where the first weights of a network are: all move together, and a look at a few costs nothing."""
-    return tuple(weight.data_ptr() for weight in islice(model.diffusion_model.parameters(), 4))
+    kept = _first_weights.get(network)
+    if kept is None:
+        every = ((layer._parameters, name) for layer in network.modules() for name in layer._parameters)
+        kept = _first_weights[network] = list(islice((one for one in every if one[0][one[1]] is not None), 4))
+    return [0 if (weight := place[name]) is None else weight.data_ptr() for place, name in kept]
 
 
 def _forward(network: torch.nn.Module) -> str:
@@ -267,24 +283,21 @@ def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
     for technique in call.techniques:
         if not technique.recordable:
             return f"{technique.title} does something else in each step, which a recording cannot repeat"
-    ours = {name for name in options if name.startswith(KEY) or name in PATCHES}
-    kept = {name: value for name, value in options.items() if name not in ours and name not in _NOT_READ}
+    kept = {name: value for name, value in options.items() if name not in _LEFT_OUT and not name.startswith(KEY)}
     kept[KEY] = tuple(call.variants.items())
-    with_ours = {name: options[name] for name in ours}
-
-    def replaced(value: object, other: object) -> object:
-        return other if value is options else value
 
     def restore(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        ours = {name: value for name, value in options.items() if name in PATCHES or name.startswith(KEY)}
+
         def full(value: object) -> object:
             recorded = isinstance(value, dict) and KEY in value
-            return {**value, **with_ours} if recorded else value  # type: ignore[dict-item]
+            return {**value, **ours} if recorded else value  # type: ignore[dict-item]
 
         return tuple(map(full, args)), {name: full(value) for name, value in kwargs.items()}
 
     return Refined(
-        tuple(replaced(value, kept) for value in args),
-        {name: replaced(value, kept) for name, value in kwargs.items()},
+        tuple([kept if value is options else value for value in args]),
+        {name: kept if value is options else value for name, value in kwargs.items()},
         techniques=call.techniques,
         activities=call.activities,
         restore=restore,

@@ -123,21 +123,24 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
         batch, _, height, width = extra_options["activations_shape"]
         # Tokens of another batch are not this picture's either: a size that cannot be says so.
         size = (height, width) if query.shape[0] == batch else (0, 0)
-        with kept_memory():
-            reduction = self.reduction(block, query, size, state)
+        reduction = self.ready(block, query, size, state)
+        if reduction is None:
+            with kept_memory():
+                reduction = self.reduction(block, query, size, state)
         if reduction is None:
             return tokens
         if self.other_layers:  # else nobody asks, and it would hold memory
             state.reductions[block.number] = reduction
         if not self.settings.merge_attn:
             return tokens
-        if not reduction.shrinks_queries and not (_are_aligned(context, query) and _are_aligned(value, query)):
+        same = context is query and value is query  # as long as no other patch gives them tokens of their own
+        if not (same or reduction.shrinks_queries or (_are_aligned(context, query) and _are_aligned(value, query))):
             state.activity.fall_back(_OTHER_KEYS)
             return tokens
         state.activity.use(block.name, reduction.tokens, reduction.kept)
         # Keys and values are the same tokens unless another patch changed them. Where it changed their number
         # (reference images appended to the context), they stay whole: attention allows that.
-        keys = _reduce_if_aligned(reduction, context, query)
+        keys = reduction.reduce(query) if same else _reduce_if_aligned(reduction, context, query)
         values = keys if value is context else _reduce_if_aligned(reduction, value, query)
         if not reduction.shrinks_queries:
             return query, keys, values
