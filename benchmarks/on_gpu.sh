@@ -9,6 +9,8 @@
 # FOLDER/kept.jsonl seconds later, so that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how
 # each stage ended.
 # `python benchmarks/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
+# A machine that was given back between two calls has forgotten the first: put kept.jsonl and stages.tsv of it into the
+# folder "earlier" beside the pack, and the next call goes on from there.
 # What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
 set -uo pipefail
@@ -35,7 +37,7 @@ while [ $# -gt 0 ]; do
     --again) AGAIN=1 ;;
     --list) LIST=1 ;;
     --rehearse) REHEARSE=1 ;;
-    *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,17s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -46,6 +48,7 @@ absolute() { case "$1" in /*) echo "$1" ;; *) echo "$(pwd)/$1" ;; esac; }
 OUT="$(absolute "$OUT")" WORK="$(absolute "$WORK")"
 # Kept here from call to call, and copied to OUT, which may be emptied between two calls.
 KEPT="$WORK/run"
+EARLIER="$(dirname "$PACK")/earlier"
 FAILED=0 LEFT=0 TRIED=" " ROUND=""
 MORE=75  # how a benchmark ends that had too little time for all that it was asked for
 
@@ -126,6 +129,7 @@ bench() {
 EMOJI=""
 if [ -z "$LIST" ]; then
   mkdir -p "$KEPT/logs"
+  if [ ! -f "$KEPT/stages.tsv" ] && [ -f "$EARLIER/stages.tsv" ]; then cp "$EARLIER/stages.tsv" "$EARLIER/kept.jsonl" "$KEPT/"; fi
   unpack
   export PYTHONUNBUFFERED=1 HF_HUB_OFFLINE=1 TORCHINDUCTOR_CACHE_DIR="$WORK/inductor"
   # ComfyUI's own choice on NVIDIA; torch reads it when it starts.

@@ -95,6 +95,18 @@ def test_what_had_too_little_time_comes_again_behind_what_was_not_tried(tmp_path
     assert [name for name, _ in ended(tmp_path)][2:] == ["sd15_512_batch1", "about", "attention_backends"]
 
 
+def test_another_machine_goes_on_where_the_first_one_ended(tmp_path):
+    earlier = tmp_path / "carried" / "earlier"
+    earlier.mkdir(parents=True)
+    (earlier / "stages.tsv").write_text("about\t0\t3\n")
+    (earlier / "kept.jsonl").write_text('{"stage": "about"}\n')
+    pack = str(earlier.parent / "pack.tar.xz")  # what is there carries no packages
+    run(tmp_path, "--rehearse", "--only", "about,attention_backends", PYTHON="true", PACELINE_GPU_PACK=pack)
+    assert ended(tmp_path) == [["about", "0"], ["attention_backends", "0"]]
+    assert (tmp_path / "out" / "stages.tsv").read_text().startswith("about\t0\t3\n")  # it did not run again
+    assert (tmp_path / "out" / "kept.jsonl").read_text() == '{"stage": "about"}\n'
+
+
 def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     from record import keep, kept
