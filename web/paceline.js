@@ -4,6 +4,7 @@
 // imported; the modules in js/ only define things.
 
 import { app, hidePictures } from "./js/comfy.js";
+import { advancedMenuItems, foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
@@ -60,7 +61,8 @@ app.registerExtension({
     void lookForRun();
   },
   getNodeMenuItems(node) {
-    return [...fasterMenuItems(node), ...expandMenuItems(node, store), ...convertMenuItems(node)];
+    const ours = [...expandMenuItems(node, store), ...advancedMenuItems(node)];
+    return [...fasterMenuItems(node), ...ours, ...convertMenuItems(node)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {
@@ -72,6 +74,7 @@ app.registerExtension({
     switchIgnored(node);
     if (showsOwnPictures(node)) hidePictures(node);
     addGridForm(node, (sweep) => sweepOf(sweep, store)?.seconds_per_step ?? null);
+    foldAdvanced(node);
   },
   afterConfigureGraph() {
     for (const kind of shown) kind.refresh();

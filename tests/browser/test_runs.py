@@ -141,9 +141,10 @@ def test_a_node_whose_work_a_later_one_replaces_says_so(page: Page):
     )
     assert page.run() == "success"
     later = page.script("return window.later")
-    assert page.badges()[str(TOME)] == f"inactive: ○replaced by Apply ToMe #{later}"
-    assert page.badges()[str(later)] == ACTIVE
-    assert str(ATTENTION) in page.badges()
+    # A run's last words come a moment after its end.
+    badges = page.wait(lambda: (seen := page.badges()).get(str(later)) == ACTIVE and seen, "end of the work")
+    assert badges[str(TOME)] == f"inactive: ○replaced by Apply ToMe #{later}"
+    assert str(ATTENTION) in badges
 
 
 def test_a_message_takes_under_a_millisecond_with_a_hundred_nodes(page: Page):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, VUE, Page
+from browser.page import CANVAS, TOME, VUE, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -227,3 +227,33 @@ def test_what_a_preset_takes_the_place_of_cannot_be_set(page: Page, tome_workflo
     assert page.script(off) == ["method", "ratio", "max_downsample", "level_decay"]
     page.script(choose, "custom")
     assert page.script(off) == []
+
+
+def test_the_canvas_folds_advanced_inputs_and_cuts_no_title(page: Page, tome_workflow: dict[str, Any]):
+    """As Nodes 2.0 does by itself. What is not at its default is always seen."""
+    page.use(CANVAS)
+    page.load(tome_workflow)  # saved with room for all of them
+    page.show_node(TOME, zoom=1.0)
+    assert {"Apply ToMe", "Set Attention Processor", "ratio"} <= (drawn := set(page.drawn())) and "sy" not in drawn
+    height = "return app.graph.getNodeById(args[0]).size[1]"
+    folded = page.script(height, TOME)
+    menu = "app.collectNodeMenuItems(app.graph.getNodeById(args[0])).find((item) => item?.content?.endsWith(args[1]))"
+    page.script(f"{menu}.callback()", TOME, "Show advanced inputs")
+    page.load(page.workflow())  # undo and a reload keep them
+    page.show_node(TOME, zoom=1.0)
+    assert {"ratio", "sx", "sy", "strict"} <= set(page.drawn()) and page.script(height, TOME) > folded
+    page.screenshot("advanced_inputs")
+    page.script(f"{menu}.callback()", TOME, "Hide advanced inputs")
+    assert "sy" not in page.drawn() and page.script(height, TOME) == folded
+    page.script("app.graph.getNodeById(args[0]).setSize([300, 900])", TOME)  # by hand
+    page.load(page.workflow())
+    assert page.script(height, TOME) == 900
+    page.script("app.graph.getNodeById(args[0]).widgets.find(({ name }) => name === 'sy').value = 3", TOME)
+    page.load(page.workflow())
+    page.show_node(TOME, zoom=1.0)
+    assert "sy" in (drawn := page.drawn()) and "sx" not in drawn
+    assert next(node for node in page.workflow()["nodes"] if node["id"] == TOME)["widgets_values"][5] == 3
+
+    report = page.build("return make('PacelineOptimizationReport', 0, 0, {}).id;")
+    page.show_node(report, zoom=1.0)
+    assert "Optimization Report" in page.drawn()
