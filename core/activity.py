@@ -93,7 +93,7 @@ class Summary:
 
     Attributes:
         state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run);
-            ``working`` (a run goes on).
+            ``working`` (a run goes on); ``failed``.
         headline: the result in a few words, for a badge; one clause, without ``;``. It and the details are
             :class:`~.phrases.Phrase` where the browser can say them in other languages.
         counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.

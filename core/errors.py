@@ -5,9 +5,10 @@ Every message is one readable paragraph, because ComfyUI shows it verbatim in it
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
-from .phrases import clause, joined, translatable
+from .phrases import clause, joined, phrase, translatable
 
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
@@ -91,7 +92,8 @@ def require_number(name: str, value: float, minimum: float, maximum: float) -> f
     """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not minimum <= value <= maximum:
-        raise InvalidSetting(f"{name} is {value!r}.", f"It must be a number from {minimum:g} to {maximum:g}.")
+        remedy = phrase("It must be a number from {minimum:g} to {maximum:g}.", minimum=minimum, maximum=maximum)
+        raise not_allowed(name, value, remedy)
     return value
 
 
@@ -102,7 +104,9 @@ def require_integer(name: str, value: int, minimum: int, maximum: int) -> int:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        raise InvalidSetting(f"{name} is {value!r}.", f"It must be a whole number from {minimum} to {maximum}.")
+        low, high = str(minimum), str(maximum)  # a page cannot hold a number of 64 bits
+        remedy = phrase("It must be a whole number from {minimum} to {maximum}.", minimum=low, maximum=high)
+        raise not_allowed(name, value, remedy)
     return value
 
 
@@ -113,14 +117,37 @@ def require_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
         InvalidSetting: for anything else, with the allowed values.
     """
     if value not in allowed:
-        raise InvalidSetting(f"{name} is {value!r}.", f"It must be one of: {', '.join(allowed)}.")
+        raise not_allowed(name, value, one_of(allowed))
     return value
+
+
+def require_boolean(name: str, value: bool) -> bool:
+    """Return ``value`` if it is true or false.
+
+    Raises:
+        InvalidSetting: for anything else.
+    """
+    if not isinstance(value, bool):
+        raise not_allowed(name, value, translatable("It must be true or false."))
+    return value
+
+
+def not_allowed(name: str, value: object, remedy: str) -> InvalidSetting:
+    """Return the error for a setting with a value that it cannot have."""
+    return InvalidSetting(phrase("{name} is {value}.", name=name, value=repr(value)), remedy)
+
+
+def one_of(allowed: Iterable[object]) -> str:
+    """Return the remedy that names what is allowed."""
+    return phrase("It must be one of: {allowed}.", allowed=", ".join(map(str, allowed)))
 
 
 def kind_of(value: object) -> str:
     """Return what ``value`` is, as far as that can be said without Python."""
-    words = {type(None): "nothing", str: "text", int: "a number", float: "a number", list: "a list", tuple: "a list"}
-    return words.get(type(value), f"a {type(value).__name__}")
+    number, several = translatable("a number"), translatable("a list")
+    words = {type(None): translatable("nothing"), str: translatable("text"), int: number, float: number}
+    words |= {list: several, tuple: several}
+    return words.get(type(value)) or phrase("a {kind}", kind=type(value).__name__)
 
 
 def require_text(name: str, value: object) -> str:
@@ -130,8 +157,9 @@ def require_text(name: str, value: object) -> str:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, str) or "\0" in value:
-        found = "text with a NUL character" if isinstance(value, str) else kind_of(value)
-        raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
+        found = translatable("text with a NUL character") if isinstance(value, str) else kind_of(value)
+        problem = phrase("{name} is {value}.", name=name, value=found)
+        raise InvalidSetting(problem, translatable("It must be plain text."))
     return value
 
 

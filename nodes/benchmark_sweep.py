@@ -115,7 +115,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         )
 
     @classmethod
-    def execute(
+    def apply(
         cls,
         model: ModelPatcher,
         positive: Conditioning,

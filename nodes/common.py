@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.errors import CannotHelp
+from ..core.errors import CannotHelp, PacelineError
 from ..core.phrases import phrase
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
@@ -41,6 +42,31 @@ class PacelineNode(io.ComfyNode):
     def announce(cls, summary: Summary) -> None:
         """Show ``summary`` at the node."""
         announce(cls.node_id(), summary, cls.define_schema().display_name or "Paceline")
+
+    @classmethod
+    def execute(cls, **inputs: Any) -> io.NodeOutput:
+        """Run the node.
+
+        Raises:
+            PacelineError: if something must be mended.
+        """
+        with cls.errors_shown():
+            return cls.apply(**inputs)
+
+    @classmethod
+    @abstractmethod
+    def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
+        """Return what the node makes of its inputs."""
+
+    @classmethod
+    @contextmanager
+    def errors_shown(cls) -> Iterator[None]:
+        """Show an error of ours at the node, as data: of an error, ComfyUI tells the page no more than English text."""
+        try:
+            yield
+        except PacelineError as error:
+            cls.announce(Summary("failed", error.phrase))
+            raise
 
     @classmethod
     def attach(cls, target: Target[Technique[Any]], technique: Technique[Any]) -> Any:
@@ -83,21 +109,13 @@ class OptimizingNode(PacelineNode):
             CannotHelp: if the node can do nothing, with ``strict`` only.
             PacelineError: if something must be mended.
         """
-        try:
-            return cls.apply(**inputs)
-        except CannotHelp as error:
-            if strict or error.must_be_mended:
-                raise
-            return cls.pass_through(error, inputs)
-
-    @classmethod
-    @abstractmethod
-    def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
-        """Return what the node makes of its inputs.
-
-        Raises:
-            CannotHelp: if it can do nothing.
-        """
+        with cls.errors_shown():
+            try:
+                return cls.apply(**inputs)
+            except CannotHelp as error:
+                if strict or error.must_be_mended:
+                    raise
+                return cls.pass_through(error, inputs)
 
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:

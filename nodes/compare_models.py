@@ -106,7 +106,7 @@ class PacelineCompareModels(PacelineNode):
         )
 
     @classmethod
-    def execute(
+    def apply(
         cls,
         model_baseline: ModelPatcher,
         positive: Conditioning,
@@ -125,7 +125,8 @@ class PacelineCompareModels(PacelineNode):
     ) -> io.NodeOutput:
         """Run the comparison, save it, and show it at the node."""
         if model_optimized is None and vae_optimized is None:
-            raise InvalidSetting("There is nothing to compare.", "Connect model_optimized, vae_optimized, or both.")
+            remedy = translatable("Connect model_optimized, vae_optimized, or both.")
+            raise InvalidSetting(translatable("There is nothing to compare."), remedy)
         for name, given in (("vae", vae), ("vae_optimized", vae_optimized)):
             if given is not None:
                 require_decoder(name, given)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import data
+from ..core.phrases import data, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.vae import require_vae
 from ..workbench.comfyui.links import require_control_net
@@ -55,7 +55,7 @@ class PacelineOptimizationReport(PacelineNode):
         return float("nan")
 
     @classmethod
-    def execute(
+    def apply(
         cls,
         model: ModelPatcher | None = None,
         after: object = None,
@@ -64,7 +64,8 @@ class PacelineOptimizationReport(PacelineNode):
     ) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
         if model is None and vae is None and control_net is None:
-            raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")
+            remedy = translatable("Connect a model, a vae or a control_net.")
+            raise InvalidSetting(translatable("There is nothing to report on."), remedy)
         if model is not None:
             require_model(model)
         if vae is not None:

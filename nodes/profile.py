@@ -63,7 +63,7 @@ class PacelineProfile(PacelineNode):
         )
 
     @classmethod
-    def execute(
+    def apply(
         cls,
         model: ModelPatcher,
         positive: Conditioning,

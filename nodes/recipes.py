@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.errors import CannotHelp, InvalidSetting
-from ..core.phrases import joined, phrase
+from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.method_proxy import stack_on
 from ..optimizers.hosts.comfyui.model import stack_of
 from .joint_report import report_together
@@ -69,18 +69,28 @@ def check_steps(steps: Iterable[Step], where: str) -> None:
         inputs = {entry.id: entry for entry in schema.inputs}
         if step.node in _NO_STEPS or schema.is_output_node:
             raise InvalidSetting(
-                f"{where} has the node {schema.display_name}, which cannot be a step.",
-                "Steps are nodes that change how a model, a VAE or a ControlNet runs.",
+                phrase("{where} has the node {node}, which cannot be a step.", where=where, node=schema.display_name),
+                translatable("Steps are nodes that change how a model, a VAE or a ControlNet runs."),
             )
         for name, value in step.inputs.items():
             if name not in inputs:
                 settings = [key for key, entry in inputs.items() if isinstance(entry, io.WidgetInput)]
                 raise InvalidSetting(
-                    f"{where} sets {name} of {schema.display_name}.", f"Its settings are: {', '.join(settings)}."
+                    phrase("{where} sets {name} of {node}.", where=where, name=name, node=schema.display_name),
+                    phrase("Its settings are: {names}.", names=", ".join(settings)),
                 )
             allowed = _allowed(inputs[name], value)
             if allowed:
-                raise InvalidSetting(f"{where} sets {name} of {schema.display_name} to {value!r}.", f"It is {allowed}.")
+                raise InvalidSetting(
+                    phrase(
+                        "{where} sets {name} of {node} to {value}.",
+                        where=where,
+                        name=name,
+                        node=schema.display_name,
+                        value=repr(value),
+                    ),
+                    phrase("It is {allowed}.", allowed=allowed),
+                )
 
 
 def is_allowed(entry: Any, value: Any) -> bool:
@@ -93,19 +103,21 @@ def _allowed(entry: Any, value: Any) -> str:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if isinstance(entry, io.Combo.Input):
         options = [getattr(option, "value", option) for option in entry.options or ()]
-        return "" if value in options else f"one of: {', '.join(map(str, options))}"
+        return "" if value in options else phrase("one of: {options}", options=", ".join(map(str, options)))
     if isinstance(entry, io.Boolean.Input):
-        return "" if isinstance(value, bool) else "true or false"
+        return "" if isinstance(value, bool) else translatable("true or false")
     if isinstance(entry, (io.Int.Input, io.Float.Input)):
         whole = isinstance(entry, io.Int.Input)
         fits = number and (isinstance(value, int) or not whole)
         low, high = entry.min, entry.max
         if fits and (low is None or value >= low) and (high is None or value <= high):
             return ""
-        return f"a {'whole ' if whole else ''}number from {low} to {high}"
+        if whole:
+            return phrase("a whole number from {low} to {high}", low=str(low), high=str(high))
+        return phrase("a number from {low} to {high}", low=str(low), high=str(high))
     if isinstance(entry, io.String.Input):
-        return "" if isinstance(value, str) else "text"
-    return "connected, not set"
+        return "" if isinstance(value, str) else translatable("text")
+    return translatable("connected, not set")
 
 
 def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = None) -> Applied:
@@ -120,7 +132,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         InvalidSetting: if the recipe names a node or an input that does not exist, or a value that is not allowed. A
             step that merely does not fit this model or machine is left out, which is said.
     """
-    check_steps(recipe.steps, f"The recipe {recipe.name!r}")
+    check_steps(recipe.steps, phrase("The recipe {name}", name=repr(recipe.name)))
     applied = Applied({name: value for name, value in objects.items() if value is not None})
     for step in recipe.steps:
         cls = node_class(step.node)
@@ -132,10 +144,11 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
             continue
         values = {name: entry.default for name, entry in inputs.items() if getattr(entry, "default", None) is not None}
         values |= {name: value for name, value in applied.objects.items() if name in inputs}
+        settings = values | dict(step.inputs)
         try:
             # It reports to the node that applies the recipe: only that one is in the graph.
             reporting: Any = type(cls.__name__, (cls,), {"reports_to": node})
-            result = reporting.execute(**values | dict(step.inputs) | {"strict": True})
+            result = reporting.apply(**{name: value for name, value in settings.items() if name != "strict"})
         except CannotHelp as error:
             if error.must_be_mended:
                 raise
@@ -160,7 +173,8 @@ def node_class(node: str) -> Any:
     modules = {name: module for module, name in NODES}
     if node not in modules:
         known = ", ".join(sorted(name.removeprefix(PREFIX) for name in modules))
-        raise InvalidSetting(f"There is no node {node.removeprefix(PREFIX)}.", f"The nodes are: {known}.")
+        problem = phrase("There is no node {node}.", node=node.removeprefix(PREFIX))
+        raise InvalidSetting(problem, phrase("The nodes are: {known}.", known=known))
     return load(modules[node], node)
 
 

@@ -45,13 +45,14 @@ class PacelineRemoveOptimizations(PacelineNode):
         )
 
     @classmethod
-    def execute(
+    def apply(
         cls, model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
     ) -> io.NodeOutput:
         """Return copies of what is connected, without our techniques."""
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):
-            raise InvalidSetting("There is nothing to remove from.", "Connect a model, a vae or a control_net.")
+            remedy = translatable("Connect a model, a vae or a control_net.")
+            raise InvalidSetting(translatable("There is nothing to remove from."), remedy)
         targets: dict[str, Callable[[Any], Target[Any]]] = {
             "model": ModelTarget,
             "vae": VAETarget,

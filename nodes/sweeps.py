@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.errors import InvalidSetting
+from ..core.phrases import phrase, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
@@ -29,7 +30,7 @@ def read_space(text: str) -> Space:
     space = _with_ids(parse_space(text, "ApplyToMe.ratio: 0.25, 0.5"))
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:
-            check_steps(steps_of({name: value}), "The grid")
+            check_steps(steps_of({name: value}), translatable("The grid"))
     return space
 
 
@@ -47,7 +48,8 @@ def _with_ids(space: Space) -> Space:
         node, dot, setting = name.partition(".")
         found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
         if found in values:
-            raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
+            problem = phrase("{name} is there twice, also as {other}.", name=name, other=found)
+            raise InvalidSetting(problem, translatable("Put all its values on one line."))
         values[found] = given
     return Space(values)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..core.errors import InvalidSetting
 from ..core.files import write_atomically
+from ..core.phrases import phrase, translatable
 
 FORMAT = 1
 """Version of the file format; a file of a later version is refused, never half understood."""
@@ -70,23 +71,32 @@ class Recipe:
         Raises:
             InvalidSetting: if it is not a recipe, or one of a later version of this pack.
         """
-        remedy = "Save it again with Benchmark Sweep, or choose another preset."
+        remedy = translatable("Save it again with Benchmark Sweep, or choose another preset.")
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidSetting(f"{source} is not JSON ({error}).", remedy) from None
+            problem = phrase("{source} is not JSON ({error}).", source=source, error=str(error))
+            raise InvalidSetting(problem, remedy) from None
         version = document.get("paceline_recipe") if isinstance(document, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
+            problem = phrase("{source} is not a Paceline recipe: it has no number paceline_recipe.", source=source)
+            raise InvalidSetting(problem, remedy)
         if version > FORMAT:
             raise InvalidSetting(
-                f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}.", "Update Paceline."
+                phrase(
+                    "{source} has format {version}, and this version of Paceline reads up to {newest}.",
+                    source=source,
+                    version=str(version),
+                    newest=FORMAT,
+                ),
+                translatable("Update Paceline."),
             )
         try:
             steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
             made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InvalidSetting(f"{source} has steps that cannot be read ({error!r}).", remedy) from None
+            problem = phrase("{source} has steps that cannot be read ({error}).", source=source, error=repr(error))
+            raise InvalidSetting(problem, remedy) from None
         for step in steps:
             _check(step, source, remedy)
         return cls(str(document.get("name", "")), steps, str(document.get("description", "")), made_on)
@@ -94,12 +104,17 @@ class Recipe:
 
 def _check(step: Step, source: str, remedy: str) -> None:
     if not isinstance(step.node, str):
-        raise InvalidSetting(f"{source} names the node {step.node!r}, which is no text.", remedy)
+        problem = phrase("{source} names the node {node}, which is no text.", source=source, node=repr(step.node))
+        raise InvalidSetting(problem, remedy)
     wrong = [name for name, value in step.inputs.items() if not isinstance(value, (str, int, float, bool))]
     if wrong:
-        raise InvalidSetting(
-            f"{source} gives {step.node} a {wrong[0]} that is neither text nor number nor yes/no.", remedy
+        problem = phrase(
+            "{source} gives {node} a {name} that is neither text nor number nor yes/no.",
+            source=source,
+            node=step.node,
+            name=wrong[0],
         )
+        raise InvalidSetting(problem, remedy)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -110,12 +125,14 @@ def load_recipe(path: Path) -> Recipe:
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidSetting(f"{path.name} is larger than a recipe can be.", "Choose another file.")
+            problem = phrase("{file} is larger than a recipe can be.", file=path.name)
+            raise InvalidSetting(problem, translatable("Choose another file."))
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         # Not the error's own text, which holds the folder: who sends a workflow need not know it.
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise InvalidSetting(f"The preset {path.name} cannot be read ({reason}).", "Choose another preset.") from None
+        reason = getattr(error, "strerror", None) or translatable("it is not UTF-8 text")
+        problem = phrase("The preset {file} cannot be read ({reason}).", file=path.name, reason=reason)
+        raise InvalidSetting(problem, translatable("Choose another preset.")) from None
     return Recipe.from_json(text, path.name)
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import torch
 
-from ...core.errors import BackendUnavailable, InvalidSetting
+from ...core.errors import BackendUnavailable, not_allowed, one_of
 from ...core.phrases import any_of, joined, phrase, translatable
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
@@ -49,7 +49,7 @@ def get(name: str) -> Backend:
         InvalidSetting: if there is none, with the names there are.
     """
     if name not in BACKENDS:
-        raise InvalidSetting(f"The attention backend is {name!r}.", f"It must be one of: {', '.join(BACKENDS)}.")
+        raise not_allowed(translatable("The attention backend"), name, one_of(BACKENDS))
     return BACKENDS[name]
 
 

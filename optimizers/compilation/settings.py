@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.errors import InvalidSetting, require_choice, require_integer
+from ...core.errors import InvalidSetting, not_allowed, require_choice, require_integer
 from ...core.phrases import joined, phrase, translatable
 
 BACKENDS = ("inductor", "aot_eager", "eager")
@@ -60,7 +60,7 @@ class CompileSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str) or not self.backend:
-            raise InvalidSetting(f"backend is {self.backend!r}.", "It must be a name, e.g. inductor.")
+            raise not_allowed("backend", self.backend, translatable("It must be a name, e.g. inductor."))
         require_choice("mode", self.mode, MODES)
         require_choice("dynamic", self.dynamic, DYNAMIC)
         require_choice("preset", self.preset, PRESETS)
@@ -69,13 +69,21 @@ class CompileSettings:
         if self.backend != "inductor":
             if self.mode not in ("default", CUDA_GRAPH):
                 raise InvalidSetting(
-                    f"mode {self.mode} belongs to the backend inductor, but backend is {self.backend}.",
-                    "Choose backend inductor, or mode default.",
+                    phrase(
+                        "mode {mode} belongs to the backend inductor, but backend is {backend}.",
+                        mode=self.mode,
+                        backend=self.backend,
+                    ),
+                    translatable("Choose backend inductor, or mode default."),
                 )
             if self.preset != "none":
                 raise InvalidSetting(
-                    f"preset {self.preset} consists of options of the backend inductor, but backend is {self.backend}.",
-                    "Choose backend inductor, or preset none.",
+                    phrase(
+                        "preset {preset} consists of options of the backend inductor, but backend is {backend}.",
+                        preset=self.preset,
+                        backend=self.backend,
+                    ),
+                    translatable("Choose backend inductor, or preset none."),
                 )
 
     @property

@@ -40,8 +40,12 @@ def choose_dtype(
     if supported is not None and dtype not in supported:
         if settings.torch_dtype is not None:
             raise InvalidSetting(
-                f"dtype is {settings.dtype}, in which a {what} does not work: its numbers get too large or too small.",
-                f"Choose auto or one of: {_names(supported)}.",
+                phrase(
+                    "dtype is {dtype}, in which a {model} does not work: its numbers get too large or too small.",
+                    dtype=settings.dtype,
+                    model=what,
+                ),
+                phrase("Choose auto or one of: {dtypes}.", dtypes=_names(supported)),
             )
         dtype = otherwise
     found = missing(settings, device, dtype)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, require_choice
 from ...core.name_pattern import name_pattern
-from ...core.phrases import joined, translatable
+from ...core.phrases import joined, phrase, translatable
 
 PRESETS = ("quality", "balanced", "speed")
 MODES = ("int8", "weight_only")
@@ -71,9 +71,16 @@ class QuantizationSettings:
                 name_pattern(pattern)
             except ValueError as error:
                 raise InvalidSetting(
-                    f"{name} is {pattern[:100]!r}, which is not a regular expression that can be used here: {error}.",
-                    "Name layers by parts of their names, e.g. attn1 or ff\\.net, with | between alternatives; . [] ^ "
-                    "$ are allowed, * + ? after one character, and groups without a repeat.",
+                    phrase(
+                        "{name} is {value}, which is not a regular expression that can be used here: {error}.",
+                        name=name,
+                        value=repr(pattern[:100]),
+                        error=str(error),
+                    ),
+                    translatable(
+                        "Name layers by parts of their names, e.g. attn1 or ff\\.net, with | between alternatives; . "
+                        "[] ^ $ are allowed, * + ? after one character, and groups without a repeat."
+                    ),
                 ) from None
 
     @property

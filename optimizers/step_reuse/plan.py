@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...core.errors import InvalidSetting, require_integer, require_number, require_text
+from ...core.errors import InvalidSetting, not_allowed, one_of, require_integer, require_number, require_text
+from ...core.phrases import phrase, translatable
 from .forecasts import FORECASTS
 
 COMPUTE, GUIDANCE = "compute", "guidance"
@@ -20,7 +21,12 @@ ACTIONS = (COMPUTE, GUIDANCE, *FORECASTS)
 
 FORMAT = 1
 _LONGEST, _LONGEST_NAME = 500_000, 100
-_PASTE = "paste what the command plan has printed."
+_PASTE = translatable("Paste what the command plan has printed.")
+
+
+def of_plan(name: str) -> str:
+    """Return what a part of a plan is called in errors."""
+    return phrase("{name} of the plan", name=name)
 
 
 @dataclass(frozen=True)
@@ -49,18 +55,18 @@ class Plan:
     def __post_init__(self) -> None:
         """Check the values."""
         for name in ("family", "sampler", "scheduler"):  # shown in reports and in the log
-            text = require_text(f"{name} of the plan", getattr(self, name))
+            text = require_text(of_plan(name), getattr(self, name))
             if len(text) > _LONGEST_NAME or not text.isprintable():
-                raise InvalidSetting(f"{name} of the plan is {text!r}.", f"It must be one line; {_PASTE}")
-        require_number("guidance of the plan", self.guidance, -1000.0, 1000.0)
-        require_number("budget of the plan", self.budget, 0.0, 1.0)
+                remedy = translatable("It must be one line; paste what the command plan has printed.")
+                raise not_allowed(of_plan(name), text, remedy)
+        require_number(of_plan("guidance"), self.guidance, -1000.0, 1000.0)
+        require_number(of_plan("budget"), self.budget, 0.0, 1.0)
         if not isinstance(self.actions, tuple) or not 1 <= len(self.actions) <= 10_000:
-            raise InvalidSetting("The plan has no list of actions.", "It needs one action for each step.")
+            remedy = translatable("It needs one action for each step.")
+            raise InvalidSetting(translatable("The plan has no list of actions."), remedy)
         for number, action in enumerate(self.actions):
             if action not in ACTIONS:
-                raise InvalidSetting(
-                    f"Step {number} of the plan is {action!r}.", f"It must be one of: {', '.join(ACTIONS)}."
-                )
+                raise not_allowed(phrase("Step {number} of the plan", number=number), action, one_of(ACTIONS))
 
     @property
     def steps(self) -> int:
@@ -94,20 +100,27 @@ class Plan:
             InvalidSetting: if the text is not that of a plan.
         """
         if len(text) > _LONGEST:
-            raise InvalidSetting(f"The plan has {len(text)} characters.", f"At most {_LONGEST} are read; {_PASTE}")
+            raise InvalidSetting(
+                phrase("The plan has {count} characters.", count=len(text)),
+                phrase("At most {count} are read; paste what the command plan has printed.", count=_LONGEST),
+            )
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
-            where = f": {error}" if isinstance(error, json.JSONDecodeError) else ""
-            raise InvalidSetting(f"The plan is not JSON{where}.", _PASTE.capitalize()) from error
+            problem: str = translatable("The plan is not JSON.")
+            if isinstance(error, json.JSONDecodeError):
+                problem = phrase("The plan is not JSON: {error}.", error=str(error))
+            raise InvalidSetting(problem, _PASTE) from error
         if not isinstance(found, Mapping):
-            raise InvalidSetting("The plan is not a JSON object.", _PASTE.capitalize())
+            raise InvalidSetting(translatable("The plan is not a JSON object."), _PASTE)
         values: dict[str, Any] = dict(found)
-        require_integer("format of the plan", values.pop("format", None), FORMAT, FORMAT)
+        require_integer(of_plan("format"), values.pop("format", None), FORMAT, FORMAT)
         known = set(cls.__dataclass_fields__)
         for name in sorted((set(values) ^ known) - {"budget"}):
-            problem = "is missing from" if name in known else "is unknown in"
-            raise InvalidSetting(f"{name!r} {problem} the plan.", f"A plan has: format, {', '.join(sorted(known))}.")
+            problem = phrase("{name} is unknown in the plan.", name=repr(name))
+            if name in known:
+                problem = phrase("{name} is missing from the plan.", name=repr(name))
+            raise InvalidSetting(problem, phrase("A plan has: format, {names}.", names=", ".join(sorted(known))))
         if isinstance(values["actions"], list):
             values["actions"] = tuple(values["actions"])
         return cls(**values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.errors import InvalidSetting, require_choice, require_number
+from ...core.errors import InvalidSetting, require_boolean, require_choice, require_number
 from ...core.phrases import joined, phrase, translatable
 from .forecasts import FORECASTS
 from .plan import Plan
@@ -44,9 +44,7 @@ class StepReuseSettings:
         require_number("budget", self.budget, 0.0, 1.0)
         require_choice("forecast", self.forecast, FORECAST_CHOICES)
         for name in ("use_forecast", "use_guidance"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise InvalidSetting(f"{name} is {value!r}.", "It must be true or false.")
+            require_boolean(name, getattr(self, name))
         if not isinstance(self.plan, (Plan, type(None))):
             raise InvalidSetting(
                 f"plan is of the type {type(self.plan).__name__}.", "Give a Plan, or None for the online rule alone."

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...core.errors import InvalidSetting, require_choice, require_integer, require_number
-from ...core.phrases import joined, phrase, translatable
+from ...core.errors import (
+    InvalidSetting,
+    not_allowed,
+    one_of,
+    require_boolean,
+    require_choice,
+    require_integer,
+    require_number,
+)
+from ...core.phrases import all_of, any_of, joined, phrase, translatable
 from .method import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
@@ -75,14 +83,12 @@ class TokenMergingSettings:
         allowed: tuple[MaxDownsample, ...] = ("auto", 1, 2, 4, 8)
         # `True == 1`, so the type has to be asked for as well.
         if isinstance(self.max_downsample, bool) or self.max_downsample not in allowed:
-            raise InvalidSetting(f"max_downsample is {self.max_downsample!r}.", "It must be one of: auto, 1, 2, 4, 8.")
+            raise not_allowed("max_downsample", self.max_downsample, one_of(allowed))
         require_integer("sx", self.sx, 1, LARGEST_STRIDE)
         require_integer("sy", self.sy, 1, LARGEST_STRIDE)
         require_integer("seed", self.seed, 0, LARGEST_SEED)
         for name in ("use_rand", "merge_attn", "merge_crossattn", "merge_mlp"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise InvalidSetting(f"{name} is {value!r}.", "It must be true or false.")
+            require_boolean(name, getattr(self, name))
         require_number("start_percent", self.start_percent, 0.0, 1.0)
         require_number("end_percent", self.end_percent, 0.0, 1.0)
         require_choice("method", self.method, tuple(METHODS))
@@ -90,16 +96,23 @@ class TokenMergingSettings:
         require_integer("refresh_every", self.refresh_every, 1, 100)
         require_choice("ramp", self.ramp, RAMPS)
         if self.other_layers and not METHODS[self.method].serves_other_layers:
-            able = " or ".join(name for name, method in METHODS.items() if method.serves_other_layers)
+            able = any_of(name for name, method in METHODS.items() if method.serves_other_layers)
             raise InvalidSetting(
-                f"method is {self.method}, which leaves every query in place: {' and '.join(self.other_layers)} "
-                "would have nothing to merge.",
-                f"Switch merge_crossattn and merge_mlp off, or set method to {able}.",
+                phrase(
+                    "method is {method}, which leaves every query in place: {layers} would have nothing to merge.",
+                    method=self.method,
+                    layers=all_of(self.other_layers),
+                ),
+                phrase("Switch merge_crossattn and merge_mlp off, or set method to {able}.", able=able),
             )
         if self.start_percent > self.end_percent:
             raise InvalidSetting(
-                f"start_percent is {self.start_percent:g}, after end_percent ({self.end_percent:g}).",
-                "Merging must begin before it ends.",
+                phrase(
+                    "start_percent is {start:g}, after end_percent ({end:g}).",
+                    start=self.start_percent,
+                    end=self.end_percent,
+                ),
+                translatable("Merging must begin before it ends."),
             )
 
     @property

@@ -223,9 +223,14 @@ def test_our_error_stands_on_the_badge(page: Page):
     set_value(page, ATTENTION, "strict", True)
     message = page.run()
     assert message != "success"
-    assert page.badges()[str(ATTENTION)].startswith("failed: ▲")
+    english = page.badges()[str(ATTENTION)]
+    assert english.startswith("failed: ▲The attention backend 'flash' cannot be used here: ")
     page.show_node(ATTENTION)
     page.screenshot("badge_failed")
+    with page.language("es"):
+        words = "failed: ▲El backend de atención 'flash' no se puede usar aquí: "
+        page.wait(lambda: page.badges()[str(ATTENTION)].startswith(words), "Spanish error")
+    page.wait(lambda: page.badges()[str(ATTENTION)] == english, "English error")
 
 
 def test_badges_can_be_switched_off(page: Page, ran: dict[str, Any]):

@@ -38,9 +38,11 @@ export function compileActivity({ phase, headline, phrases, seconds, graph, expe
 
 /**
  * @param {string} message of an error, several lines
- * @returns {Activity}
+ * @param {Activity} [told] what the node has said last
+ * @returns {Activity} the same, in other languages too where it is an error of ours
  */
-export function failure(message) {
+export function failure(message, told) {
+  if (told?.state === "failed" && told.headline === message.trim()) return told;
   const [headline, ...details] = message.trim().split("\n");
   return { state: "failed", title: OURS, headline, counts: {}, details };
 }

@@ -145,7 +145,8 @@ export function listen(store, look) {
   on("execution_error", ({ prompt_id, node_id, node_type, exception_message }) => {
     end(prompt_id, (workflow, { done }) => {
       store.stop(workflow, done, notReached);
-      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message) });
+      const told = store.entry(workflow, node_id)?.activity;
+      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message, told) });
     });
   });
   on("execution_interrupted", ({ prompt_id }) => {

@@ -23,7 +23,7 @@ export interface ActivityPayload {
   /** Execution id. */
   node: string;
   prompt_id: string;
-  /** `active`, `partly`, `inactive`, `waiting` or `working`; the page adds `failed`. */
+  /** `active`, `partly`, `inactive`, `waiting`, `working` or `failed`. */
   state: string;
   /** Whose activity it is. */
   title: string;

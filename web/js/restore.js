@@ -59,7 +59,8 @@ function show(store, workflow, run) {
   if (outcome === "cancelled") store.stop(workflow, done, cancelled);
   if (outcome === "failed") {
     store.stop(workflow, done, notReached);
-    if (failed_node && isOurType(failed_type)) store.update(workflow, failed_node, { activity: failure(message ?? "") });
+    const told = store.entry(workflow, failed_node ?? "")?.activity;
+    if (failed_node && isOurType(failed_type)) store.update(workflow, failed_node, { activity: failure(message ?? "", told) });
   }
   if (outcome === "success") {
     store.finish(workflow, new Set([...activities, ...outputs].map(({ node }) => node)));

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...core.errors import InvalidSetting, kind_of
+from ...core.phrases import phrase, translatable
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
     """Return the error for an input that is given something else than its type says."""
-    return InvalidSetting(f"{name} is given {kind_of(value)}, not a {wanted}.", remedy)
+    problem = phrase("{name} is given {found}, not a {wanted}.", name=name, found=kind_of(value), wanted=wanted)
+    return InvalidSetting(problem, remedy)
 
 
 def require_conditioning(name: str, value: object) -> None:
@@ -25,19 +27,22 @@ def require_conditioning(name: str, value: object) -> None:
         isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], Mapping) for entry in value
     )
     if not fits:
-        raise wrong_link(name, value, "CONDITIONING", "Connect a node that encodes a prompt, such as CLIP Text Encode.")
+        remedy = translatable("Connect a node that encodes a prompt, such as CLIP Text Encode.")
+        raise wrong_link(name, value, "CONDITIONING", remedy)
 
 
 def require_latent(name: str, value: object) -> None:
     """Check that ``value`` is a LATENT with at least one picture; `InvalidSetting` if not."""
-    remedy = "Connect a node that gives one, such as Empty Latent Image or VAE Encode."
+    remedy = translatable("Connect a node that gives one, such as Empty Latent Image or VAE Encode.")
     samples = value.get("samples") if isinstance(value, Mapping) else None
     if not hasattr(samples, "shape"):
         raise wrong_link(name, value, "LATENT", remedy)
     if isinstance(samples, torch.Tensor) and samples.ndim < 3:  # sound has three axes, pictures four
-        raise InvalidSetting(f"{name} is a LATENT of {samples.ndim} axes, which no model samples.", remedy)
+        problem = phrase("{name} is a LATENT of {count} axes, which no model samples.", name=name, count=samples.ndim)
+        raise InvalidSetting(problem, remedy)
     if isinstance(samples, torch.Tensor) and samples.numel() == 0:
-        raise InvalidSetting(f"{name} is empty.", "Connect a LATENT with at least one picture.")
+        least = translatable("Connect a LATENT with at least one picture.")
+        raise InvalidSetting(phrase("{name} is empty.", name=name), least)
 
 
 def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
@@ -60,8 +65,13 @@ def sampled(name: str, model: ModelPatcher, samples: torch.Tensor | None) -> Ite
         if samples is None or samples.shape[1] == expected:
             raise
         raise InvalidSetting(
-            f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
-            "Connect an empty latent, or one that was made with this model and its VAE.",
+            phrase(
+                "{name} has {found} channels, and this model samples latents of {expected}.",
+                name=name,
+                found=samples.shape[1],
+                expected=expected,
+            ),
+            translatable("Connect an empty latent, or one that was made with this model and its VAE."),
         ) from None
 
 
@@ -69,10 +79,10 @@ def require_decoder(name: str, value: object) -> None:
     """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
     # A CLIP decodes too: tokens.
     if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
-        raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
+        raise wrong_link(name, value, "VAE", translatable("Connect Load VAE to it."))
 
 
 def require_control_net(name: str, value: object) -> None:
     """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
     if not callable(getattr(value, "get_control", None)):
-        raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")
+        raise wrong_link(name, value, "CONTROL_NET", translatable("Connect Load ControlNet Model to it."))

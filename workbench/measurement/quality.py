@@ -75,8 +75,12 @@ def distances(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) 
     """Return the distance of each picture; arguments and errors are those of :func:`compare_pictures`."""
     if pictures.shape != references.shape:
         raise InvalidSetting(
-            f"Pictures of the shape {list(pictures.shape)} cannot be compared with those of {list(references.shape)}.",
-            "Both sides must give pictures of the same number and size.",
+            phrase(
+                "Pictures of the shape {shape} cannot be compared with those of {other}.",
+                shape=str(list(pictures.shape)),
+                other=str(list(references.shape)),
+            ),
+            translatable("Both sides must give pictures of the same number and size."),
         )
     found = []
     for picture, reference in zip(pictures, references, strict=True):  # one at a time: a video is long

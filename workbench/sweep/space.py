@@ -21,7 +21,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ...core.errors import InvalidSetting
+from ...core.errors import InvalidSetting, not_allowed
+from ...core.phrases import phrase, translatable
 from ..recipe import Value
 
 Cell = dict[str, Value]
@@ -65,15 +66,16 @@ class Space:
         """
         if self.ranges:
             raise InvalidSetting(
-                f"{', '.join(self.ranges)} is a range, and a grid needs single values.",
-                "List the values with commas, or choose search instead of grid.",
+                phrase("{names} is a range, and a grid needs single values.", names=", ".join(self.ranges)),
+                translatable("List the values with commas, or choose search instead of grid."),
             )
         count = 1
         for values in self.values.values():
             assert not isinstance(values, Range)
             count *= len(values)
         if count > _MOST_CELLS:
-            raise InvalidSetting(f"The grid has {count} cells, and {_MOST_CELLS} are the most.", "List fewer values.")
+            problem = phrase("The grid has {count} cells, and {most} are the most.", count=count, most=_MOST_CELLS)
+            raise InvalidSetting(problem, translatable("List fewer values."))
         found: dict[str, Cell] = {}
         for combination in itertools.product(*self.values.values()):  # type: ignore[arg-type]
             cell = without_absent(dict(zip(self.values, combination, strict=True)))
@@ -99,14 +101,16 @@ def parse_space(text: str, example: str) -> Space:
         name, colon, listed = (part.strip() for part in content.partition(":"))
         if not colon or not listed or not _NAME.fullmatch(name):
             raise InvalidSetting(
-                f"Line {number} of the settings to try is {line.strip()!r}.",
-                f"Write name: value, value, e.g. {example}",
+                phrase("Line {line} of the settings to try is {text}.", line=number, text=repr(line.strip())),
+                phrase("Write name: value, value, e.g. {example}", example=example),
             )
         if name in values:
-            raise InvalidSetting(f"{name} is there twice (again in line {number}).", "Put all its values on one line.")
+            problem = phrase("{name} is there twice (again in line {line}).", name=name, line=number)
+            raise InvalidSetting(problem, translatable("Put all its values on one line."))
         values[name] = _read_values(name, listed, number)
     if not values:
-        raise InvalidSetting("There are no settings to try.", f"Write e.g. {example}")
+        remedy = phrase("Write e.g. {example}", example=example)
+        raise InvalidSetting(translatable("There are no settings to try."), remedy)
     return Space(values)
 
 
@@ -151,14 +155,17 @@ def _read_values(name: str, listed: str, line: int) -> tuple[Value, ...] | Range
         low, high = _read_number(first), _read_number(last)
         if low is None or high is None or not low < high or name in PICTURE:
             raise InvalidSetting(
-                f"Line {line}: {listed} is not a range for {name}.", "A range has two numbers, the smaller one first."
+                phrase("Line {line}: {text} is not a range for {name}.", line=line, text=listed, name=name),
+                translatable("A range has two numbers, the smaller one first."),
             )
         return Range(low, high)
     if listed.count(",") > _MOST_CELLS:
-        raise InvalidSetting(f"Line {line} has too many values.", f"List {_MOST_CELLS} at most.")
+        problem = phrase("Line {line} has too many values.", line=line)
+        raise InvalidSetting(problem, phrase("List {count} at most.", count=_MOST_CELLS))
     values = tuple(_check(name, _read_value(part.strip()), line) for part in _split(listed))
     if len(set(map(str, values))) < len(values):
-        raise InvalidSetting(f"Line {line} has a value of {name} twice.", "Remove one of them.")
+        problem = phrase("Line {line} has a value of {name} twice.", line=line, name=name)
+        raise InvalidSetting(problem, translatable("Remove one of them."))
     return values
 
 
@@ -183,13 +190,18 @@ def _read_number(text: str) -> int | float | None:
 
 
 def _check(name: str, value: Value, line: int) -> Value:
-    allowed = None
+    allowed: str = ""
     if name == "size" and not re.fullmatch(r"[1-9]\d{1,4}(x[1-9]\d{1,4})?", str(value)):
-        allowed = "pixels, e.g. 512 or 768x1024"
+        allowed = translatable("It must be pixels, e.g. 512 or 768x1024.")
     elif name == "batch" and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4096):
-        allowed = "a whole number from 1 to 4096"
+        allowed = phrase("It must be a whole number from {minimum} to {maximum}.", minimum="1", maximum="4096")
     elif "." not in name and name not in PICTURE and value not in (ABSENT, PRESENT):
-        allowed = f"{PRESENT} or {ABSENT}; an input of the node is written {name}.input"
+        allowed = phrase(
+            "It must be {present} or {absent}; an input of the node is written {name}.input.",
+            present=PRESENT,
+            absent=ABSENT,
+            name=name,
+        )
     if allowed:
-        raise InvalidSetting(f"Line {line}: {name} is {value!r}.", f"It must be {allowed}.")
+        raise not_allowed(phrase("Line {line}: {name}", line=line, name=name), value, allowed)
     return value

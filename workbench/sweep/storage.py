@@ -17,6 +17,7 @@ from typing import Any
 
 from ...core.errors import BackendUnavailable, PacelineError
 from ...core.files import NotWritten
+from ...core.phrases import phrase, translatable
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def sqlite_storage(path: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotWritten(
-            f"The folder for the results of sweeps could not be made: {error.strerror or error}.",
-            "Free some space, or let this program write to its folder (in ComfyUI user/__paceline).",
+            phrase("The folder for the results of sweeps could not be made: {why}.", why=str(error.strerror or error)),
+            translatable("Free some space, or let this program write to its folder (in ComfyUI user/__paceline)."),
         ) from error
     return f"sqlite:///{path}"
 
@@ -69,10 +70,12 @@ def open_storage(optuna: Any, url: str, heartbeat: int) -> Any:
             # Two processes that meet an empty database both make its tables; the second one fails, once.
             if "already exists" not in str(error) or attempt == 4:
                 raise BackendUnavailable(
-                    f"The storage cannot be used: {_reason(error)}.",
+                    phrase("The storage cannot be used: {why}.", why=_reason(error)),
                     _about_file(error)
-                    or "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
-                    "`pip install psycopg[binary]`.",
+                    or translatable(
+                        "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs "
+                        "`pip install psycopg[binary]`."
+                    ),
                 ) from None
             time.sleep(0.3)
     raise AssertionError("the last attempt returns or raises")
@@ -99,8 +102,9 @@ def without_credentials(optuna: Any) -> Iterator[None]:
         if origin is None:
             raise
         raise BackendUnavailable(
-            f"The storage of the study has failed: {_reason(origin)}.",
-            _about_file(origin) or "Finished cells are kept: run the workflow again when the database is back.",
+            phrase("The storage of the study has failed: {why}.", why=_reason(origin)),
+            _about_file(origin)
+            or translatable("Finished cells are kept: run the workflow again when the database is back."),
         ) from None
 
 
@@ -112,17 +116,19 @@ def _reason(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, ImportError):
         missing = error if error.name else error.__cause__
-        return f"the package {getattr(missing, 'name', None) or 'of its driver'} is not installed"
+        name = getattr(missing, "name", None) or translatable("of its driver")
+        return phrase("the package {name} is not installed", name=name)
     if isinstance(error, NoSuchModuleError):
-        return "SQLAlchemy knows no such kind of database"
+        return translatable("SQLAlchemy knows no such kind of database")
     if isinstance(error, (ArgumentError, ValueError)):
-        return "its address is no URL that SQLAlchemy can read"
+        return translatable("its address is no URL that SQLAlchemy can read")
     if (origin := _file_error(error)) is not None:
         wanted = isinstance(origin, sqlite3.OperationalError)
-        return "its file cannot be read or written" if wanted else "its file is damaged"
+        unread, damaged = translatable("its file cannot be read or written"), translatable("its file is damaged")
+        return unread if wanted else damaged
     if isinstance(error, OperationalError):
-        return "the database does not answer, or does not let this user in"
-    return "the database answers in a way that was not expected"
+        return translatable("the database does not answer, or does not let this user in")
+    return translatable("the database answers in a way that was not expected")
 
 
 def _file_error(error: BaseException | None) -> sqlite3.Error | None:
@@ -141,8 +147,8 @@ def _about_file(error: BaseException) -> str:
     if origin is None:
         return ""
     if isinstance(origin, sqlite3.OperationalError):
-        return "Free some space on its disk, and let this program write there. Finished cells are kept."
-    return (
+        return translatable("Free some space on its disk, and let this program write there. Finished cells are kept.")
+    return translatable(
         "Move the file away (in ComfyUI user/__paceline/sweeps/sweeps.db): a new one is made. Presets that were saved "
         "stay."
     )
@@ -158,8 +164,11 @@ def import_optuna() -> Any:
         import optuna
     except ImportError as error:
         raise BackendUnavailable(
-            f"A search, and a sweep that machines share, need Optuna, which is not installed ({error}).",
-            "Run `pip install optuna` with ComfyUI's Python, or choose search grid without a storage.",
+            phrase(
+                "A search, and a sweep that machines share, need Optuna, which is not installed ({error}).",
+                error=str(error),
+            ),
+            translatable("Run `pip install optuna` with ComfyUI's Python, or choose search grid without a storage."),
         ) from error
     return optuna
 

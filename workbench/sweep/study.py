@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
-from ...core.phrases import data, restored
+from ...core.phrases import data, joined, phrase, restored, translatable
 from .results import FINISHED, Result
 from .space import Cell, Range, Space, cell_key, without_absent
 from .storage import import_optuna, is_alive, open_storage, quiet, this_machine, without_credentials
@@ -55,7 +55,8 @@ class SweepSettings:
         require_integer("trials", self.trials, 1, 100_000)
         require_integer("heartbeat", self.heartbeat, 1, 3600)
         if not self.name.strip():
-            raise InvalidSetting("The study has no name.", "Give it one; the same name resumes it.")
+            remedy = translatable("Give it one; the same name resumes it.")
+            raise InvalidSetting(translatable("The study has no name."), remedy)
 
 
 class _Stopped(Exception):
@@ -242,10 +243,17 @@ def require_same_job(study: str, known: dict[str, str], identity: dict[str, str]
     if known == identity:
         return
     changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
-    parts = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
+    parts = (
+        phrase("{name} was {before}, is {now}", name=name, before=str(known.get(name)), now=str(identity.get(name)))
+        for name in changed
+    )
     raise InvalidSetting(
-        f"The study {study!r} was begun with other settings: {parts}.",
-        "Choose another name, or restore the settings to go on with it.",
+        phrase(
+            "The study {study} was begun with other settings: {changes}.",
+            study=repr(study),
+            changes=joined("; ", parts),
+        ),
+        translatable("Choose another name, or restore the settings to go on with it."),
     )
 
 

@@ -66,7 +66,8 @@ def compare(
     compares_decoding = optimized.vae is not baseline.vae
     compares_sampling = optimized.model is not baseline.model or not compares_decoding
     if compares_decoding and baseline.vae is None:
-        raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
+        problem = translatable("vae_optimized has nothing to be compared with.")
+        raise InvalidSetting(problem, translatable("Connect the untouched VAE to vae."))
     in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
     controls = settings.fewer_steps and compares_sampling and job.steps > 1
     further = (in_fp32 is not None) + controls

@@ -74,8 +74,12 @@ class Bench:
             pixels = pixels_per_place(self.model)
             if width % pixels or height % pixels:
                 raise InvalidSetting(
-                    f"size is {cell['size']}, and one place of this model's latent is {pixels} pixels.",
-                    f"Use multiples of {pixels}.",
+                    phrase(
+                        "size is {size}, and one place of this model's latent is {pixels} pixels.",
+                        size=str(cell["size"]),
+                        pixels=pixels,
+                    ),
+                    phrase("Use multiples of {pixels}.", pixels=pixels),
                 )
             latent = with_places(latent, width // pixels, height // pixels)
         return latent if batch is None else with_batch(latent, batch)

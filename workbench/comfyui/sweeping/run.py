@@ -47,8 +47,11 @@ def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
     """
     if not _NAME.fullmatch(name) or name.strip() != name or name in taken:
         raise InvalidSetting(
-            f"{what} is {name!r}, which cannot be the name of a preset.",
-            f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(taken)}.",
+            phrase("{what} is {name}, which cannot be the name of a preset.", what=what, name=repr(name)),
+            phrase(
+                "Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {taken}.",
+                taken=", ".join(taken),
+            ),
         )
     return name
 

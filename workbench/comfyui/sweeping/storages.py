@@ -10,11 +10,12 @@ import json
 import re
 
 from ....core.errors import InvalidSetting
+from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...sweep import Storage, sqlite_storage
 
 _NAME = re.compile(r"\w[\w -]{0,79}")
-_HOW = (
+_HOW = translatable(
     "Leave it empty for a file on this server, or let the server's owner write name and URL of the database into "
     "user/__paceline/storages.json, and give the name."
 )
@@ -29,11 +30,15 @@ def storage_named(name: str) -> Storage:
     if isinstance(name, str) and not name.strip():
         return Storage("SQLite in the user's folder", sqlite_storage(user_folder("sweeps", "sweeps.db")))
     if not isinstance(name, str) or not _NAME.fullmatch(name.strip()):
-        raise InvalidSetting("storage is not the name of a storage: a workflow cannot give an address.", _HOW)
+        problem = translatable("storage is not the name of a storage: a workflow cannot give an address.")
+        raise InvalidSetting(problem, _HOW)
     found = _configured()
     if name.strip() not in found:
-        there_are = f"There are: {', '.join(found)}" if found else "There are none"
-        raise InvalidSetting(f"storage names no storage of this server. {there_are}.", _HOW)
+        problem = translatable("storage names no storage of this server. There are none.")
+        if found:
+            names = ", ".join(found)
+            problem = phrase("storage names no storage of this server. There are: {names}.", names=names)
+        raise InvalidSetting(problem, _HOW)
     return Storage(name.strip(), found[name.strip()])
 
 
@@ -49,7 +54,10 @@ def _configured() -> dict[str, str]:
         _NAME.fullmatch(name) and isinstance(url, str) for name, url in content.items()
     ):
         raise InvalidSetting(
-            "The server's file storages.json cannot be read.",
-            'It must be JSON that maps names (letters, digits, spaces, _ and -) to URLs: {"lab": "postgresql..."}.',
+            translatable("The server's file storages.json cannot be read."),
+            phrase(
+                "It must be JSON that maps names (letters, digits, spaces, _ and -) to URLs: {example}.",
+                example='{"lab": "postgresql..."}',
+            ),
         )
     return content

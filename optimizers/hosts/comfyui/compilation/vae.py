@@ -83,7 +83,8 @@ class CompileVAE(CompileMethods):
         self, vae: VAE, how: NetworkSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
     ) -> None:
         if not encoder and not decoder:
-            raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
+            off = translatable("compile_encoder and compile_decoder are both off.")
+            raise InvalidSetting(off, translatable("Switch one of them on."))
         require_compilable(vae)
         super().__init__(how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes)
 
