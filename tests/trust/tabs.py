@@ -32,6 +32,8 @@ link(model, 1, sampler, "positive");
 link(model, 2, sampler, "negative");
 link(latent, 0, sampler, "latent_image");
 link(sampler, 0, keep, "samples");
+for (const { widgets = [] } of app.graph.nodes)  // else each run would build another model
+  for (const widget of widgets) if (widget.name === "control_after_generate") widget.value = "fixed";
 return app.rootGraph.serialize();
 """
 """All tabs have the same nodes with the same numbers, which prompts of other clients have too: "0", "1" and on."""
