@@ -2,6 +2,7 @@
 
 import { api } from "./comfy.js";
 import { openWorkflow, typeOf } from "./graph.js";
+import { askForRun } from "./runs.js";
 import { NO_RUN } from "./run_prompt.js";
 
 /** Runs that are kept. */
@@ -56,6 +57,8 @@ export class Timeline extends EventTarget {
       this.#began = performance.now();
       const run = { promptId: prompt_id, workflow: openWorkflow(), when: Date.now(), parts: [], over: false };
       this.runs = [...this.runs, run].slice(-MOST);
+      // Another workflow can be open by now than the one that was queued.
+      void askForRun({ prompt_id }).then((found) => (run.workflow = found?.workflow.id || run.workflow));
     });
     on("executing", (node) => node != null && this.#begin(String(node)));
     on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
