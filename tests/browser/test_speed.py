@@ -95,29 +95,6 @@ def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, Any], rende
     assert len(saved["widgets_values"]) == 7, "the chip is no value of the sampler"
 
 
-def test_a_run_leaves_no_chip_in_another_workflow_that_is_open_by_now(page: Page, timed: dict[str, Any]):
-    """Nodes of two workflows have the same numbers."""
-    queued = page.workflow()
-    messages = """
-        const run = JSON.parse(sessionStorage.getItem("paceline.runs")).at(-1).promptId, [sampler] = args;
-        const tell = (name, detail) => app.api.dispatchCustomEvent(name, detail);
-        tell("execution_start", { prompt_id: run });
-        tell("executing", String(sampler));
-        for (let value = 1; value <= 3; value++) {
-          await new Promise((next) => setTimeout(next, 200));
-          tell("progress", { node: String(sampler), value, max: 3, prompt_id: run });
-        }
-        tell("execution_success", { prompt_id: run });
-    """
-    page.load({**queued, "id": "22222222-2222-4333-8444-555555555555"})
-    page.script(messages, SAMPLER)
-    page.settle()
-    assert page.script(CHIP, SAMPLER) == ""
-    page.load(queued)
-    page.script(messages, SAMPLER)
-    page.wait(lambda: "it" in page.script(CHIP, SAMPLER), "chip of the workflow that is open")
-
-
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, Any], renderer: str):
     page.use(renderer)
@@ -243,3 +220,30 @@ def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[i
     button.click()
     known = re.compile(r".* · [\d.–]+x against off")
     page.wait(lambda: known.fullmatch(page.script(CHIP, SAMPLER)), "comparison with two runs", 60)
+
+
+def test_a_run_leaves_no_chip_in_another_workflow_that_is_open_by_now(
+    page: Page, ran: dict[str, Any], seeds: Iterator[int]
+):
+    """Nodes of two workflows have the same numbers."""
+    page.script("app.graph.getNodeById(args[0]).widgets[0].value = args[1]", SAMPLER, next(seeds))
+    assert page.run() == "success"
+    queued = page.workflow()
+    messages = """
+        const run = JSON.parse(sessionStorage.getItem("paceline.runs")).at(-1).promptId, [sampler] = args;
+        const tell = (name, detail) => app.api.dispatchCustomEvent(name, detail);
+        tell("execution_start", { prompt_id: run });
+        tell("executing", String(sampler));
+        for (let value = 1; value <= 3; value++) {
+          await new Promise((next) => setTimeout(next, 200));
+          tell("progress", { node: String(sampler), value, max: 3, prompt_id: run });
+        }
+        tell("execution_success", { prompt_id: run });
+    """
+    page.load({**queued, "id": "22222222-2222-4333-8444-555555555555"})
+    page.script(messages, SAMPLER)
+    page.settle()
+    assert page.script(CHIP, SAMPLER) == ""
+    page.load(queued)
+    page.script(messages, SAMPLER)
+    page.wait(lambda: "it" in page.script(CHIP, SAMPLER), "chip of the workflow that is open")

@@ -55,10 +55,15 @@ export class Timeline extends EventTarget {
     };
     on("execution_start", ({ prompt_id }) => {
       this.#began = performance.now();
-      const run = { promptId: prompt_id, workflow: openWorkflow(), when: Date.now(), parts: [], over: false };
+      const open = openWorkflow();
+      const run = { promptId: prompt_id, workflow: "", when: Date.now(), parts: [], over: false };
       this.runs = [...this.runs, run].slice(-MOST);
       // Another workflow can be open by now than the one that was queued.
-      void askForRun({ prompt_id }).then((found) => (run.workflow = found?.workflow.id || run.workflow));
+      void askForRun({ prompt_id }).then((found) => {
+        run.workflow = found?.workflow.id || open;
+        if (run.over) this.keep();
+        this.#changed();
+      });
     });
     on("executing", (node) => node != null && this.#begin(String(node)));
     on("progress", ({ node, value, max, prompt_id }) => this.#step(String(node), value, max, prompt_id));
