@@ -55,7 +55,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "the schedule": {
         "comfy.k_diffusion": "sampling",
         "comfy.model_sampling": "ModelSamplingContinuousEDM V_PREDICTION",
-        "comfy.samplers": "KSAMPLER",
+        "comfy.samplers": "KSAMPLER sampler_object",
     },
     "Compare Models and Benchmark Sweep": {
         "comfy.cli_args": (
