@@ -1,0 +1,34 @@
+"""Requests to our routes that a page of another site sends: a browser would send them with the user's rights."""
+
+from __future__ import annotations
+
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+from comfy_host.paths import ROOT
+
+pytestmark = pytest.mark.slow
+
+ROUTES = re.findall(r"`(GET|DELETE|POST) (/paceline/\w+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+
+
+def status(address: str, method: str, headers: dict[str, str]) -> int:
+    body = b"not JSON" if method == "POST" else None
+    request = urllib.request.Request(address, body, {"Content-Type": "text/plain", **headers}, method=method)
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize("prefix", ["", "/api"])
+def test_requests_of_other_sites_reach_none_of_our_routes(trust_server, prefix):
+    assert len(ROUTES) >= 8
+    for method, route in ROUTES:
+        address = trust_server.base_url + prefix + route
+        assert status(address, method, {"Origin": "http://stranger.example"}) == 403, route
+        assert status(address, method, {"Sec-Fetch-Site": "cross-site"}) == 403, route
+        assert status(address, method, {"Origin": trust_server.base_url}) == (400 if method == "POST" else 200), route
