@@ -29,7 +29,7 @@ _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
 
 class PacelineCompareModels(PacelineNode):
-    """Measure what an optimisation brings and what it costs."""
+    """Measure what an optimization brings and what it costs."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -38,7 +38,7 @@ class PacelineCompareModels(PacelineNode):
             node_id="PacelineCompareModels",
             display_name="Compare Models",
             description=(
-                "Samples with both models in turn, from the same seed, and shows how much faster the optimised one is, "
+                "Samples with both models in turn, from the same seed, and shows how much faster the optimized one is, "
                 "how much memory it needs, how far its image is from the baseline's, and what chance alone would do."
             ),
             search_aliases=[
@@ -96,7 +96,7 @@ class PacelineCompareModels(PacelineNode):
                     default=True,
                     optional=True,
                     advanced=True,
-                    tooltip="Where the optimised model is faster and draws another image: also draw the baseline with "
+                    tooltip="Where the optimized model is faster and draws another image: also draw the baseline with "
                     "as many steps as fit into the same time, to see whether fewer steps would do as well.",
                 ),
             ],
@@ -134,7 +134,7 @@ class PacelineCompareModels(PacelineNode):
         found = comparison.compare(
             comparison.Side(translatable("baseline"), model_baseline, vae),
             comparison.Side(
-                translatable("optimised"),
+                translatable("optimized"),
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
             ),

@@ -51,7 +51,7 @@ class Emoji:
         job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
         sides = [
             comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
-            for title, side in (("baseline", baseline), ("optimised", optimized))
+            for title, side in (("baseline", baseline), ("optimized", optimized))
         ]
         settings = comparison.ComparisonSettings(**options)
         with torch.inference_mode():

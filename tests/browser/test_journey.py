@@ -79,6 +79,7 @@ def test_the_way_of_a_new_user(page: Page, sd15_checkpoint: Path, seeds: Iterato
         page.screenshot(f"journey_{renderer}_{step}")
 
     page.use(renderer)
+    page.script("await app.api.storeSetting('Paceline.Trials', {})")  # of the other renderer, with the same model
     runs = page.script("return JSON.parse(sessionStorage.getItem('paceline.runs') ?? '[]').length")
     page.script(
         """

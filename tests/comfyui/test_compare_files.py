@@ -74,7 +74,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
         result = node.execute(model_baseline=emoji.model, model_optimized=tome, **inputs)
     image, summary = result.result
     names = ["baseline.png", "optimized.png", "other_seed.png", "comparison.png", "comparison.json"]
-    # On a busy machine the optimised side may not be faster, and then there is no control.
+    # On a busy machine the optimized side may not be faster, and then there is no control.
     control = (output_folder / "compare" / "tome_00001_fewer_steps.png").exists()
     names += ["fewer_steps.png"] if control else []
     files = {name: output_folder / "compare" / f"tome_00001_{name}" for name in names}

@@ -1,4 +1,4 @@
-"""Compare Models in a real ComfyUI: a real no-op, a real bug and a real optimisation are told apart.
+"""Compare Models in a real ComfyUI: a real no-op, a real bug and a real optimization are told apart.
 
 Time is counted in model calls, so that nothing here depends on how fast the machine is.
 """
@@ -14,7 +14,7 @@ from comparing import Work
 
 
 def with_noise_in_one_block(model: Any) -> Any:
-    """A broken optimisation: one block of ten gets noise from its self-attention, of the size that is normal there."""
+    """A broken optimization: one block of ten gets noise from its self-attention, of the size that is normal there."""
     clone = model.clone()
 
     def replace(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
@@ -70,7 +70,7 @@ def test_a_no_op_is_called_out(emoji):
 
 
 @pytest.mark.parametrize("perception", [False, True])
-def test_a_broken_optimisation_is_called_out(emoji, perception, request):
+def test_a_broken_optimization_is_called_out(emoji, perception, request):
     if perception:
         request.getfixturevalue("with_lpips")
     work = Work()
@@ -84,7 +84,7 @@ def test_a_broken_optimisation_is_called_out(emoji, perception, request):
     assert any(note.startswith("LPIPS: not installed (pip install") for note in found.notes) != perception
 
 
-def test_a_real_optimisation_has_its_speed_its_price_and_its_activity(emoji):
+def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.25)
     found = emoji.compare(work.watch(emoji.model, seconds=1.25), work.watch(tome), clock=work)
@@ -145,7 +145,7 @@ def test_not_a_number_in_one_run_is_called_broken(emoji, wrong):
     bad = wrong_in_run(emoji.model, wrong, 2, lambda output: output * float("nan"))
     found = emoji.compare(emoji.model, bad, warmup_runs=0, steps=2)
     assert found.verdict.state == "broken"
-    assert f"The optimised image of run {wrong} has values that are not numbers" in found.verdict.text
+    assert f"The optimized image of run {wrong} has values that are not numbers" in found.verdict.text
 
 
 def spoiled(model: Any, spoil: Any) -> Any:
@@ -243,7 +243,7 @@ def test_not_a_number_is_called_broken(emoji):
     found = emoji.compare(emoji.model, clone, runs=1, warmup_runs=0, steps=2)
     assert found.verdict.state == "broken"
     assert "not numbers" in found.verdict.text
-    assert "The optimised image" in found.verdict.text
+    assert "The optimized image" in found.verdict.text
     assert emoji.compare(clone, emoji.model, runs=1, warmup_runs=0, steps=2).verdict.text.startswith("The baseline's")
 
 

@@ -14,10 +14,10 @@ def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
         work.watch(emoji.model), work.watch(emoji.model), clock=work, say=said.append, runs=3, warmup_runs=1, steps=2
     )
     assert said == [
-        "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimised",
-        "round 1 of 3: baseline", "round 1 of 3: optimised",
-        "round 2 of 3: optimised", "round 2 of 3: baseline",
-        "round 3 of 3: baseline", "round 3 of 3: optimised",
+        "warm-up 1 of 1: baseline", "warm-up 1 of 1: optimized",
+        "round 1 of 3: baseline", "round 1 of 3: optimized",
+        "round 2 of 3: optimized", "round 2 of 3: baseline",
+        "round 3 of 3: baseline", "round 3 of 3: optimized",
         "comparing the pictures",
     ]  # fmt: skip
     assert len(found.baseline) == len(found.optimized) == 3
@@ -94,7 +94,7 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     assert f"fewer steps in the same time (9 of 20) would differ {numbers['ratio']:.2g} times" in found.verdict.text
 
 
-def test_an_optimisation_that_fewer_steps_beat_is_called_out(emoji):
+def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
     """A change of every self-attention that wins a twentieth of the time: one step fewer is nearer."""
     work = Work()
     bad = emoji.model.clone()
@@ -104,7 +104,7 @@ def test_an_optimisation_that_fewer_steps_beat_is_called_out(emoji):
     )
     assert found.evidence.fewer_steps.steps == 19
     assert found.evidence.control_ratio < 1.1
-    assert found.verdict.text.endswith("times the difference: you do not need this optimisation.")
+    assert found.verdict.text.endswith("times the difference: you do not need this optimization.")
 
 
 @pytest.mark.parametrize(

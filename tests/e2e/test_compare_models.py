@@ -54,7 +54,7 @@ def test_a_comparison_of_a_trained_model(client, server):
     values = [event["value"] for event in result.of_type("progress") if event["node"] == "compare"]
     assert values == sorted(values) and values[-1] == 8 * 2 * 3
     told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "compare"]
-    assert "round 2 of 2: optimised" in told
+    assert "round 2 of 2: optimized" in told
     assert saved["verdict"].startswith(told[-1]) and ";" not in told[-1]
 
 

@@ -142,7 +142,7 @@ def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_ch
     assert np.array_equal(pixels(client.run(example(path, client, sd15_checkpoint))), baseline)
 
 
-def test_the_baseline_comes_back_after_an_optimised_run_on_the_same_loaded_model(client, workflow):
+def test_the_baseline_comes_back_after_an_optimized_run_on_the_same_loaded_model(client, workflow):
     ratio_zero = copy.deepcopy(workflow)
     tome = nodes_of(workflow, "PacelineApplyToMe")[0]
     ratio_zero[tome]["inputs"]["ratio"] = 0.0

@@ -1,4 +1,4 @@
-"""What happens to an optimised pipeline in its life: twice, moved, reloaded, copied, with LoRAs, with errors."""
+"""What happens to an optimized pipeline in its life: twice, moved, reloaded, copied, with LoRAs, with errors."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_cannot_help_is_an_error_that_says_so() -> None:
         optimize(pipeline.pipe, FEWER, components=["vae"])
     with pytest.raises(InvalidSetting, match="It takes the settings"):
         optimize(pipeline.pipe, "fast")
-    with pytest.raises(UnsupportedModel, match="no part that can be optimised"):
+    with pytest.raises(UnsupportedModel, match="no part that can be optimized"):
         optimize(object(), FEWER)
     assert not report(pipeline.pipe).lines
 
@@ -147,7 +147,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     pipeline = small("sd15")
     optimize(pipeline.pipe, FuseQKV(), FEWER, INT8)
     expected = picture(pipeline)
-    pipeline.pipe.unet.save_pretrained(tmp_path)  # the weights as they are below the optimisations
+    pipeline.pipe.unet.save_pretrained(tmp_path)  # the weights as they are below the optimizations
     again = small("sd15")
     with torch.no_grad():
         for parameter in again.pipe.unet.parameters():
@@ -158,7 +158,7 @@ def test_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(picture(again), expected)
 
 
-def test_a_copy_of_an_optimised_model_is_refused() -> None:
+def test_a_copy_of_an_optimized_model_is_refused() -> None:
     pipeline = small("sd15")
     optimize(pipeline.pipe, FuseQKV(), FEWER)
     copied = copy.deepcopy(pipeline.pipe.unet)

@@ -1,4 +1,4 @@
-"""LoRAs of PEFT on an optimised pipeline: loaded before or after, scaled, merged, switched off, deleted."""
+"""LoRAs of PEFT on an optimized pipeline: loaded before or after, scaled, merged, switched off, deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every optimisation on a small pipeline of every class: alone, all together, and off again."""
+"""Every optimization on a small pipeline of every class: alone, all together, and off again."""
 
 from __future__ import annotations
 

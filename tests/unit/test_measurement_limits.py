@@ -76,7 +76,7 @@ def test_the_baselines_own_noise_is_wrong_from_more_than_half_a_seed_change():
 @pytest.mark.parametrize(
     ("rmse", "said"),
     [
-        (0.11, "(10 of 20) would do as well, with 1.1 times the difference: you do not need this optimisation."),
+        (0.11, "(10 of 20) would do as well, with 1.1 times the difference: you do not need this optimization."),
         (0.112, "(10 of 20) would differ 1.1 times as much."),
         (0.994, "(10 of 20) would differ 9.9 times as much."),
         (1.05, "(10 of 20) would differ 10 times as much."),

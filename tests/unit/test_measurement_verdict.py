@@ -81,7 +81,7 @@ def test_an_interval_that_says_nothing_is_not_given():
         (evidence(difference=distance(0.9)), "no picture"),
         (evidence(difference=distance(0.9), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.8))), "no picture"),
         (evidence(difference=distance(0.9), fewer_steps=FewerSteps(9, 20, 9.0, distance(0.95))), "another picture"),
-        (evidence(broken="The optimised image has NaN"), "no picture"),
+        (evidence(broken="The optimized image has NaN"), "no picture"),
         (evidence(difference=distance(0.1), seed=SAME), "visible"),
         (evidence(difference=distance(0.001), seed=SAME), "hardly visible"),
     ],
@@ -146,7 +146,7 @@ def test_chance_is_seldom_called_a_difference(rounds):
             "suspicious",
             "Another picture: the difference is larger than a seed change (1.39). 1.42x faster",
         ),
-        (evidence(broken="The optimised image has NaN"), "broken", "The optimised image has NaN: something is wrong."),
+        (evidence(broken="The optimized image has NaN"), "broken", "The optimized image has NaN: something is wrong."),
         (
             evidence(difference=distance(0.01), repeat=distance(0.02)),
             "faster",
@@ -184,10 +184,10 @@ def test_the_verdict_in_words(found, state, text):
     [
         (distance(0.124), "; fewer steps in the same time (10 of 20) would differ 3.1 times as much."),
         (distance(0.05), "; fewer steps in the same time (10 of 20) would differ 1.2 times as much."),
-        (distance(0.044), " would do as well, with 1.1 times the difference: you do not need this optimisation."),
+        (distance(0.044), " would do as well, with 1.1 times the difference: you do not need this optimization."),
         (distance(6.0), "; fewer steps in the same time (10 of 20) would differ 150 times as much."),
-        (distance(0.02), " would do as well, with 0.5 times the difference: you do not need this optimisation."),
-        (SAME, " would do as well, with 0 times the difference: you do not need this optimisation."),
+        (distance(0.02), " would do as well, with 0.5 times the difference: you do not need this optimization."),
+        (SAME, " would do as well, with 0 times the difference: you do not need this optimization."),
     ],
 )
 def test_fewer_steps_in_the_same_time_are_the_control(control, text):

@@ -186,9 +186,9 @@ export interface Comparison {
   speedup_of: string;
   /** Of each round, by side. */
   seconds: Record<string, number[]>;
-  /** The baseline with fewer steps, in the optimised side's time; null if it was not drawn. */
+  /** The baseline with fewer steps, in the optimized side's time; null if it was not drawn. */
   fewer_steps: FewerSteps | null;
-  /** To the baseline, by name: of the optimised side first, then what it is held against. */
+  /** To the baseline, by name: of the optimized side first, then what it is held against. */
   distances: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
@@ -204,15 +204,15 @@ export interface Comparison {
 
 /** The control of a comparison. */
 export interface FewerSteps {
-  /** As many as fit into the time of the optimised side. */
+  /** As many as fit into the time of the optimized side. */
   steps: number;
   /** Of the compared runs. */
   full_steps: number;
   /** Of its whole sampling. */
   seconds: number;
-  /** How many times the difference of the optimised side, by LPIPS where it was measured; null if that has none. */
+  /** How many times the difference of the optimized side, by LPIPS where it was measured; null if that has none. */
   ratio: number | null;
-  /** Whether it does as well as the optimised side. */
+  /** Whether it does as well as the optimized side. */
   as_good: boolean;
 }
 

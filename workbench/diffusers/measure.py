@@ -51,7 +51,7 @@ class Measurement:
         first_seconds: of the first call, which compiles.
         iterations: denoising steps of one call.
         peak_bytes: most memory that torch had given out on the device; None on a CPU.
-        report: what each optimisation did.
+        report: what each optimization did.
         reason: why there are no numbers.
     """
 

@@ -12,7 +12,7 @@ from .timing import Speedup
 
 @dataclass(frozen=True)
 class FewerSteps:
-    """The control: the baseline with as many steps as fit into the time that the optimised side took.
+    """The control: the baseline with as many steps as fit into the time that the optimized side took.
 
     Attributes:
         steps: so many.
@@ -36,14 +36,14 @@ class Evidence:
     """What was measured.
 
     Attributes:
-        speedup: of the optimised side.
-        difference: the largest between the optimised pictures of a run and the baseline's, from the same seed.
+        speedup: of the optimized side.
+        difference: the largest between the optimized pictures of a run and the baseline's, from the same seed.
         same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
         seed: between the baseline's pictures and its own from another seed.
         repeat: the largest between the baseline's pictures and its own from the same seed; None if it ran once.
         precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
         broken: what is wrong with a result that is no picture at all.
-        difference_run: number of the run that ``difference`` is of; None if all optimised runs drew the same.
+        difference_run: number of the run that ``difference`` is of; None if all optimized runs drew the same.
         repeat_run: number of the run that ``repeat`` is of.
         fewer_steps: the control; None if it was not drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.

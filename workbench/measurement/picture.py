@@ -1,4 +1,4 @@
-"""The picture that a comparison shows: baseline, optimised, and what differs, with the verdict below."""
+"""The picture that a comparison shows: baseline, optimized, and what differs, with the verdict below."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def comparison_sheet(
     size = _shown_size(width, height)
     columns = [
         ("baseline", baseline[chosen]),
-        ("optimised", optimized[chosen]),
+        ("optimized", optimized[chosen]),
         (f"difference x {gain}" if gain else "no difference", _difference(baseline[chosen], optimized[chosen], gain)),
     ]
     if control is not None:

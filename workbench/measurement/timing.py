@@ -38,7 +38,7 @@ class Speedup:
     """How many times faster one variant is than the other.
 
     Attributes:
-        ratio: median over rounds of baseline time / optimised time.
+        ratio: median over rounds of baseline time / optimized time.
         low: lower end of the 95 % confidence interval of the rounds' (geometric) mean ratio.
         high: its upper end.
         rounds: number of rounds; with one there is no interval, and ``low`` and ``high`` are 0 and infinite.

@@ -88,7 +88,7 @@ def control_text(evidence: Evidence) -> list[str]:
     return [
         phrase(
             "fewer steps in the same time ({steps} of {full}) would do as well, with {times} times the difference: you "
-            "do not need this optimisation",
+            "do not need this optimization",
             steps=control.steps,
             full=control.full_steps,
             times=times,

@@ -1,4 +1,4 @@
-"""The optimisations of this package on diffusers pipelines, from Python. See docs/python.md."""
+"""The optimizations of this package on diffusers pipelines, from Python. See docs/python.md."""
 
 from .api import Line, Report, optimize, report, restore
 from .attention import Attention

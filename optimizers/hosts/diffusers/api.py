@@ -58,7 +58,7 @@ class Line:
 
 
 class Report:
-    """What is on a pipeline. Printing it tells what each optimisation has done so far.
+    """What is on a pipeline. Printing it tells what each optimization has done so far.
 
     As a context manager it takes everything off again at the end::
 
@@ -84,7 +84,7 @@ class Report:
     def __str__(self) -> str:
         """Return the lines as text."""
         if not self.lines:
-            return "nothing is optimised"
+            return "nothing is optimized"
         rows = []
         for line in self.lines:
             rows.append(f"{line.component}: {line.title}: {line.description}")
@@ -100,7 +100,7 @@ class Report:
 
 
 def optimize(pipe: object, *settings: object, components: Iterable[str] | None = None) -> Report:
-    """Put optimisations on a diffusers pipeline, or on one of its models.
+    """Put optimizations on a diffusers pipeline, or on one of its models.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
     fused projections, int8, token reduction, attention, compilation, reuse of steps), and a second setting of a kind

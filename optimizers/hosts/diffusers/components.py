@@ -1,4 +1,4 @@
-"""The parts of a diffusers pipeline that can be optimised, and what each is called from outside."""
+"""The parts of a diffusers pipeline that can be optimized, and what each is called from outside."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def components_of(target: object) -> tuple[Component, ...]:
     found = tuple(_parts(target))
     if not any(part.role in (DENOISER, CONTROLNET, VAE) for part in found):
         raise UnsupportedModel(
-            f"{type(target).__name__} has no part that can be optimised.",
+            f"{type(target).__name__} has no part that can be optimized.",
             "Give a diffusers pipeline with a unet, transformer, controlnet or vae, or one of these models itself.",
         )
     return found

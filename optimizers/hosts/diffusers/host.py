@@ -28,7 +28,7 @@ _HOSTS: weakref.WeakKeyDictionary[object, Host] = weakref.WeakKeyDictionary()
 """What is on which part. Not an attribute of the part: a copy of it would take the original's undo along."""
 
 MARK = "_paceline_host"
-"""Attribute of the entry that we put on a part, by which a copy of an optimised part is recognised."""
+"""Attribute of the entry that we put on a part, by which a copy of an optimized part is recognised."""
 
 
 ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
@@ -147,14 +147,14 @@ class Host:
         _HOSTS.pop(self.component.part, None)
 
     def _refuse_copies(self) -> None:
-        """Refuse a copy of a component that was optimised: its hooks belong to the original, and cannot be undone."""
+        """Refuse a copy of a component that was optimized: its hooks belong to the original, and cannot be undone."""
         component = self.component
         host = getattr(component.part.__dict__.get(component.entry), MARK, None)
         # A wrapper around our entry (accelerate's) has the mark as well, and may outlive us.
         if host is not None and host.component.part is not component.part:
             raise UnsupportedModel(
-                f"{component.name} is a copy of a {component.class_name} that was optimised when it was copied.",
-                "Make the copy first, or restore the original before copying, then optimise both.",
+                f"{component.name} is a copy of a {component.class_name} that was optimized when it was copied.",
+                "Make the copy first, or restore the original before copying, then optimize both.",
             )
 
     def _attach(self, technique: Technique) -> None:

@@ -1,4 +1,4 @@
-"""Compare an optimised MODEL or VAE with its baseline: check, run, make pictures, judge."""
+"""Compare an optimized MODEL or VAE with its baseline: check, run, make pictures, judge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control: would the plain model with fewer steps, in the same time, do as well as the optimised one?"""
+"""The control: would the plain model with fewer steps, in the same time, do as well as the optimized one?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NEARLY = 0.05
 """A step that lacks so little of its time fits."""
 
 _TOO_LONG = 1.25
-"""A control that took so many times the optimised side's time is none."""
+"""A control that took so many times the optimized side's time is none."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Control:
 
 
 def steps_that_fit(steps: int, baseline: list[Run], optimized: list[Run]) -> int:
-    """Return how many of a baseline's steps take no longer than the optimised side took for all of its own.
+    """Return how many of a baseline's steps take no longer than the optimized side took for all of its own.
 
     At least 0 and fewer than ``steps``. What a run does before and during its first step is paid once, however many
     steps follow.
@@ -55,7 +55,7 @@ def draw_fewer_steps(rounds: Rounds, steps: int, baseline: SideRuns, optimized: 
     """
     fit = steps_that_fit(steps, baseline.runs, optimized.runs)
     if fit < 1:
-        return None, f"fewer steps: no step of the baseline fits into the time of the optimised {_steps(steps)}"
+        return None, f"fewer steps: no step of the baseline fits into the time of the optimized {_steps(steps)}"
     seconds, output = rounds.draw(baseline.side.model, fit)
     allowed = _median(optimized.runs, "sampling_seconds")
     if allowed is not None and seconds > _TOO_LONG * allowed:

@@ -44,7 +44,7 @@ class Comparison:
         evidence: times and distances.
         verdict: what they mean.
         reports: the Optimization Report of both sides.
-        activity: what each technique of the optimised side did, by its title.
+        activity: what each technique of the optimized side did, by its title.
         notes: what could not be measured, and why.
     """
 

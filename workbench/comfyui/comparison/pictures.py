@@ -24,7 +24,7 @@ class Pictures:
         optimized_runs: likewise.
         fp32: the baseline in fp32, if it was drawn.
         broken: what is wrong, if a run of one side gave no picture at all, else empty.
-        fewer_steps: the baseline with as many steps as fit into the optimised side's time, if it was drawn.
+        fewer_steps: the baseline with as many steps as fit into the optimized side's time, if it was drawn.
     """
 
     baseline: Tensor
@@ -56,7 +56,7 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
             pictures[number] = _bytes(images)
         return pictures
 
-    before, after = of_runs(baseline, "baseline's"), of_runs(optimized, "optimised")
+    before, after = of_runs(baseline, "baseline's"), of_runs(optimized, "optimized")
     return Pictures(
         baseline=before[1],
         optimized=after[1],

@@ -33,7 +33,7 @@ def summary_lines(found: Comparison) -> list[str]:
     before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
     lines: list[str] = [
         phrase(
-            "{unit}: baseline {before}, optimised {after}; {rounds} {rounds|round|rounds} in turn",
+            "{unit}: baseline {before}, optimized {after}; {rounds} {rounds|round|rounds} in turn",
             unit=_UNITS[found.unit],
             before=_spread(before),
             after=_spread(after),

@@ -27,7 +27,7 @@ class ComparisonSettings:
         runs: timed runs of each side. From two on there is a confidence interval.
         warmup_runs: runs of each side before, which are not timed: loading, compiling, first allocations.
         fp32_reference: also draw the baseline in fp32 once, to see what rounding alone does.
-        fewer_steps: where the optimised side is faster and draws another picture, also draw the baseline with as many
+        fewer_steps: where the optimized side is faster and draws another picture, also draw the baseline with as many
             steps as fit into the same time.
     """
 

@@ -109,7 +109,7 @@ class Bench:
                 return Result(cell, "not possible", text=joined("; ", applied.left_out))
             found = compare(
                 Side("baseline", self.model, self.vae),
-                Side("optimised", applied.model, applied.vae),
+                Side("optimized", applied.model, applied.vae),
                 replace(self.job, latent_image=self.latent(cell)),
                 self.settings,
                 follow,
