@@ -32,6 +32,7 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """The page of the server, past its greetings for new users."""
     try:
         from browser.chrome import find_browser, start_browser
+        from browser.greetings import pass_greetings
         from browser.page import Page
     except ImportError:
         missing("selenium is not installed: pip install -r tests/requirements.txt")
@@ -42,9 +43,8 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     driver = start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
     try:
         driver.set_script_timeout(60)
-        page = Page(driver, server.base_url)
-        page.pass_greetings()
-        yield page.open()
+        pass_greetings(server.base_url)
+        yield Page(driver, server.base_url).open()
     finally:
         driver.quit()
 

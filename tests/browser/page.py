@@ -7,7 +7,6 @@ import io
 import json
 import os
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,20 +95,6 @@ class Page:
         return [line for line in self.console if "paceline" in line.lower()]
 
     # ---- ComfyUI
-
-    def pass_greetings(self, **further: Any) -> None:
-        """Tell the server, before the page is opened, that its user is not a new one, and ``further`` settings."""
-        settings = {
-            "Comfy.TutorialCompleted": True,
-            "Comfy.InstalledVersion": "1.45.0",
-            "Comfy.Locale": "en",
-            "Comfy.Minimap.Visible": False,  # it would cover what the screenshots shall show
-            **further,
-        }
-        request = urllib.request.Request(
-            f"{self.base_url}/settings", json.dumps(settings).encode(), {"Content-Type": "application/json"}
-        )
-        urllib.request.urlopen(request, timeout=30).close()
 
     def open(self, query: str = "") -> Page:
         """Open the page and wait until it is ready."""

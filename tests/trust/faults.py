@@ -91,7 +91,7 @@ def kill_at_random_points(base: Path, times: int, seed: int) -> Found:
             if plain_digest(client) != expected:
                 problems.append(f"turn {turn}: the next picture differs")
             if turn % 3 == 0:
-                client.run(prompts.swept(study, f"faults/again{turn}", steps=6), timeout=300.0)
+                client.run(prompts.swept(study, f"faults/again{turn}", steps=6), timeout=900.0)
                 file = next((base / "output" / "faults").glob(f"again{turn}*.json"))
                 measured = json.loads(file.read_text())["measured_now"]
                 if measured > 6 - len(finished):

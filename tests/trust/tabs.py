@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from browser.chrome import find_browser, start_browser
+from browser.greetings import pass_greetings
 from browser.page import Page
 from comfy_host.server import ComfyServer
 from slopes import growing, growth
@@ -102,11 +103,11 @@ class Tabs:
 
     def __init__(self, page: Page) -> None:
         self.page, self.problems, self.looks = page, list[str](), 0
-        page.pass_greetings(**{"Comfy.Extension.Disabled": ["Paceline"]})
+        pass_greetings(page.base_url, **{"Comfy.Extension.Disabled": ["Paceline"]})
         self.plain = self._open("1", "plain")
         self._start(self.plain, 10**6)
         self._end(self.plain)
-        page.pass_greetings(**{"Comfy.Extension.Disabled": []})
+        pass_greetings(page.base_url, **{"Comfy.Extension.Disabled": []})
         self.tabs = [self._open("1", "first"), self._open("8", "second")]
         for tab in self.tabs:
             self._start(tab, 10**6)

@@ -29,6 +29,7 @@ from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ModelCall, Technique
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
+from .parts import with_parts_as_numbers, with_parts_as_text
 from .refusals import SECOND_COPY, refusal, without_dynamic_vram
 
 if TYPE_CHECKING:
@@ -50,9 +51,6 @@ _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_bloc
 # them where they run, and their part in a recording's key is the techniques.
 _NOT_READ = ("wrappers", "callbacks", "uuids", "sample_sigmas")
 _LEFT_OUT = frozenset((*_NOT_READ, *PATCHES))
-
-_PARTS = "cond_or_uncond"
-"""The option that says which part of the prompt each part of the batch is of."""
 
 
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
@@ -180,7 +178,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
         if self.how.scope != "whole_model":
             return CompiledBlocks(network, self.how, self.title, self._compiler, _without_place)
         function = self._compiler.function(
-            _with_parts_as_numbers(getattr(network, _forward(network))),
+            with_parts_as_numbers(getattr(network, _forward(network))),
             network,
             self.how,
             self.title,
@@ -200,7 +198,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
                 yield block, BLOCK_CALL, function
         else:
             ordered = partial(first_channels_last, compiled) if self.how.channels_last else compiled
-            yield network, _forward(network), _with_parts_as_text(ordered)
+            yield network, _forward(network), with_parts_as_text(ordered)
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
@@ -231,39 +229,6 @@ def _some_places(network: torch.nn.Module) -> list[int]:
 
 def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
-
-
-def _with_parts_as_text(function: Function) -> Function:
-    """Return a function that hands on the parts of the batch as a text, which compiled code takes as it is.
-
-    Of numbers that were others before, torch takes none as known, and then finds no known number in their list: patches
-    that look for the negative prompt would not see it.
-    """
-
-    def written(value: object) -> object:
-        if isinstance(value, dict) and isinstance(value.get(_PARTS), list):
-            return {**value, _PARTS: " ".join(map(str, value[_PARTS]))}
-        return value
-
-    def call(*args: object, **kwargs: object) -> object:
-        return function(*map(written, args), **{name: written(value) for name, value in kwargs.items()})
-
-    return call
-
-
-def _with_parts_as_numbers(function: Function) -> Function:
-    """Return a function that is compiled with `_with_parts_as_text` around it."""
-
-    def read(value: object) -> object:
-        if type(value) is dict and isinstance(value.get(_PARTS), str):
-            value = value.copy()
-            value[_PARTS] = [int(part) for part in value[_PARTS].split()]
-        return value
-
-    def call(*args: object, **kwargs: object) -> object:
-        return function(*[read(value) for value in args], **{name: read(value) for name, value in kwargs.items()})
-
-    return call
 
 
 def _without_place(kwargs: Kwargs) -> Kwargs:
