@@ -77,6 +77,20 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_
     assert all(lines(log, "start").count(cell) == 1 for cell in finished)
 
 
+def test_a_cell_whose_process_was_killed_before_its_first_sign_of_life_is_measured(tmp_path):
+    taken = sweep(tmp_path, "ApplyToMe.ratio: 0.1, 0.2", heartbeat=1)
+    taken._study.ask()  # what such a process leaves: a cell that is measured, by nobody
+    looks = []
+
+    def idle():
+        looks.append(1)
+        assert len(looks) < 60, "the sweep waits for ever"
+
+    again = sweep(tmp_path, "ApplyToMe.ratio: 0.1, 0.2", heartbeat=1)
+    assert len(again.run(measured, idle=idle)) == 2
+    assert looks
+
+
 @pytest.mark.slow
 def test_two_processes_share_the_cells_over_postgresql(tmp_path, postgresql):
     log = tmp_path / "log"

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
@@ -157,7 +158,10 @@ class Sweep:
         state = self._optuna.trial.TrialState
         for trial in study.get_trials(deepcopy=False, states=(state.RUNNING,)):
             where, _, process = str(trial.user_attrs.get(_OWNER, "")).rpartition(" ")
-            if where == this_machine() and not is_alive(int(process)):
+            # Killed before it could say whose the cell is: before its first beat too, so that Optuna waits for ever.
+            age = (datetime.now() - trial.datetime_start).total_seconds() if trial.datetime_start else 0.0
+            nobody = not where and age > 3 * self._settings.heartbeat
+            if nobody or (where == this_machine() and not is_alive(int(process))):
                 with suppress(ValueError):  # another process was quicker
                     study.tell(trial.number, state=state.FAIL)
 
