@@ -102,10 +102,10 @@ def _tabs(found: Found) -> list[tuple[str, Any]]:
     text = [", ".join(f"{value:+.2g}" for value in values) for values in found["growth"].values()]
     return [
         ("tabs of a browser: runs of the first and of the second", ", ".join(map(str, found["runs"]))),
-        ("states of badges seen in them, looked at twenty times a second", found["looks"]),
-        ("growth of a tab's memory by a run, in kB, of the three tabs", text[0]),
-        ("growth of elements of the page by a run, of the three tabs", text[1]),
-        ("growth of listeners of the page by a run, of the three tabs", text[2]),
+        ("states of badges seen in them", found["looks"]),
+        ("growth of a tab's memory by a run, in kB; the last of the three tabs is without our scripts", text[0]),
+        ("growth of elements of the page by a run", text[1]),
+        ("growth of listeners of the page by a run", text[2]),
     ]
 
 
