@@ -144,7 +144,7 @@ class AttentionChoice(Technique):
         if self.quickest is not None:
             details += self.quickest.lines()
         if HOST_DOES_IT in activity.skipped and not calls and not fallbacks:
-            return Summary("active", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
+            return Summary("inactive", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
         details += activity.skipped_lines()
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:

@@ -95,7 +95,7 @@ class PrecisionPolicy(Technique):
         calls = activity.use_count
         if not calls:
             return Summary("inactive", phrase("not active: {why}", why=translatable("the model was not called")))
-        headline = phrase("active in {calls} model calls: {how}", calls=calls, how=self._headline())
+        headline = phrase("active in {calls} model {calls|call|calls}: {how}", calls=calls, how=self._headline())
         return Summary("active", headline, {"calls": calls}, self._extras())
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> bool:

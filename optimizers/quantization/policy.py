@@ -169,7 +169,9 @@ class QuantizationPolicy(Technique):
             none = translatable("the model has no int8 layers")
             why = translatable("all its layers fell back") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
-        headline = phrase("active in {count} {unit} over {calls} model calls", count=count, unit=self.unit, calls=calls)
+        headline = phrase(
+            "active in {count} {unit} over {calls} model {calls|call|calls}", count=count, unit=self.unit, calls=calls
+        )
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
     def require_gain(self, model: str) -> None:

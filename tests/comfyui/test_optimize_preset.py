@@ -163,10 +163,10 @@ def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
     monkeypatch.setattr(studio.nodes["PacelineOptimizePreset"], "reports_to", "7")
     model = apply(studio, "balanced").result[0]
     studio.sample(model)
-    assert [(node, summary.state) for node, summary in told] == [("7", "working"), ("7", "active")]
+    assert [(node, summary.state) for node, summary in told] == [("7", "working"), ("7", "partly")]
     summary = told[-1][1]
-    assert summary.state == "active"
-    assert summary.text == "2 of 2 active: Set Attention Processor, Apply ToMe"
+    assert summary.state == "partly"  # ComfyUI's own attention is sdpa already
+    assert summary.text == "1 of 2 active: Apply ToMe"
     assert any(line.startswith("Apply ToMe: active in ") for line in summary.details)
     assert any(line.startswith("Set Attention Processor: ") for line in summary.details)
     # One of another node keeps its own message.

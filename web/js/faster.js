@@ -68,6 +68,7 @@ export async function makeFaster() {
   const advised = wires.flatMap((found) => locate(found).map((wire) => ({ wire, plans: found.plans })));
   const content = document.createElement("div");
   content.className = "paceline-faster";
+  const heading = Object.assign(document.createElement("h3"), { textContent: words("fasterInserts") });
   const list = document.createElement("ul");
   let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
   /** @type {Plan[]} */
@@ -87,7 +88,7 @@ export async function makeFaster() {
   function choose(choice) {
     chosen = choice;
     plans = planFor(choice, advised, memory);
-    go.disabled = !plans.length;
+    go.disabled = heading.hidden = !plans.length;
     const before = advised.flatMap(({ wire }) => {
       const { outcome, sentence } = memory.get(wire)?.choices[choice] ?? {};
       return outcome ? outcomeWords(outcome) : (sentence ?? []);
@@ -120,7 +121,7 @@ export async function makeFaster() {
     group.append(label);
   }
   choose(chosen);
-  content.append(group, Object.assign(document.createElement("h3"), { textContent: words("fasterInserts") }), list);
+  content.append(group, heading, list);
   const dialog = showDialog(words("faster_title"), content, [createButton(words("cancel"), () => dialog.close()), go]);
 }
 

@@ -70,7 +70,7 @@ function shownAt(store, executionId, node) {
 
 /**
  * @param {Activity[]} activities
- * @returns {string} e.g. "2 active · 1 not active"
+ * @returns {string} e.g. "1 not active · 2 active"
  */
 function counted(activities) {
   const states = [...new Set(activities.map(({ state }) => state))].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));

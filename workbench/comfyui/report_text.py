@@ -63,8 +63,8 @@ def _technique_lines(technique: AnyTechnique) -> list[str]:
         took = {"seconds": run.seconds, "count": run.activity.model_calls}
         network = isinstance(technique, NetworkTechnique)
         lines.append(
-            phrase("  the run took {seconds:.2f} s for {count} network calls", **took)
+            phrase("  the run took {seconds:.2f} s for {count} network {count|call|calls}", **took)
             if network
-            else phrase("  the run took {seconds:.2f} s for {count} model calls", **took)
+            else phrase("  the run took {seconds:.2f} s for {count} model {count|call|calls}", **took)
         )
     return lines
