@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from browser.page import Page
     from comfy_host.server import ComfyServer
 
+HOST_DOES_IT = "sdpa already, so nothing was changed"
+"""What Set Attention Processor says here after a run."""
+
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -94,9 +97,8 @@ def ran(page: Page, seeds: Iterator[int], tome_workflow: dict[str, Any]) -> dict
     page.use(CANVAS)
     page.load(tome_workflow)
     badges = page.badges()
-    if not all(
-        badges.get(str(node), "").startswith("active: ●") for node in (TOME, ATTENTION)
-    ):  # else remembered from the last test, as when tabs change
+    known = badges.get(str(TOME), "").startswith("active: ●") and HOST_DOES_IT in badges.get(str(ATTENTION), "")
+    if not known:  # else remembered from the last test, as when tabs change
         page.script("app.graph.getNodeById(args[0]).widgets[0].value = args[1]", SAMPLER, next(seeds))
         assert page.run() == "success"
         page.load(tome_workflow)

@@ -60,13 +60,15 @@ def test_a_chip_says_no_more_than_the_runs_before_it_prove(page: Page):
     said = page.script(
         """
         const base = document.querySelector("[href$='results.css']").href;
-        const { againstText } = await import(new URL("js/against.js", base));
+        const { againstText, wonBackText } = await import(new URL("js/against.js", base));
         const { secondsPerStepOfHalves } = await import(new URL("js/timeline.js", base));
         const steady = [0.30, 0.31, 0.30, 0.29], loaded = [0.30, 0.31, 0.45, 0.44];
         const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5]];
         return {
           texts: [againstText(steady, 0.2), againstText(steady, 0.295), againstText(loaded, 0.3),
             againstText([0.30, 0.31], 0.2)],
+          wonBack: [[steady, 0.2], [steady, 0.295], [loaded, 0.3], [[0.30, 0.31], 0.2], [[], 0.2], [steady, 0.4]].map(
+            ([off, seconds]) => wonBackText(off, seconds, 35, 20)),
           halves: halves.map((steps) => secondsPerStepOfHalves({ steps })),
         };
         """
@@ -74,6 +76,8 @@ def test_a_chip_says_no_more_than_the_runs_before_it_prove(page: Page):
     assert said["texts"] == [
         "1.50x against off", "0.92–1.12x against off", "0.56–2.67x against off", "about 1.5x against off",
     ]  # fmt: skip
+    pays = "compiling took 35 s once; runs until the nodes win that back: "
+    assert said["wonBack"] == [f"{pays}18", "", "", f"{pays}~17", "", ""]
     assert said["halves"] == [[1, 2], [1, 2], [1], []]
 
 
@@ -184,8 +188,19 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     assert page.wait(lambda: page.script(kinds, ".paceline-speed .paceline-bar:nth-of-type(2) li"), "tab") == in_node
     assert axe(".paceline-profile") == []
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
+    page.script(
+        """
+        const runs = JSON.parse(sessionStorage.getItem("paceline.runs"));
+        runs.at(-1).parts.at(-1).wonBack = "won back";
+        sessionStorage.setItem("paceline.runs", JSON.stringify(runs));
+        """
+    )
     page.reload()
     page.wait(lambda: page.element(".paceline-profile .paceline-bar"), "profile after the reload")
+    speed_tab(page)
+    pays = "return [...document.querySelectorAll('.paceline-speed .paceline-bar > p')].map((line) => line.textContent)"
+    assert page.wait(lambda: page.script(pays), "when compiling pays") == ["won back"]
+    page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
 
 
 def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint):

@@ -12,6 +12,7 @@ import torch
 from comfy_host import checkpoints, fake_cuda, in_process
 from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
+from paceline.optimizers.hosts.comfyui.attention import SAME
 from paceline.optimizers.hosts.comfyui.schedule import SamplingSteps
 from paceline.optimizers.hosts.comfyui.stack import STEPS
 from torch._subclasses.fake_tensor import DataDependentOutputException
@@ -80,6 +81,12 @@ def step(model, call, batch=1):
     return fake_cuda.run(model, call, mode, batch)
 
 
+def is_active(technique) -> bool:
+    """Return whether a technique was active in its last run, or had nothing to do there."""
+    summary = technique.last_summary()
+    return summary.state == "active" or summary.headline == SAME
+
+
 @pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 1), (torch.bfloat16, 2)], ids=["fp16", "bf16"])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype, batch):
@@ -96,8 +103,7 @@ def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, 
         found, _ = step(model, call, batch)
         assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), title
         for technique in model.get_attachment("paceline").techniques:
-            summary = technique.last_summary()
-            assert summary.state == "active", (title, technique.title, summary)
+            assert is_active(technique), (title, technique.title, technique.last_summary())
         served.append(title)
     assert "kv_downsample" in served and "sdpa" in served
     assert ("merge" in served) == (name in UNETS)

@@ -13,7 +13,7 @@ from paceline.optimizers.attention.registry import get
 from paceline.optimizers.quantization.kernels import Kitchen, SafeKernel
 from vae_calls import decoded, on_fake_cuda
 
-from .test_fake_cuda import CUSTOM, TOME, call_of, made, step  # noqa: F401 - a fixture
+from .test_fake_cuda import CUSTOM, TOME, call_of, is_active, made, step  # noqa: F401 - a fixture
 
 NODES = {
     "sdpa": ("PacelineSetAttentionProcessor", {"backend": "sdpa"}),
@@ -59,7 +59,7 @@ def test_no_pair_of_techniques_waits_for_the_gpu_or_mixes_devices(studio, call_o
         found, _ = step(model, call, batch)
         assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape), pair
         for technique in model.get_attachment("paceline").techniques:
-            assert technique.last_summary().state == "active", (pair, technique.title, technique.last_summary())
+            assert is_active(technique), (pair, technique.title, technique.last_summary())
         served.append(pair)
     assert ("vanilla", "kv_downsample") in served and ("kv_downsample", "bf16") in served
     assert (("merge", "fuse") in served) == (name in ("sd15", "sdxl"))

@@ -1,6 +1,6 @@
 // The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
 
-import { againstText, OF_ONE_RUN } from "./against.js";
+import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
 import { BADGES_SETTING } from "./badges.js";
 import { baselineTime, measureBaseline } from "./baseline.js";
 import { addElement, app, hasElement } from "./comfy.js";
@@ -77,6 +77,7 @@ export function startChips(timeline) {
       part.chip = text;
       if (run.over && job?.techniques) {
         const off = await history.times(job.key);
+        noteWonBack(run, part, seconds, off);
         if (off.length <= OF_ONE_RUN) uncompared.set(part, { seconds, job, once: off.length > 0 });
       }
       if (run.over) timeline.keep();
@@ -98,6 +99,7 @@ export function startChips(timeline) {
       uncompared.delete(part);
       part.chip = await chipText(part, seconds, job, history, true);
       const run = timeline.runs.find(({ parts }) => parts.includes(part));
+      if (run) noteWonBack(run, part, seconds, await history.times(key));
       // After what is said of the run that has just measured the baseline.
       if (run && asked) setTimeout(() => show(run.workflow, part));
     }
@@ -161,6 +163,18 @@ async function chipText({ steps, total }, seconds, job, history, over) {
   if (job && !job.techniques) return [rate, words("off"), ...left].join(" · ");
   const against = off.length ? againstText(off, seconds) : words("noBaseline");
   return [rate, against, ...left].join(" · ");
+}
+
+/**
+ * Say of a sampler for which something was compiled when that pays.
+ * @param {import("./timeline.js").TimedRun} run
+ * @param {Part} part
+ * @param {number} seconds of a step
+ * @param {number[]} off seconds of a step without our nodes
+ */
+function noteWonBack({ parts }, part, seconds, off) {
+  const before = parts[parts.indexOf(part) - 1];
+  if (before?.kind === "compiling") part.wonBack = wonBackText(off, seconds, before.end - before.start, part.total);
 }
 
 /**

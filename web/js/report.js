@@ -33,9 +33,10 @@ function reportRows(store) {
  */
 function speedRows(timeline) {
   const run = timeline.runs.findLast(({ workflow, parts }) => workflow === openWorkflow() && parts.some(({ chip }) => chip));
-  return (run?.parts ?? []).flatMap(({ node: id, chip }) => {
+  return (run?.parts ?? []).flatMap(({ node: id, chip, wonBack }) => {
     const node = chip ? nodeAt(id) : undefined;
-    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", lines: [chip] }] : [];
+    const lines = [chip, wonBack].flatMap((line) => line || []);
+    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", lines }] : [];
   });
 }
 

@@ -8,9 +8,10 @@ import { direction, wordsOf } from "./words.js";
 /**
  * @param {string} title
  * @param {Piece[]} pieces
+ * @param {string[]} notes below them
  * @returns {HTMLElement}
  */
-export function createBar(title, pieces) {
+export function createBar(title, pieces, notes = []) {
   const total = pieces.reduce((sum, { seconds }) => sum + seconds, 0);
   const figure = Object.assign(document.createElement("figure"), { className: "paceline-bar", dir: direction() });
   const caption = Object.assign(document.createElement("figcaption"), { textContent: `${title}: ${secondsText(total)}` });
@@ -33,7 +34,7 @@ export function createBar(title, pieces) {
     bar.append(piece);
     names.append(name);
   }
-  figure.append(caption, bar, names);
+  figure.append(caption, bar, names, ...notes.map((textContent) => Object.assign(document.createElement("p"), { textContent })));
   return figure;
 }
 

@@ -47,8 +47,16 @@ function content(timeline, store) {
   const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
   const node = profiled && findNode(profiled.node);
   if (!runs.length && !node) return [Object.assign(document.createElement("p"), { textContent: words("speedEmpty") })];
-  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run)));
+  const bars = runs.map((run) => createBar(timeOf(run), piecesOf(run), run.parts.flatMap(({ wonBack }) => wonBack || [])));
   return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
+}
+
+/**
+ * @param {TimedRun} run
+ * @returns {string} when it began
+ */
+function timeOf({ when }) {
+  return new Date(when).toLocaleTimeString(language());
 }
 
 /**

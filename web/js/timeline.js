@@ -31,6 +31,7 @@ const KINDS = /** @type {const} */ ([
  * @property {number[]} steps where each step ended
  * @property {number} total steps
  * @property {string} [chip] what the chip of a sampler says of it
+ * @property {string} [wonBack] when compiling for this sampler pays
  *
  * @typedef {{promptId: string, workflow: string, when: number, parts: Part[], over: boolean}} TimedRun
  */

@@ -153,6 +153,7 @@ const ENGLISH = {
   trialNothing: "Nothing was certainly faster here with a picture as good as you chose. The nodes are out again.",
   shareOfSeed: "difference %s of a seed change",
   paysAfter: "compiling took %s s once and pays off after %n images",
+  wonBack: "compiling took %s s once; runs until the nodes win that back: %n",
   costUnknown: "Not measured here yet.",
   costNothing: "Measured here before: saves %s s of each image.",
   costNoGain: "Measured here before: not certainly faster.",
