@@ -1,8 +1,8 @@
 """Take the pictures of the repository anew: ``python tools/update_pictures.py``.
 
-The thumbnails of the example workflows, the nodes in the help pages, and the README's graph, comparison and one click
-are screenshots of ComfyUI's real page in Chromium, taken by the browser tests on their way. They show what was measured
-while they were taken, so nothing else should run on the machine.
+The thumbnails of the example workflows, the nodes in the help pages, and the README's pictures are screenshots of
+ComfyUI's real page in Chromium, taken by the browser tests on their way. They show what was measured while they were
+taken, so nothing else should run on the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TESTS = ("test_compare.py", "test_faster.py", "test_nodes.py", "test_templates.py")
+TESTS = tuple(f"test_{name}.py" for name in ("compare", "faster", "nodes", "speed", "sweep", "templates"))
 
 
 def main(names: list[str]) -> int:

@@ -35,6 +35,11 @@ Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of the page, in its pixels."""
 
 
+def save(picture: Image.Image, path: Path) -> None:
+    """Save a picture of few colours as a small file."""
+    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
 class Page:
     """The page of a running ComfyUI.
 
@@ -254,6 +259,12 @@ class Page:
         clip = {"x": x - margin, "y": y - margin, "width": width + 2 * margin, "height": height + 2 * margin}
         answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip | {"scale": scale}})
         return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
+
+    def picture_of(self, selector: str, margin: float = 4) -> Image.Image:
+        """Return the same of as much of an element as has room on the page."""
+        place = self.element(selector).rect
+        room = self.script("return innerHeight") - place["y"] - margin
+        return self.picture((place["x"], place["y"], place["width"], min(place["height"], room)), margin)
 
     def click_title(self, node_id: int) -> None:
         """Click on a node's title, in either renderer, which selects the node."""

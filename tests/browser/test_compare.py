@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
-from pathlib import Path
 
 import pytest
 from browser.graphs import COMPARISON
-from browser.page import ARTIFACTS, CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page
+from browser.page import ARTIFACTS, CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
 from comfy_host.paths import ROOT
 from PIL import Image
 
@@ -27,7 +26,7 @@ def compared(page: Page) -> int:
     page.use(VUE)
     node = page.build(
         COMPARISON,
-        {"steps": 20, "runs": 4} if PICTURES else {"steps": 3, "runs": 2},
+        {"steps": 20, "runs": 8} if PICTURES else {"steps": 3, "runs": 2},
         1 if PICTURES else 2,
     )
     assert page.run(seconds=400) == "success"
@@ -67,16 +66,10 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     assert "active in 3 of 10 self-attention blocks" in page.element(".paceline-report-text").text
     assert axe(".paceline-report") == []
     if PICTURES:
+        page.wait(lambda: page.element(".p-toast-message") is None, "end of what the frontend says", 30)
         save(page.picture(box, margin=15, scale=1.6), ROOT / "docs" / "graph.png")
-        page.show_node(compared, zoom=1.0)
-        place = page.element(".paceline-comparison").rect
-        box = place["x"], place["y"], place["width"], place["height"]
-        save(page.picture(box, margin=4), ROOT / "docs" / "compare.png")
-
-
-def save(picture: Image.Image, path: Path) -> None:
-    """Save a picture of few colours as a small file."""
-    picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        page.show_node(compared, zoom=0.9)
+        save(page.picture_of(".paceline-comparison"), ROOT / "docs" / "compare.png")
 
 
 RECTS = """

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from browser.graphs import EMOJI
-from browser.page import ATTENTION, CANVAS, ESCAPE, SAMPLER, TOME, VUE, Page
+from browser.page import ATTENTION, CANVAS, ESCAPE, PICTURES, SAMPLER, TOME, VUE, Page, save
+from comfy_host.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -182,6 +183,11 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     speed_tab(page)
     page.settle()
     page.screenshot("profile")
+    if PICTURES:
+        picture = page.picture_of(".paceline-speed", margin=0)
+        above = "return arguments[0].querySelectorAll('.paceline-bar')[2].offsetTop - arguments[0].offsetTop"
+        profile = page.driver.execute_script(above, page.element(".paceline-speed"))
+        save(picture.crop((0, 0, picture.width, 2 * profile)), ROOT / "docs" / "speed.png")
     kinds = "return [...document.querySelectorAll(args[0])].map((l) => l.dataset.kind)"
     in_node = page.script(kinds, ".paceline-profile .paceline-bar:nth-of-type(2) li")
     assert {"attention", "convolution", "linear"} <= set(in_node)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from browser.graphs import EMOJI
-from browser.page import CANVAS, VUE, Page
+from browser.page import CANVAS, PICTURES, VUE, Page, save
+from comfy_host.paths import ROOT
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -24,7 +25,7 @@ def build(page: Page, **values: Any) -> int:
         EMOJI
         + """
         const other = make("PacelineModelPrecision", 320, 520, {});
-        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, runs: 2 };
+        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, runs: args[1] };
         const sweep = make("PacelineBenchmarkSweep", 660, 0, { ...settings, ...args[0] });
         link(loader, 0, sweep, "model");
         link(loader, 0, other, "model");
@@ -32,6 +33,7 @@ def build(page: Page, **values: Any) -> int:
         return sweep.id;
         """,
         values,
+        9 if PICTURES else 2,
     )
 
 
@@ -211,6 +213,8 @@ def test_the_plot_has_every_cell_the_plain_model_and_the_limit(page: Page, swept
     page.show_node(swept, zoom=0.8)
     page.wait(lambda: page.element(".paceline-plot"), "plot")
     page.screenshot(f"sweep_{renderer}")
+    if PICTURES and renderer == VUE:
+        save(page.picture_of(".paceline-sweep"), ROOT / "docs" / "sweep.png")
     assert page.script(STATE) == {"text": "4 / 4 cells", "points": 4}
     lines = page.script("return ['one', 'limit'].map((n) => document.querySelectorAll(`.paceline-plot-${n}`).length)")
     assert lines == [1, 1]

@@ -6,7 +6,10 @@ import { words } from "./words.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [360, 234];
-const AREA = { left: 40, top: 12, right: WIDTH - 12, bottom: HEIGHT - 48 };
+const AREA = { left: 40, top: 24, right: WIDTH - 12, bottom: HEIGHT - 48 };
+
+/** About the width of a letter. */
+const LETTER = 5.2;
 
 /** @typedef {import("./payloads").SweepCell} SweepCell */
 
@@ -32,10 +35,10 @@ export function createPlot({ cells, limit }, look, choose) {
   }
   line(plot, [AREA.left, upward.at(1), AREA.right, upward.at(1)], "one");
   text(plot, AREA.right, upward.at(1) - 4, words("plainModel"), "end");
-  line(plot, [across.at(limit), AREA.top, across.at(limit), AREA.bottom], "limit");
+  line(plot, [across.at(limit), AREA.top - 20, across.at(limit), AREA.bottom], "limit");
   const [side, anchor] = across.at(limit) < (AREA.left + AREA.right) / 2 ? [4, "start"] : [-4, "end"];
   const allowed = `${words("allowed")} ${short(limit)}`;
-  text(plot, across.at(limit) + side, AREA.top + 8, allowed, /** @type {"start" | "end"} */ (anchor));
+  text(plot, across.at(limit) + side, AREA.top - 12, allowed, /** @type {"start" | "end"} */ (anchor));
   text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 18, words("seedShare"), "middle");
   if (controls.some((share) => share !== null)) {
     text(plot, (AREA.left + AREA.right) / 2, HEIGHT - 4, words("fewerSteps"), "middle");
@@ -53,7 +56,9 @@ export function createPlot({ cells, limit }, look, choose) {
     point.append(svg("circle", { cx: x, cy: y, r: cell.best ? 6 : 4.5 }));
     if (cell.best) {
       const left = x < (AREA.left + AREA.right) / 2;
-      text(point, left ? x + 10 : x - 10, y - 6, cell.label, left ? "start" : "end");
+      const room = Math.floor((left ? WIDTH - x - 10 : x - 10) / LETTER); // all of it is said below, at a look
+      const label = cell.label.length > room ? `${cell.label.slice(0, room - 1)}…` : cell.label;
+      text(plot, left ? x + 10 : x - 10, y - 6, label, left ? "start" : "end");
     }
     for (const event of ["pointerenter", "focus"]) point.addEventListener(event, () => look(cell));
     point.addEventListener("click", () => choose(cell));
