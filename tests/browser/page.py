@@ -125,14 +125,31 @@ class Page:
         """Change a setting of the frontend."""
         self.script("await app.extensionManager.setting.set(args[0], args[1])", name, value)
 
+    def speak(self, language: str) -> None:
+        """Let the page speak a language, and wait until it does.
+
+        The page fetches the words, then the nodes' names, then opens the workflow again. Changed back before that,
+        it can keep the names of the first language for ever.
+        """
+        if self.script("return app.extensionManager.setting.get('Comfy.Locale')") == language:
+            return
+        self.script("window.openedBefore = app.rootGraph.extra")
+        self.setting("Comfy.Locale", language)
+        speaks = (
+            "return document.querySelector('#vue-app').__vue_app__.config.globalProperties.$i18n.locale === args[0]"
+            " && app.rootGraph.extra !== window.openedBefore"
+        )
+        self.wait(lambda: self.script(speaks, language), f"page that speaks {language}", 60)
+        self.settle()
+
     @contextmanager
     def language(self, name: str) -> Iterator[None]:
         """Let the page speak a language as long as the context lasts."""
-        self.setting("Comfy.Locale", name)
+        self.speak(name)
         try:
             yield
         finally:
-            self.setting("Comfy.Locale", "en")
+            self.speak("en")
 
     def use(self, renderer: str, theme: str = "dark") -> None:
         """Choose the renderer of nodes and the colours."""

@@ -46,12 +46,12 @@ def test_badges_and_verdict_follow_the_language_at_once(page: Page, compared: in
     }
     try:
         for language, (text, seed) in expected.items():
-            page.setting("Comfy.Locale", language)
+            page.speak(language)
             page.wait(lambda text=text: page.script(badge) == text, f"badge in {language}")
             assert seed in page.script(verdict)
             page.screenshot(f"verdict_{language}")
     finally:
-        page.setting("Comfy.Locale", "en")
+        page.speak("en")
     assert page.script(verdict) == english
 
 

@@ -1,6 +1,7 @@
 // A chip's comparison with runs without our nodes, and what chance alone would do to it.
 
 import { number } from "./said.js";
+import { filled } from "./trial_words.js";
 import { words } from "./words.js";
 
 /** As many are of one run, which cannot tell how much one run differs from the next. */
@@ -32,11 +33,10 @@ export function againstText(off, seconds) {
  * @returns {string} from how many runs on compiling was worth it; "" where one more run without could be as fast
  */
 export function wonBackText(off, seconds, once, steps) {
-  const { mean, spread } = off.length ? compare(off, seconds) : { mean: 0, spread: 0 };
+  if (!off.length) return "";
+  const { mean, spread } = compare(off, seconds);
   if (mean <= (spread ?? 0)) return "";
-  const runs = Math.ceil(once / (steps * seconds * (Math.exp(mean) - 1)));
-  const count = number(runs, ".0f");
-  return words("wonBack").replace("%s", number(once, ".0f")).replace("%n", spread === null ? `~${count}` : count);
+  return filled("wonBack", once, steps * seconds * (Math.exp(mean) - 1), spread === null ? "~" : "");
 }
 
 /**

@@ -34,10 +34,11 @@ export function costWords(measured) {
 }
 
 /**
- * @param {"paysAfter"} key
+ * @param {"paysAfter" | "wonBack"} key
  * @param {number} once seconds
- * @param {number} saves seconds of each picture
+ * @param {number} saves seconds of each picture or run
+ * @param {string} [about] stands before the number where it is not certain
  */
-function filled(key, once, saves) {
-  return words(key).replace("%s", number(once, ".0f")).replace("%n", String(Math.ceil(once / saves)));
+export function filled(key, once, saves, about = "") {
+  return words(key).replace("%s", number(once, ".0f")).replace("%n", `${about}${Math.ceil(once / saves)}`);
 }
