@@ -13,8 +13,18 @@ def pytest_runtest_logreport(report: Any) -> None:
     """Keep a row when a test has run, or was skipped or failed before that."""
     if report.when != "call" and report.outcome == "passed":
         return
+    _keep(report, report.duration)
+
+
+def pytest_collectreport(report: Any) -> None:
+    """Keep a row when a file cannot even be read: a package that the machine lacks."""
+    if report.failed:
+        _keep(report, None)
+
+
+def _keep(report: Any, seconds: float | None) -> None:
     from record import keep  # the pack is loaded by now
 
-    row = {"work": "tests that need a GPU", "name": report.nodeid, "seconds_median": report.duration}
+    row = {"work": "tests that need a GPU", "name": report.nodeid, "seconds_median": seconds}
     text = str(report.longrepr).splitlines()[-1] if report.outcome != "passed" and report.longrepr else ""
     keep([row | {"outcome": report.outcome, "why": text[:300]}], "passed")

@@ -138,9 +138,11 @@ fi
 
 ABOUT='import sys, torch; print(sys.version); print(torch.__version__, torch.version.cuda, torch.cuda.is_available() and torch.cuda.get_device_name())'
 
-# Only the files that have such tests: others need packages that a bare machine lacks.
-mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --include="test_*.py" | sort)
-gpu_tests() { stage gpu_tests 300 env PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" "$PYTHON" -m pytest -q -p keep_tests --continue-on-collection-errors -m gpu "${GPU_TESTS[@]}"; }
+# Only the files that have such tests: others need packages that a bare machine lacks. Those of seconds first, and each
+# in a process of its own: one that CUDA has failed in for good would fail in all other tests too.
+mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --include="test_*.py" | sort -r)
+EACH='status=0; for file; do "$0" -m pytest -v -p keep_tests -m gpu "$file" || status=$?; done; exit $status'
+gpu_tests() { stage gpu_tests 480 env PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" bash -c "$EACH" "$PYTHON" "${GPU_TESTS[@]}"; }
 
 run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"

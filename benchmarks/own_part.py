@@ -23,7 +23,7 @@ class Empty:
 
     held_bytes = 0
 
-    def __init__(self, run: Callable[[], Any]) -> None:
+    def __init__(self, run: Callable[[], Any], device: torch.device) -> None:
         self.output = run()
 
     def replay(self) -> None:

@@ -80,9 +80,19 @@ def arithmetic_switches() -> tuple[object, ...]:
     They belong to the process; techniques and other programs switch them.
     """
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    names = ("allow_tf32", "allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
+    names = ("allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
              "allow_bf16_reduced_precision_reduction")  # fmt: skip
-    return (*(getattr(matmul, name, None) for name in names), cudnn.allow_tf32, cudnn.benchmark, cudnn.deterministic)
+    tf32 = _float32_products(matmul, matmul), _float32_products(cudnn, getattr(cudnn, "conv", None))
+    return (*tf32, *(getattr(matmul, name, None) for name in names), cudnn.benchmark, cudnn.deterministic)
+
+
+def _float32_products(backend: Any, products: Any) -> object:
+    """Return how float32 numbers are multiplied, by the newer name of the switch where torch has it.
+
+    Where somebody has used the newer name, torch raises an error when the older one is read.
+    """
+    newer = getattr(products, "fp32_precision", None)
+    return backend.allow_tf32 if newer is None else newer
 
 
 def synchronize(device: torch.device) -> None:

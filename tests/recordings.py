@@ -14,7 +14,7 @@ class Replayable:
 
     held_bytes = 1000
 
-    def __init__(self, run):
+    def __init__(self, run, device=None):
         self._run = run
         run()  # once more, as a real recording does
         self.output = run()

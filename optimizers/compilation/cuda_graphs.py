@@ -10,102 +10,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
+from .cuda_recording import CudaRecording, Record, Recording
 from .trees import Tree, describe, map_tensors
 
 MEMORY = "there is no memory left to record a CUDA graph"
-
-
-class Recording(Protocol):
-    """The kernels of one run.
-
-    Attributes:
-        output: what the recorded run returned; every replay writes there again.
-        held_bytes: memory of the device that it keeps for itself, as far as that was measured.
-    """
-
-    output: Tree
-    held_bytes: int
-
-    def replay(self) -> None:
-        """Launch the kernels again."""
-
-
-Record = Callable[[Callable[[], Tree]], Recording]
-
-
-class CudaRecording:
-    """A recording as a ``torch.cuda.CUDAGraph``; works with either of torch's allocators.
-
-    Args:
-        run: launches the kernels; called twice, first to let libraries allocate what they keep.
-
-    Raises:
-        RuntimeError: if it cannot be recorded; the process is then as it was.
-    """
-
-    def __init__(self, run: Callable[[], Tree]) -> None:
-        current = torch.cuda.current_stream()
-        side = torch.cuda.Stream()
-        side.wait_stream(current)
-        self._graph = torch.cuda.CUDAGraph()
-        self._free_before: int | None = None
-        self.held_bytes = 0
-        pool = torch.cuda.graph_pool_handle()
-        with torch.cuda.stream(side):  # the caller's stream is current again afterwards, whatever happens
-            run()
-            torch.cuda.synchronize()
-            self._free_before = torch.cuda.mem_get_info()[0]
-            # Only what this thread does may not be recorded; others may go on using the GPU.
-            self._graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-            try:
-                self.output = run()
-            except BaseException:
-                _end_failed_capture(self._graph, pool)
-                raise
-            try:
-                self._graph.capture_end()
-            except RuntimeError:
-                _end_pool(pool)
-                raise
-        current.wait_stream(side)
-
-    def replay(self) -> None:
-        """Launch the kernels again."""
-        self._graph.replay()
-        if self._free_before is not None:  # cudaMallocAsync takes a recording's memory when it runs, and counts none
-            torch.cuda.synchronize()
-            self.held_bytes = max(0, self._free_before - torch.cuda.mem_get_info()[0])
-            self._free_before = None
-
-
-def _end_failed_capture(graph: torch.cuda.CUDAGraph, pool: tuple[int, int]) -> None:
-    try:
-        graph.capture_end()
-    except RuntimeError:  # says once more that the capture is invalid, before it has ended what it began
-        _end_pool(pool)
-
-
-def _end_pool(pool: tuple[int, int]) -> None:
-    """Tell the allocator that a capture is over, where torch has not.
-
-    Else its pool stays open: with cudaMallocAsync, which ComfyUI chooses, no memory would be freed any more.
-    """
-    device = torch.cuda.current_device()
-    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-        end = getattr(torch._C, name, None)
-        if end is not None:
-            with suppress(RuntimeError):  # it was ended after all
-                end(device, pool)
 
 
 _KINDS = 16
@@ -275,7 +192,7 @@ class RecordedFunction:
                 kept_args, kept_kwargs = map_tensors(lambda _: next(remaining), (args, kwargs))
                 return self.function(*kept_args, **kept_kwargs)
 
-            variant.recording = self._record(run)
+            variant.recording = self._record(run, _one_device(variant.inputs))
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
             variant.inputs, variant.recording = [], None
@@ -284,6 +201,14 @@ class RecordedFunction:
             return False
         self.recorded += 1
         return True
+
+
+def _one_device(tensors: list[torch.Tensor]) -> torch.device:
+    """Return where all the tensors are. A recording would not see what is in the memory of another device."""
+    places = {tensor.device for tensor in tensors}
+    if len(places) != 1:
+        raise ValueError(f"it is given tensors on {' and '.join(sorted(map(str, places))) or 'no device'}")
+    return places.pop()
 
 
 def _added(now: Activity, before: Activity) -> Activity:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from itertools import chain
 
 import torch
 
 from ...core.calls import Args, Kwargs
 from ...core.devices import arithmetic_switches
 from ...core.phrases import joined, phrase, translatable
-from .cuda_graphs import CudaRecording, Record, RecordedFunction
+from .cuda_graphs import RecordedFunction
+from .cuda_recording import CudaRecording, Record
 from .network import Refine
 from .trees import Tree
 
@@ -62,7 +64,8 @@ class RecordedNetwork:
     def _addresses(self) -> int:
         """Return a number that stands for where all weights are."""
         if self.version is None or self.version != self._seen[0]:
-            self._seen = self.version, hash(tuple(weight.data_ptr() for weight in self._network.parameters()))
+            weights = chain(self._network.parameters(), self._network.buffers())
+            self._seen = self.version, hash(tuple(weight.data_ptr() for weight in weights))
         return self._seen[1]
 
     def lines(self) -> list[str]:

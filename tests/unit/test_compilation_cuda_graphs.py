@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
+from paceline.optimizers.compilation.cuda_recording import _let_go
+from paceline.optimizers.compilation.network import Refined
+from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import cudagraph_trees_refusal
 
 
@@ -13,7 +18,7 @@ class Replayable:
 
     held_bytes = 1000
 
-    def __init__(self, run):
+    def __init__(self, run, device=None):
         self._run = run
         self.output = run()
 
@@ -101,7 +106,7 @@ def test_kinds_that_come_once_are_forgotten():
     ],
 )
 def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(error, reason):
-    def fails(run):
+    def fails(run, device):
         raise error
 
     recorded = RecordedFunction(network, fails)
@@ -111,6 +116,69 @@ def test_what_cannot_be_recorded_runs_as_it_is_and_says_why(error, reason):
     assert reason in recorded.failure
     assert "\n" not in recorded.failure
     assert recorded.recorded == 0
+
+
+def test_it_is_recorded_on_the_device_of_its_inputs():
+    """Several GPUs: the one that torch calls the current one need not be the model's."""
+    devices = []
+
+    def record(run, device):
+        devices.append(device)
+        return Replayable(run)
+
+    recorded = RecordedFunction(network, record)
+    for _ in range(2):
+        recorded("weights", torch.randn(2, 3, device="meta"))
+    assert devices == [torch.device("meta")]
+
+
+def test_a_number_in_another_memory_is_not_recorded_for_good():
+    """A recording repeats kernels: it would keep what the processor has read once."""
+    recorded = RecordedFunction(lambda x, scale: (x * float(scale),), Replayable)
+    x = torch.randn(2, 3, device="meta")
+    for scale in torch.arange(3.0):
+        recorded("weights", x, scale)
+    assert (recorded.recorded, recorded.replayed) == (0, 0)
+    assert "it is given tensors on cpu and meta" in recorded.failure
+
+
+def test_a_moved_buffer_is_recorded_anew():
+    module = torch.nn.BatchNorm1d(3)
+    seen = []
+
+    def shifted(x):
+        return (x + module.running_mean,)
+
+    recorded = RecordedNetwork(module, shifted, Refined, Replayable)
+    for version in (1, 1, 2, 2, 2):
+        recorded.version = version
+        if version == 2 and not seen:
+            seen.append(module.running_mean)
+            module.running_mean = torch.ones(3)
+        x = torch.randn(2, 3)
+        assert torch.equal(recorded(x)[0], x + module.running_mean)
+    assert (recorded.recorded.recorded, recorded.recorded.dropped) == (2, 1)
+
+
+def test_what_a_failed_recording_has_allocated_goes_while_the_error_is_still_there():
+    made = []
+
+    def fails():
+        x = torch.ones(3)
+        made.append(weakref.ref(x))
+        try:
+            y = x + 1
+            made.append(weakref.ref(y))
+            raise ValueError("first")
+        except ValueError as error:
+            raise RuntimeError("second") from error
+
+    try:
+        fails()
+    except RuntimeError as error:
+        assert all(one() is not None for one in made)
+        _let_go(error)
+        assert all(one() is None for one in made)
 
 
 def test_torchs_own_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeypatch):
@@ -149,7 +217,7 @@ def test_a_recording_that_fails_leaves_the_process_as_it_was():
         x = torch.randn(8, 256, device="cuda")
         for _ in range(3):
             torch.testing.assert_close(failing("weights", x)[0], reads(x)[0])
-        assert failing.failure
+        assert "it waits for the GPU" in failing.failure and "test_compilation_cuda_graphs.py" in failing.failure
         assert torch.cuda.current_stream() == stream
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
