@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 HOST_DOES_IT = "sdpa already, so nothing was changed"
 """What Set Attention Processor says here after a run."""
 
+FAILED = pytest.StashKey[bool]()
+
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 
 
@@ -28,14 +31,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("browser")
+            if os.environ.get("CI"):
+                item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember that a test has failed."""
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Function) -> Iterator[None]:
+    """Take another browser after a test that failed: what it has left open, set or running is not of the next one."""
+    failed = True
+    try:
+        yield
+        failed = item.stash.get(FAILED, False)
+    finally:
+        item.stash[FAILED] = False
+        page: Page | None = item.funcargs.get("page")
+        if failed and page and not page.closed:
+            page.restart()
 
 
 @pytest.fixture(scope="session")
 def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """The page of the server, past its greetings for new users."""
+    """The page of the server, past its greetings for new users. After a test that failed it is in another browser."""
     try:
         from browser.chrome import find_browser, start_browser
-        from browser.greetings import pass_greetings
+        from browser.greetings import begin_anew
         from browser.page import Page
     except ImportError:
         missing("selenium is not installed: pip install -r tests/requirements.txt")
@@ -43,13 +70,16 @@ def page(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Itera
     found = find_browser()
     if found is None:
         missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
-    driver = start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
+
+    def start() -> Any:
+        begin_anew(server)
+        return start_browser(*found, profile=tmp_path_factory.mktemp("browser"))
+
+    shown = Page(start, server.base_url)
     try:
-        driver.set_script_timeout(60)
-        pass_greetings(server.base_url)
-        yield Page(driver, server.base_url).open()
+        yield shown.open()
     finally:
-        driver.quit()
+        shown.close()
 
 
 @pytest.fixture

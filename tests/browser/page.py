@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,22 @@ CANVAS, VUE = "canvas", "vue"
 PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
 """Whether the pictures in the repository shall be made anew, as ``tools/update_pictures.py`` asks for."""
 
+COUNT_REQUESTS = """
+if (!window.requests) {
+  const { fetch } = window, requests = (window.requests = new Set());
+  window.fetch = (resource, ...rest) => {
+    const answer = fetch(resource, ...rest), { origin, pathname } = new URL(resource.url ?? resource, location.href);
+    if (origin === location.origin) {
+      const request = { toString: () => pathname };
+      requests.add(request);
+      answer.then((found) => found.clone().arrayBuffer()).catch(() => {}).then(() => requests.delete(request));
+    }
+    return answer;
+  };
+}
+"""
+"""Script that runs before the page's own: what the page asks its server, as long as the answer is under way."""
+
 Box = tuple[float, float, float, float]
 """Left, top, width and height of a part of the page, in its pixels."""
 
@@ -44,14 +60,38 @@ class Page:
     """The page of a running ComfyUI.
 
     Args:
-        driver: the browser.
+        start: starts a browser, and is called again when a test has failed.
         base_url: the server's.
     """
 
-    def __init__(self, driver: Any, base_url: str) -> None:
-        self.driver = driver
+    def __init__(self, start: Callable[[], Any], base_url: str) -> None:
         self.base_url = base_url
+        self._start = start
+        self._begin()
+
+    def _begin(self) -> None:
+        self.driver, self.closed = self._start(), False
+        self.driver.set_script_timeout(120)
         self.console: list[str] = []
+        self.made: dict[str, Any] = {}
+
+    def restart(self) -> None:
+        """Go on in another browser, in which nothing has been made yet."""
+        with suppress(Exception):  # it may be the browser that has failed
+            self.close()
+        self._begin()
+        self.open()
+
+    def close(self) -> None:
+        """End the browser."""
+        self.closed = True
+        self.driver.quit()
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` returns. It is called again after a restart."""
+        if name not in self.made:
+            self.made[name] = make()
+        return self.made[name]
 
     # ---- the browser
 
@@ -66,15 +106,15 @@ class Page:
             raise AssertionError(answer)
         return answer[0]
 
-    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 10.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
         """Wait until ``condition`` returns something true, and return it."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            value = condition()
-            if value:
-                return value
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                seen = self.screenshot("timeout")
+                raise AssertionError(f"After {seconds:g} s there is no {what}. The page is in {seen}.")
             time.sleep(0.1)
-        raise AssertionError(f"After {seconds:g} s there is no {what}. The page is in {self.screenshot('timeout')}.")
+        return value
 
     def screenshot(self, name: str) -> Path:
         """Save what is seen now."""
@@ -103,6 +143,7 @@ class Page:
 
     def open(self, query: str = "") -> Page:
         """Open the page and wait until it is ready."""
+        self.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": COUNT_REQUESTS})
         self.driver.get(f"{self.base_url}/{query}")
         return self.ready()
 
@@ -110,7 +151,7 @@ class Page:
         """Wait until the page shows a workflow."""
         # The last thing that start-up does is to show the workflow of last time.
         ready = "return !!(window.app?.vueAppReady && window.app.canvas?.graph && window.app.graph.nodes)"
-        self.wait(lambda: self.driver.execute_script(ready), "ComfyUI", 60)
+        self.wait(lambda: self.driver.execute_script(ready), "ComfyUI", 240)
         self.wait(lambda: self.script("return app.extensionManager.workflow?.activeWorkflow != null"), "workflow")
         return self
 
@@ -158,11 +199,19 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until the canvas has been drawn again."""
+        """Wait until the server has answered all that the page has asked, and the canvas has been drawn again."""
         self.script(
-            "app.canvas.setDirty(true, true);"
-            "for (let i = 0; i < 4; i++) await new Promise((next) => requestAnimationFrame(next));"
-            "await new Promise((next) => setTimeout(next, 150));"
+            """
+            const later = (milliseconds) => new Promise((next) => setTimeout(next, milliseconds));
+            const { requests } = window, deadline = performance.now() + 100_000;
+            do {
+              while (requests?.size && performance.now() < deadline) await later(20);
+              app.canvas.setDirty(true, true);
+              for (let i = 0; i < 4; i++) await new Promise((next) => requestAnimationFrame(next));
+              await later(150);
+            } while (requests?.size && performance.now() < deadline);
+            if (requests?.size) throw new Error(`no answer from the server to ${[...requests].join()}`);
+            """
         )
 
     def load(self, workflow: dict[str, Any]) -> None:

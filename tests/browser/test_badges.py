@@ -244,7 +244,7 @@ def test_after_a_reload_there_is_the_same_workflow_with_its_badges(page: Page):
     before, badges = page.workflow(), page.badges()
     # The frontend keeps its draft a while after the last change.
     drafts = "return [...Object.values(localStorage), ...Object.values(sessionStorage)].join().replaceAll('\\\\', '')"
-    page.wait(lambda: '"pos":[137,731]' in page.script(drafts), "saved draft", 20)
+    page.wait(lambda: '"pos":[137,731]' in page.script(drafts), "saved draft")
     page.reload()
     page.wait(lambda: len(page.workflow()["nodes"]) == len(before["nodes"]), "workflow of last time")
     page.wait(lambda: page.badges() == badges, "badges of before")

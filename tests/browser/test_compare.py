@@ -20,17 +20,18 @@ return pictures.length === 2 && pictures.every((picture) => picture.complete && 
 """
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compared(page: Page) -> int:
     """A finished comparison with the demo's small trained model; the number of its node."""
-    page.use(VUE)
-    node = page.build(
-        COMPARISON,
-        {"steps": 20, "runs": 8} if PICTURES else {"steps": 3, "runs": 2},
-        1 if PICTURES else 2,
-    )
-    assert page.run(seconds=400) == "success"
-    return node
+
+    def compare() -> int:
+        page.use(VUE)
+        settings, batch = ({"steps": 20, "runs": 8}, 1) if PICTURES else ({"steps": 3, "runs": 2}, 2)
+        node = page.build(COMPARISON, settings, batch)
+        assert page.run(seconds=400) == "success"
+        return node
+
+    return page.once("comparison", compare)
 
 
 def test_badges_and_verdict_follow_the_language_at_once(page: Page, compared: int):
@@ -66,7 +67,7 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     assert "active in 3 of 10 self-attention blocks" in page.element(".paceline-report-text").text
     assert axe(".paceline-report") == []
     if PICTURES:
-        page.wait(lambda: page.element(".p-toast-message") is None, "end of what the frontend says", 30)
+        page.wait(lambda: page.element(".p-toast-message") is None, "end of what the frontend says")
         save(page.picture(box, margin=15, scale=1.6), ROOT / "docs" / "graph.png")
         page.show_node(compared, zoom=0.9)
         save(page.picture_of(".paceline-comparison"), ROOT / "docs" / "compare.png")

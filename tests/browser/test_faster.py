@@ -67,7 +67,7 @@ def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict
     assert "Apply ToMe" not in page.element(".paceline-faster ul").text
     choose(page, "fast")
     press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     press(page, "Not now")
     page.settle()
     types, wires = graph(page)
@@ -87,7 +87,7 @@ def test_what_is_there_already_is_not_inserted_twice(page: Page, baseline: dict[
     open_dialog(page)
     choose(page, "balanced")
     press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     press(page, "Not now")
     dialog = open_dialog(page)
     choose(page, "balanced")
@@ -146,7 +146,7 @@ def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, bas
     open_dialog(page)
     choose(page, "lossless")
     press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     press(page, "Not now")
     inside = page.script(
         """
@@ -167,7 +167,7 @@ def test_foreign_nodes_become_ours_and_subgraphs_are_looked_into(page: Page, bas
 def trial(page: Page) -> str:
     """Insert what is chosen, measure it, and return what is said at the end."""
     press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     press(page, "Measure")
     page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
     page.screenshot("faster_measuring")
@@ -245,7 +245,7 @@ def test_one_click_with_a_trained_model(page: Page):
     choose(page, "fast")
     look(2)
     press(page, "Insert")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     page.fit()
     look(2)
     press(page, "Measure")

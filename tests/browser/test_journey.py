@@ -60,12 +60,12 @@ def press(page: Page, label: str, inside: str) -> None:
 
 def dialog(page: Page) -> Any:
     page.script("app.extensionManager.command.execute('Paceline.MakeFaster')")
-    return page.wait(lambda: page.element("dialog.paceline-dialog .paceline-faster"), "dialog", 20)
+    return page.wait(lambda: page.element("dialog.paceline-dialog .paceline-faster"), "dialog")
 
 
 def insert(page: Page) -> None:
     press(page, "Insert", "dialog")
-    page.wait(lambda: page.element(".paceline-trial"), "offer to measure", 20)
+    page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
 
 
 def our_types(page: Page) -> set[str]:

@@ -92,23 +92,23 @@ def test_a_second_tab_has_the_badges_too(page: Page, second_tab: None, ran: dict
 
 def test_a_run_that_began_before_the_page_is_shown(page: Page, ran: dict[str, Any]):
     start(page, steps=200)
-    page.wait(lambda: page.badges().get(str(TOME), "").startswith("working"), "sampling", 30)
+    page.wait(lambda: page.badges().get(str(TOME), "").startswith("working"), "sampling")
     assert page.badges()[str(ATTENTION)] == "working: ↻sampling"
     page.screenshot("badge_sampling")
     page.reload().load(ran)
-    page.wait(lambda: page.badges().get(str(TOME), "") == "working: ↻sampling", "badge of the run that goes on", 20)
+    page.wait(lambda: page.badges().get(str(TOME), "") == "working: ↻sampling", "badge of the run that goes on")
     page.settle()
     page.script("await app.api.interrupt()")
     cancelled = "cancelled: ×cancelled · active in 3 of 7 self-attention blocks"
-    page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge that says cancelled", 30)
+    page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge that says cancelled")
     page.screenshot("badge_cancelled")
     page.reload().load(ran)
-    page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge of the cancelled run", 20)
+    page.wait(lambda: page.badges().get(str(TOME), "") == cancelled, "badge of the cancelled run")
 
 
 def test_cancelling_before_the_first_step_says_cancelled(page: Page):
     start(page, steps=200, cancel=True)
-    page.wait(lambda: page.script("return window.outcome") == "execution_interrupted", "end", 60)
+    page.wait(lambda: page.script("return window.outcome") == "execution_interrupted", "end")
     page.wait(lambda: page.badges().get(str(TOME), "").startswith("cancelled: ×cancelled"), "badge")
     assert all("not active" not in text and "no call" not in text for text in page.badges().values())
 
@@ -119,7 +119,7 @@ def test_an_open_tooltip_goes_on_with_its_badge(page: Page):
     start(page, steps=30)
     # Read in one go: it is drawn anew with each event.
     tooltip = "return document.querySelector('.paceline-tooltip')?.textContent ?? ''"
-    page.wait(lambda: "sampling" in page.script(tooltip), "tooltip of the run", 30)
+    page.wait(lambda: "sampling" in page.script(tooltip), "tooltip of the run")
     page.wait(lambda: "active in 3 of 7" in page.script(tooltip), "tooltip of the end", 120)
     page.script("args[0].blur()", page.badge(TOME))
 

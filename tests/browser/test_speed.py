@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.graphs import EMOJI
+from browser.graphs import EMOJI, example
 from browser.page import ATTENTION, CANVAS, ESCAPE, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
@@ -17,29 +18,31 @@ CHIP = """
 const widget = app.canvas.graph.getNodeById(args[0])?.widgets?.find(({ name }) => name === "$$paceline-chip");
 return widget?.element.firstChild?.textContent ?? "";
 """
+SEED_AND_STEPS = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
 MODE = "for (const id of args[0]) app.graph.getNodeById(id).mode = args[1]"
 
 
-@pytest.fixture(scope="module")
-def timed(page: Page, seeds: Iterator[int], sd15_checkpoint) -> dict[str, Any]:
-    """The example with three steps, run without and then with our nodes."""
-    from browser.graphs import example
+@pytest.fixture
+def timed(page: Page, seeds: Iterator[int], sd15_checkpoint: Path) -> dict[str, str]:
+    """The example, run without and then with our nodes; what its chip said each time."""
 
-    workflow = example("txt2img_tome_attention", sd15_checkpoint)
-    page.use(VUE)
-    page.load(workflow)
-    found = {}
-    for name, mode, said in (("off", 4, " · off"), ("on", 0, "x against off")):
-        page.script(MODE, [TOME, ATTENTION], mode)
-        page.script(
-            "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4",
-            SAMPLER,
-            next(seeds),
-        )
-        assert page.run() == "success"
-        # What the chip said of an earlier run stands there until then.
-        found[name] = page.wait(lambda said=said: (text := page.script(CHIP, SAMPLER)).endswith(said) and text, "chip")
-    return found
+    def draw() -> dict[str, str]:
+        page.use(VUE)
+        page.load(example("txt2img_tome_attention", sd15_checkpoint))
+        found = {}
+        for name, mode, said in (("off", 4, " · off"), ("on", 0, "x against off")):
+            page.script(MODE, [TOME, ATTENTION], mode)
+            page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
+            assert page.run() == "success"
+            # What the chip said of an earlier run stands there until then.
+            found[name] = page.wait(lambda said=said: (text := chip(page)).endswith(said) and text, "chip")
+        return found
+
+    return page.once("timed", draw)
+
+
+def chip(page: Page) -> str:
+    return page.script(CHIP, SAMPLER)
 
 
 def speed_tab(page: Page) -> Any:
@@ -48,7 +51,7 @@ def speed_tab(page: Page) -> Any:
     return page.wait(lambda: page.element(".paceline-speed"), "tab")
 
 
-def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, Any]):
+def test_the_chip_says_how_fast_and_against_what(page: Page, timed: dict[str, str]):
     assert timed["off"].split(" · ")[1:] == ["off"] and "it" in timed["off"]
     rate, against = timed["on"].split(" · ")
     # The size may have been drawn before by other tests: then more is known than of one run.
@@ -82,7 +85,7 @@ def test_a_chip_says_no_more_than_the_runs_before_it_prove(page: Page):
     assert said["halves"] == [[1, 2], [1, 2], [1], []]
 
 
-def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dict[str, Any]):
+def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dict[str, str]):
     page.script("await app.extensionManager.command.execute('Paceline.Report')")
     dialog = page.wait(lambda: page.element("dialog.paceline-dialog[open]"), "report")
     assert dialog.text.splitlines()[1:3] == [f"KSampler (#{SAMPLER})", timed["on"]]
@@ -91,7 +94,7 @@ def test_the_report_begins_with_how_fast_each_sampler_was(page: Page, timed: dic
 
 
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, Any], renderer: str):
+def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, str], renderer: str):
     page.use(renderer)
     page.show_node(SAMPLER)
     page.screenshot(f"chip_{renderer}")
@@ -101,7 +104,7 @@ def test_the_chip_stands_in_the_sampler(page: Page, timed: dict[str, Any], rende
 
 
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, Any], renderer: str):
+def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, str], renderer: str):
     page.use(renderer)
     page.show_node(SAMPLER, zoom=1.0)
     assert timed["on"] not in page.drawn()
@@ -111,7 +114,7 @@ def test_the_chip_is_seen_at_every_zoom(page: Page, timed: dict[str, Any], rende
         assert any(text.startswith(rate) for text in page.drawn()), zoom
 
 
-def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, Any], seeds: Iterator[int]):
+def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, str], seeds: Iterator[int]):
     page.use(CANVAS)
     outer = page.script(
         """
@@ -129,7 +132,7 @@ def test_a_subgraph_says_how_fast_its_sampler_is(page: Page, timed: dict[str, An
     page.screenshot("chip_of_a_subgraph")
 
 
-def test_another_size_is_another_baseline(page: Page, timed: dict[str, Any]):
+def test_another_size_is_another_baseline(page: Page, timed: dict[str, str]):
     describe = """
     const base = document.querySelector("[href$='results.css']").href;
     const { describe } = await import(new URL("js/speed_history.js", base));
@@ -151,7 +154,7 @@ def test_another_size_is_another_baseline(page: Page, timed: dict[str, Any]):
     assert (plain["techniques"], ours["techniques"]) == (0, 1)
 
 
-def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, Any], axe):
+def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     speed_tab(page)
     page.settle()
@@ -166,7 +169,7 @@ def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, Any], axe):
     assert axe(".paceline-speed") == []
 
 
-def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, Any], axe):
+def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(
         EMOJI
@@ -209,38 +212,35 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
     page.script("await app.extensionManager.command.execute('Workspace.ToggleBottomPanelTab.paceline.speed')")
 
 
-def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint):
-    from browser.graphs import example
-
+def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint: Path):
     page.use(VUE)
     workflow = example("txt2img_tome_attention", sd15_checkpoint)
     for node in workflow["nodes"]:
         if node["type"] == "EmptyLatentImage":
             node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before
     page.load(workflow)
-    set_up = "const w = app.graph.getNodeById(args[0]).widgets; w[0].value = args[1]; w[2].value = 4"
-    page.script(set_up, SAMPLER, next(seeds))
+    page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
     assert page.run() == "success"
-    page.wait(lambda: "no baseline yet" in page.script(CHIP, SAMPLER), "chip")
+    page.wait(lambda: "no baseline yet" in chip(page), "chip")
     page.show_node(SAMPLER)
     page.screenshot("chip_without_baseline")
     before = page.badges()
     button = page.wait(lambda: page.element(".paceline-chip button"), "button")
     assert button.text.startswith("measure (about ")
     button.click()
-    page.wait(lambda: "against off" in page.script(CHIP, SAMPLER), "baseline", 60)
+    page.wait(lambda: "against off" in chip(page), "baseline")
     assert page.element(".paceline-chip button") is None
     assert page.badges() == before  # it was no run of the workflow
 
     # One run does not tell how much runs differ: the chip says "about", and another one can be measured.
-    page.script(set_up, SAMPLER, next(seeds))
+    page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
     assert page.run() == "success"
-    page.wait(lambda: "· about " in page.script(CHIP, SAMPLER), "comparison with one run")
+    page.wait(lambda: "· about " in chip(page), "comparison with one run")
     button = page.wait(lambda: page.element(".paceline-chip button"), "button")
     page.screenshot("chip_with_one_run")
     button.click()
     known = re.compile(r".* · [\d.–]+x against off")
-    page.wait(lambda: known.fullmatch(page.script(CHIP, SAMPLER)), "comparison with two runs", 60)
+    page.wait(lambda: known.fullmatch(chip(page)), "comparison with two runs")
 
 
 def test_a_run_leaves_no_chip_in_another_workflow_that_is_open_by_now(
@@ -264,7 +264,7 @@ def test_a_run_leaves_no_chip_in_another_workflow_that_is_open_by_now(
     page.load({**queued, "id": "22222222-2222-4333-8444-555555555555"})
     page.script(messages, SAMPLER)
     page.settle()
-    assert page.script(CHIP, SAMPLER) == ""
+    assert chip(page) == ""
     page.load(queued)
     page.script(messages, SAMPLER)
-    page.wait(lambda: "it" in page.script(CHIP, SAMPLER), "chip of the workflow that is open")
+    page.wait(lambda: "it" in chip(page), "chip of the workflow that is open")

@@ -88,7 +88,7 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
         assert sorted(json.load(answer)["paceline"]) == TEMPLATES
     page.script("await app.extensionManager.command.execute('Comfy.BrowseTemplates')")
     source = "//*[@role='dialog']//*[not(*) and normalize-space()='Paceline']"
-    found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates", 20)
+    found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates")
     found[0].click()
     page.settle()
     page.screenshot("templates")
@@ -98,7 +98,7 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
             assert answer.headers["Content-Type"] == "image/jpeg"
     title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
     page.driver.find_element("xpath", title).click()
-    page.wait(lambda: shown(page) == types("img2img_preset"), "template", 20)
+    page.wait(lambda: shown(page) == types("img2img_preset"), "template")
     page.dismiss()
 
 

@@ -164,7 +164,7 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
     assert button.get_attribute("aria-label") == "Paceline: turn into single nodes"
     page.screenshot("expand_button")
     button.click()  # nothing was run before, and nothing is sampled for it
-    page.wait(lambda: page.script("return app.graph.getNodeById(args[0]) == null", made), "single nodes", 60)
+    page.wait(lambda: page.script("return app.graph.getNodeById(args[0]) == null", made), "single nodes")
     page.settle()
     page.screenshot("expanded")
     chain = page.script(

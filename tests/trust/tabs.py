@@ -214,9 +214,8 @@ def browser_tabs(server: ComfyServer) -> Iterator[Tabs | None]:
         yield None
         return
     with tempfile.TemporaryDirectory() as profile:
-        driver = start_browser(*browser, profile=Path(profile))
+        page = Page(lambda: start_browser(*browser, profile=Path(profile)), server.base_url)
         try:
-            driver.set_script_timeout(120)
-            yield Tabs(Page(driver, server.base_url))
+            yield Tabs(page)
         finally:
-            driver.quit()
+            page.close()
