@@ -53,10 +53,10 @@ COMPILED: dict[str, Nodes] = {
 }
 
 
-def step_of(model: Any, side: int, batch: int = 2) -> Callable[[], Any]:
+def step_of(model: Any, side: int) -> Callable[[], Any]:
     """Return one call of a MODEL's network, as the sampler makes it."""
     base = model.model
-    config = base.model_config.unet_config
+    config, batch = base.model_config.unet_config, 2
 
     inputs = {"c_crossattn": torch.randn(batch, 77, config["context_dim"])}
     if base.adm_channels:

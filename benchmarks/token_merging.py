@@ -36,11 +36,11 @@ BATCH = 2  # a prompt and its negative
 SETTINGS: dict[str, Any] = {"preset": "custom", "method": "merge", "ratio": RATIO}
 
 
-def smooth_tokens(side: int, channels: int, sigma: float = 1.5) -> Tensor:
+def smooth_tokens(side: int, channels: int) -> Tensor:
     """Return ``[BATCH, side * side, channels]`` where neighbours are alike, as in a model, unlike white noise."""
     generator = torch.Generator().manual_seed(0)
     image = torch.randn(BATCH * channels, 1, side, side, generator=generator)
-    kernel = torch.exp(-(torch.arange(-5, 6) ** 2) / (2 * sigma**2))
+    kernel = torch.exp(-(torch.arange(-5, 6) ** 2) / (2 * 1.5**2))
     kernel = (kernel / kernel.sum()).view(1, 1, -1, 1)
     image = F.conv2d(F.conv2d(image, kernel, padding="same"), kernel.transpose(2, 3), padding="same")
     tokens = (image / image.std()).view(BATCH, channels, side * side).transpose(1, 2)

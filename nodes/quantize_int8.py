@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
-from ..workbench.comfyui.links import fitting, require_conditioning, require_latent, sampled
+from ..workbench.comfyui.links import fitting, mismatch_explained, require_conditioning, require_latent
 from .common import OptimizingNode
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class PacelineQuantizeInt8(OptimizingNode):
         if conditioning is not None:
             require_conditioning("conditioning", conditioning)
         size = None if latent is None else fitting(model, latent)
-        with sampled("latent", model, size):
+        with mismatch_explained("latent", model, size):
             technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
         lines = "\n".join((technique.describe(), *technique.details(), "", technique.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

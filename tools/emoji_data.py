@@ -125,15 +125,15 @@ def composite(latent: torch.Tensor) -> torch.Tensor:
     return rgb.clamp(0.0, 1.0).permute(0, 2, 3, 1)
 
 
-def save_grid(latent: torch.Tensor, path: Path, columns: int = 8, scale: int = 4) -> None:
-    """Write [batch, 4, height, width] as one PNG, enlarged by nearest so that faults stay visible."""
+def save_grid(latent: torch.Tensor, path: Path, columns: int = 8) -> None:
+    """Write [batch, 4, height, width] as one PNG, four times as large by nearest so that faults stay visible."""
     rgb = (composite(latent.cpu()) * 255.0).round().to(torch.uint8)
     rows = [torch.cat(list(rgb[i : i + columns]), dim=1) for i in range(0, len(rgb), columns)]
     width = max(row.shape[1] for row in rows)
     rows = [torch.nn.functional.pad(row, (0, 0, 0, width - row.shape[1]), value=255) for row in rows]
     picture = Image.fromarray(torch.cat(rows).numpy())
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST).save(path)
+    picture.resize((picture.width * 4, picture.height * 4), Image.Resampling.NEAREST).save(path)
 
 
 def vocabulary(captions: list[str]) -> dict[str, int]:

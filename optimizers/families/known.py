@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .family import AttentionLayer, Family
 
 KNOWN: list[Family] = []
-"""All families, the ones added last come first. Filled from the table in this package's ``__init__``."""
+"""All families, the one added last first. Filled from the table in this package's ``__init__``."""
 
 NO_HOOK = translatable("its attention does not reach ComfyUI's override hook, so no node can change what it looks at")
 NOT_EXAMINED = translatable(
@@ -22,7 +22,7 @@ NOT_EXAMINED = translatable(
 
 
 def families() -> tuple[Family, ...]:
-    """Return all families, those that were added first."""
+    """Return all families; one that was added comes before those of the table."""
     return tuple(KNOWN)
 
 

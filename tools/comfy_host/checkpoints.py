@@ -97,22 +97,19 @@ def _patcher(base_model: Any, seed: int) -> Any:
     )
 
 
-def tiny_sd15(
-    seed: int = 0, width: int = 64, context: int = 64, heads: int = 4, dtype: torch.dtype = torch.float32
-) -> Any:
+def tiny_sd15(seed: int = 0, width: int = 64, context: int = 64, dtype: torch.dtype = torch.float32) -> Any:
     """Return a MODEL with SD1.5's blocks, narrow, without a file. Needs ``in_process.bootstrap()``.
 
     Args:
         seed: of the weights.
-        width: channels of the first level (SD1.5: 320); a multiple of 32 and of ``heads``.
+        width: channels of the first level (SD1.5: 320); a multiple of 32.
         context: channels of the text tokens (SD1.5: 768).
-        heads: number of attention heads (SD1.5: 8).
         dtype: of the weights.
     """
     import comfy.supported_models
 
     class Narrow(comfy.supported_models.SD15):
-        unet_extra_config = {"num_heads": heads, "num_head_channels": -1}
+        unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
 
     config = SD15_CONFIG | {"model_channels": width, "context_dim": context}
     return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
@@ -146,7 +143,7 @@ def smallest_unet(
     return _patcher(_base_model(Smallest, config, dtype, "cpu"), seed)
 
 
-def smallest_controlnet(seed: int = 0) -> Any:
+def smallest_controlnet() -> Any:
     """Return a CONTROL_NET that fits :func:`smallest_unet`."""
     import comfy.cldm.cldm
     import comfy.controlnet
@@ -163,7 +160,7 @@ def smallest_controlnet(seed: int = 0) -> Any:
         device="cpu",
         operations=comfy.ops.disable_weight_init,
     )
-    fill(network, seed)
+    fill(network, seed=0)
     return comfy.controlnet.ControlNet(network.eval(), load_device=comfy.model_management.get_torch_device())
 
 

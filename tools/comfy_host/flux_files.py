@@ -43,14 +43,14 @@ def flux(path: Path, seed: int = 0) -> Path:
     return _save(random_state_dict(base.diffusion_model.state_dict(), seed, torch.float32, unet_gain), path)
 
 
-def flux_vae(path: Path, seed: int = 0) -> Path:
+def flux_vae(path: Path) -> Path:
     """Write a TAESD with Flux's 16 latent channels for VAELoader and return its path."""
     import comfy.taesd.taesd
 
     with torch.device("meta"):
         shapes = comfy.taesd.taesd.TAESD(latent_channels=16).state_dict()
-    weights = random_state_dict(shapes, seed, gain=lambda name: 0.5 if ".conv.4." in name else 1.2)
-    weights |= {name: value for name, value in taesd_state_dict(seed).items() if value.shape == weights[name].shape}
+    weights = random_state_dict(shapes, seed=0, gain=lambda name: 0.5 if ".conv.4." in name else 1.2)
+    weights |= {name: value for name, value in taesd_state_dict().items() if value.shape == weights[name].shape}
     return _save(weights, path)
 
 

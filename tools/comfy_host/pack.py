@@ -34,9 +34,9 @@ def load_pack(name: str = "paceline") -> ModuleType:
     return module
 
 
-def load_nodes(name: str = "paceline") -> dict[str, Any]:
+def load_nodes() -> dict[str, Any]:
     """Run the pack's ``comfy_entrypoint`` and return its nodes by id. Needs ``in_process.bootstrap()`` first."""
-    module = load_pack(name)
+    module = load_pack()
 
     async def collect() -> dict[str, Any]:
         extension = await module.comfy_entrypoint()

@@ -207,11 +207,6 @@ class ComfyServer:
         with contextlib.suppress(OSError):
             Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
-    def reserved_gpu_bytes(self) -> int:
-        """Return the GPU memory that torch has reserved in the server now; 0 on a CPU."""
-        device = self.system_stats()["devices"][0]
-        return int(device["torch_vram_total"]) if device["type"] != "cpu" else 0
-
     # ---- inside
 
     def _prepare_folders(self) -> None:

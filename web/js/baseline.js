@@ -35,7 +35,7 @@ export async function measureBaseline(sampler) {
  * @param {string} sampler
  * @returns {Prompt} the sampler with a few steps and what it needs, without nodes of ours
  */
-export function plainPrompt(prompt, sampler) {
+function plainPrompt(prompt, sampler) {
   /** @type {Prompt} */
   const made = {};
   /**

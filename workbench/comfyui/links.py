@@ -56,7 +56,7 @@ def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
 
 
 @contextmanager
-def sampled(name: str, model: ModelPatcher, samples: torch.Tensor | None) -> Iterator[None]:
+def mismatch_explained(name: str, model: ModelPatcher, samples: torch.Tensor | None) -> Iterator[None]:
     """Say in a sentence why sampling fails where the latent belongs to another model; ``name`` is that of the input."""
     try:
         yield

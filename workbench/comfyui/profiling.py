@@ -14,7 +14,6 @@ from ...core.errors import InvalidSetting
 from ...core.phrases import translatable
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
-from ..measurement.steps import Clock
 from .latents import decode
 from .long_running import stop_if_cancelled
 from .sampling import SamplingJob, sample
@@ -48,9 +47,7 @@ class _Enough(Exception):
     """Ends a run after the step that was profiled."""
 
 
-def profile_job(
-    model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None], clock: Clock = time.perf_counter
-) -> Profile:
+def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None]) -> Profile:
     """Sample once with a clock, decode, and sample again up to the end of one profiled step.
 
     Args:
@@ -58,12 +55,11 @@ def profile_job(
         vae: VAE, or None to leave decoding out.
         job: what is sampled.
         say: told what is going on.
-        clock: returns seconds.
 
     Raises:
         InvalidSetting: if the settings leave no step.
     """
-    device = torch.device(model.load_device)
+    device, clock = torch.device(model.load_device), time.perf_counter
     ends: list[float] = []
 
     def on_step() -> None:
@@ -81,24 +77,22 @@ def profile_job(
     steps = [end - begin for begin, end in zip(ends, ends[1:], strict=False)] or [ends[0] - started]
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)
-    decoding = None if vae is None else _decoding(vae, sampled.latent, device, clock)
+    decoding = None if vae is None else _decoding(vae, sampled.latent, device)
     say(translatable("one step under the profiler"))
-    operations, kernels = _profiled(model, job, clock, device)
+    operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
     return Profile(loading, (ends[0] - started - loading, *steps[: len(ends) - 1]), decoding, typical, slices)
 
 
-def _decoding(vae: VAE, latent: torch.Tensor, device: torch.device, clock: Clock) -> float:
+def _decoding(vae: VAE, latent: torch.Tensor, device: torch.device) -> float:
     synchronize(device)
-    started = clock()
+    started = time.perf_counter()
     decode(vae, latent)
     synchronize(device)
-    return clock() - started
+    return time.perf_counter() - started
 
 
-def _profiled(
-    model: ModelPatcher, job: SamplingJob, clock: Clock, device: torch.device
-) -> tuple[list[Operation], dict[str, float]]:
+def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tuple[list[Operation], dict[str, float]]:
     """Return the operations and kernels of the second step, or of the whole run where there is one step only."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
@@ -120,7 +114,7 @@ def _profiled(
     if job.steps == 1:
         profiler.start()
     try:
-        sample(model, job, job.seed, clock, on_step)
+        sample(model, job, job.seed, time.perf_counter, on_step)
     except _Enough:
         pass
     finally:

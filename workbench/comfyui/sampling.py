@@ -12,7 +12,7 @@ from torch import Tensor
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
 from ..measurement.steps import Clock, StepTimes
-from .links import fitting, require_conditioning, require_latent, sampled
+from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
@@ -101,7 +101,7 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
 
     synchronize(device)
     started = clock()
-    with sampled("latent_image", model, image):
+    with mismatch_explained("latent_image", model, image):
         samples: Tensor = comfy.sample.sample(
             model,
             noise,

@@ -66,8 +66,8 @@ def _draw_points(
     left, top, right, bottom = _AREA
     ends = [end for one in measured for end in _interval(one)]
     controls = _controls(front)
-    across = _scale([one.difference or 0 for one in measured] + [0.0, limit or 0.0, *controls.values()], left, right)
-    upward = _scale([one.speedup or 0 for one in measured] + [1.0, *ends], bottom, top)
+    across = _Scale([one.difference or 0 for one in measured] + [0.0, limit or 0.0, *controls.values()], left, right)
+    upward = _Scale([one.speedup or 0 for one in measured] + [1.0, *ends], bottom, top)
     for value, place in across.ticks:
         draw.line((place, top, place, bottom), _GRID)
         draw.text((place, bottom + 16), f"{value:g}", _PALE, font, anchor="ma")
@@ -178,7 +178,7 @@ def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
     return groups
 
 
-class _scale:  # noqa: N801 - used as a function
+class _Scale:
     """Maps values to pixels, over a range that ends at round numbers."""
 
     def __init__(self, values: Sequence[float], start: int, end: int) -> None:

@@ -70,10 +70,6 @@ def _in_block(path: str, block: Module, scale: int, part: str) -> Iterator[tuple
 
     attentions = getattr(block, "attentions", None)
     for name, module in attentions.named_modules() if attentions is not None else ():
-        place = f"{path}.attentions.{name}"
-        if isinstance(module, BasicTransformerBlock):
-            if not module.only_cross_attention:
-                yield place, scale, part, module, False
-        elif isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None:  # noqa: SIM102
-            if not module.only_cross_attention:
-                yield place, scale, part, module, True
+        joined = isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None
+        if (joined or isinstance(module, BasicTransformerBlock)) and not module.only_cross_attention:
+            yield f"{path}.attentions.{name}", scale, part, module, joined

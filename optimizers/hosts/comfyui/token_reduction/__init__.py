@@ -1,8 +1,45 @@
-"""Token reduction in ComfyUI: which models can have it, and the hooks that put it there."""
+"""Token reduction in ComfyUI: which way a MODEL gets it."""
 
-from .choose import OTHER_NETWORKS, token_reduction_for
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .....core.errors import UnsupportedModel
+from .....core.phrases import phrase
+from ....families import families, find_family, not_reduced
+from ..model import describe_model, is_unet, require_model
 from .joint import JointTokenReduction
+from .unet import UNetTokenReduction
 
-OTHER_NETWORKS.append(JointTokenReduction.for_model)
+if TYPE_CHECKING:
+    from ....token_merging import TokenMergingSettings
+    from ..protocols import ModelPatcher
 
-__all__ = ["token_reduction_for"]
+
+def token_reduction_for(
+    patcher: ModelPatcher, settings: TokenMergingSettings
+) -> UNetTokenReduction | JointTokenReduction:
+    """Return Apply ToMe for a MODEL.
+
+    Raises:
+        UnsupportedModel: if nothing can be reduced in a model of this family, or not with these settings.
+    """
+    require_model(patcher)
+    if is_unet(patcher):
+        return UNetTokenReduction(patcher, settings)
+    network = patcher.model.diffusion_model
+    family = find_family(network)
+    if family is not None and family.tokens is not None:
+        return JointTokenReduction(patcher, family.tokens, settings)
+    served = ", ".join(one.tokens.models or one.name for one in families() if one.tokens is not None)
+    raise UnsupportedModel(
+        phrase(
+            "Apply ToMe cannot merge tokens in {model}: {why}.",
+            model=describe_model(patcher),
+            why=not_reduced(network),
+        ),
+        phrase(
+            "Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
+            served=served,
+        ),
+    )

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from .....core.phrases import translatable
 from .....core.technique import COMPILATION, find
-from ....families import find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
 from ....token_merging.policy import counted
@@ -95,12 +94,6 @@ class JointTokenReduction(JointReduction, Scheduled):
         self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
         self.notes = unheard(network)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
-
-    @classmethod
-    def for_model(cls, patcher: ModelPatcher, settings: TokenMergingSettings) -> JointTokenReduction | None:
-        """Return the technique for a MODEL, or None if its tokens cannot be told apart; raises as above."""
-        family = find_family(patcher.model.diffusion_model)
-        return None if family is None or family.tokens is None else cls(patcher, family.tokens, settings)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become a layer around the attention backend of this call."""
