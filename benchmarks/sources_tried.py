@@ -1,21 +1,25 @@
-"""What else could be left out of a step, and why Reuse Steps does not: outer blocks alone, or no guidance at the end.
+"""What else could be left out of a step, and why Reuse Steps does not: some blocks alone, or no guidance at the end.
 
-    python benchmarks/sources_tried.py [--json PATH] [--threads N] [--weights PATH] [--solvers NAME ...] [--prompts N]
+    python benchmarks/sources_tried.py [--json PATH] [--threads N] [--model NAME] [--weights PATH]
+                                       [--solvers NAME ...] [--prompts N] [--budgets SHARE ...]
 
-Three questions, on the icon model, in runs of one prompt each:
+Three questions, on the icon model or the transformer that learned icons, in runs of one prompt each:
 
 - *One step*: a full run in which each step is also done in each other way. How far is its prediction, in what it moves
-  the final latent by (``effect``)? *Outer blocks*: DeepCache (arXiv 2312.00858) runs the outermost blocks and
-  gives them what the deep ones gave before, kept or extrapolated. *Guidance*: without the negative pass, as at the ends
-  of a limited interval (arXiv 2404.07724), or with the last difference, kept or extrapolated.
-- *Whole runs*: Reuse Steps' own rule with outer blocks as a third way. It is given the exact errors of each way in
-  every computed step, and the time of that is not counted: no real rule can do as well.
+  the final latent by (``effect``)? *Blocks*: the outer ones of a UNet or the first ones of a transformer run, and get
+  what the others gave before, kept or extrapolated (partial_steps.py). *Guidance*: without the negative pass, as at
+  the ends of a limited interval (arXiv 2404.07724), or with the last difference, kept or extrapolated.
+- *Whole runs*: Reuse Steps' own rule with these blocks as a third way. It is given the exact errors of each way in
+  every computed step, and the time of that is not counted: a UNet would have to run the blocks for it, so no real rule
+  can do as well; a transformer needs its last layer alone, where no last blocks run. *Gain*: how many dB nearer than
+  the rule without them, with as many evaluations (between its budgets by interpolation).
 - *Limited interval*: the last steps without the negative pass, beside as many evaluations of fewer steps.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -26,61 +30,22 @@ from typing import Any
 import torch
 from common import arguments
 from record import Row, report
-from step_reuse import ICONS, SOLVERS, Bench, about_weights, in_process, quality
+from step_reuse import SOLVERS, WITNESSES, Bench, about_weights, in_process, quality
 from torch import Tensor
 
 in_process.bootstrap()
-from paceline.core.shadow import Shadows  # noqa: E402
 from paceline.optimizers.step_reuse.budget import ErrorRate, rms  # noqa: E402
 from paceline.optimizers.step_reuse.history import History, Place  # noqa: E402
 from paceline.optimizers.step_reuse.run import BEGINNING, WARM_UP, Decision, ReuseRun  # noqa: E402
 from paceline.optimizers.step_reuse.settings import StepReuseSettings  # noqa: E402
 from paceline.optimizers.step_reuse.solvers import SOLVERS as KNOWN  # noqa: E402
+from partial_steps import Compute, Features, source_of  # noqa: E402
 
-COSTS = {1: 0.05, 2: 0.28, 3: 0.43}
-"""Share of the icon model's operations in its outermost blocks, by how many run on each side.
-
-Of SD1.5 at 512 x 512: 0.08, 0.22, 0.38. Of SDXL at 1024 x 1024: 0.01, 0.04, 0.07; 6 of its 9 blocks: 0.31.
-"""
-
+MODELS = {"icons": (WITNESSES["icons"][0], (SOLVERS[0], SOLVERS[3])), "icons-flux": WITNESSES["icons-flux"]}
 FORECASTS = ("hold", "hold_noise", "linear", "linear_noise")
-Compute = Callable[[], Tensor]
 Step = Callable[[int, float, Tensor, Compute], Tensor]
-Features = dict[int, Tensor]
-
-
-class Outer:
-    """Runs the outermost blocks of a UNet of ComfyUI's alone. ``kept``: what each output block gave last, by number."""
-
-    def __init__(self, network: Any) -> None:
-        self._network = network
-        self.kept: Features = {}
-        for number, block in enumerate(network.output_blocks):
-            block[-1].register_forward_hook(lambda *call, number=number: self.kept.__setitem__(number, call[2]))
-
-    def alone(self, count: int, features: Features, compute: Compute) -> Tensor:
-        """Return what ``compute`` gives with ``count`` blocks on each side, and ``features`` in place of the rest."""
-        network, kept, blocks = self._network, dict(self.kept), len(self._network.output_blocks)
-        with Shadows() as shadows:
-            for block in (*network.input_blocks[count:], network.middle_block, *network.output_blocks[:-count]):
-                for layer in block:
-                    shadows.put(layer, "forward", _through)
-            last = network.output_blocks[blocks - count - 1][-1]
-            shadows.put(last, "forward", lambda *_, **__: features[blocks - count - 1])
-            self._skip = blocks - count
-            found = compute()
-        self._skip, self.kept = 0, kept
-        return found
-
-    _skip = 0
-
-    def patch(self, h: Tensor, skip: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        """Give blocks that do not run no skip connection: ComfyUI's ``output_block_patch``."""
-        return (h, None) if options["block"][1] < self._skip else (h, skip)
-
-
-def _through(x: Tensor, *_: object, **__: object) -> Tensor:
-    return x
+Way = tuple[str, bool]
+"""Which blocks run, and whether what the others gave is extrapolated."""
 
 
 class Sampling:
@@ -90,7 +55,7 @@ class Sampling:
         from comfy.patcher_extension import WrappersMP
 
         self.bench, self.wrappers = bench, WrappersMP
-        self.outer = Outer(bench.patcher.model.diffusion_model)
+        self.blocks = source_of(bench.patcher.model.diffusion_model)
         import comfy.samplers
 
         sampling = bench.patcher.get_model_object("model_sampling")
@@ -101,7 +66,7 @@ class Sampling:
     def draw(self, pair: tuple[str, int], step: Step, unguided: Sequence[int] = ()) -> Tensor:
         """Return the latent. ``unguided``: numbers of the steps without the negative pass."""
         patcher, number = self.bench.patcher.clone(), [0]
-        patcher.set_model_output_block_patch(self.outer.patch)
+        self.blocks.attach(patcher)
 
         def predict(executor: Any, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> Tensor:
             found = step(number[0], float(timestep[0]), x, lambda: executor(x, timestep, *args, **kwargs))
@@ -138,9 +103,9 @@ def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, i
         if len(known) == 2:
             guesses |= {name: history.forecast(name, place, x) for name in FORECASTS}
             ahead = {block: 2 * known[1][block] - known[0][block] for block in known[1]}
-            for count in COSTS:
-                guesses[f"outer blocks, {count}, kept"] = sampling.outer.alone(count, known[1], compute)
-                guesses[f"outer blocks, {count}, extrapolated"] = sampling.outer.alone(count, ahead, compute)
+            for way in sampling.blocks.costs:
+                guesses[f"{way}, kept"] = sampling.blocks.alone(way, known[1], compute)
+                guesses[f"{way}, extrapolated"] = sampling.blocks.alone(way, ahead, compute)
         denoised = compute()
         positive, negative = sampling.passes
         if len(known) == 2:
@@ -149,7 +114,7 @@ def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, i
             guesses["difference, kept"] = positive + more * differences[-1]
             guesses["difference, extrapolated"] = positive + more * (2 * differences[-1] - differences[-2])
         found.extend((name, number, effect(place) * float(rms(guess - denoised))) for name, guess in guesses.items())
-        known[:] = [*known[-1:], dict(sampling.outer.kept)]
+        known[:] = [*known[-1:], dict(sampling.blocks.kept)]
         differences[:] = [*differences[-1:], positive - negative]
         history.add(place, x.clone(), denoised.clone())
         return denoised
@@ -158,38 +123,37 @@ def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, i
     yield from found
 
 
-def cost(way: str) -> float:
+def cost(sampling: Sampling, way: str) -> float:
     """Return the evaluations of the network that a step takes."""
-    if way.startswith("outer"):
-        return COSTS[int(way.split(", ")[1])]
-    return 0.0 if way in FORECASTS else 0.5
+    return sampling.blocks.costs.get(way.rpartition(", ")[0], 0.0 if way in FORECASTS else 0.5)
 
 
-class WithOuter(ReuseRun):
-    """Reuse Steps with outer blocks as a third way, for steps that may be left out but whose forecast is too coarse."""
+class WithBlocks(ReuseRun):
+    """Reuse Steps with some blocks as a third way, for steps that may be left out but whose forecast is too coarse."""
 
-    def offer(self, rates: dict[tuple[int, bool], ErrorRate]) -> None:
-        """Give it the errors that each number of blocks, kept or extrapolated, had in the computed steps."""
-        self.rates, self.way, self.before = rates, (0, False), -1.0
+    def offer(self, rates: dict[Way, ErrorRate]) -> None:
+        """Give it the errors that each way had in the computed steps, cheapest first."""
+        self.rates, self.way, self.before = rates, ("", False), -1.0
 
     def _decide(self, place: Place) -> Decision:
         decision = super()._decide(place)
         steps, distance = len(self.levels) - 1, place.position - self.before
         late = self._computed >= WARM_UP and BEGINNING * steps <= place.position and distance <= 4
         if decision is Decision.COMPUTE and late:
-            for way, rate in sorted(self.rates.items()):
+            for way, rate in self.rates.items():
                 self.way = way
                 if rate.known and self._pays(rate.expected(distance), place.position / steps, for_good=True):
                     return Decision.GUIDANCE
         return decision
 
 
-def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, counts: Sequence[int]) -> tuple[Tensor, float]:
-    """Return the latent that Reuse Steps draws, also with so many outer blocks, and what it took in evaluations."""
+def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, ways: Sequence[str]) -> tuple[Tensor, float]:
+    """Return the latent that Reuse Steps draws, also with some blocks alone, and what it took in evaluations."""
     name = sampling.bench.solver.sampler
     settings = StepReuseSettings(budget=budget, use_guidance=False)
-    run, spent = WithOuter(settings, sampling.levels, solver=name if name in KNOWN else None), [0.0]
-    run.offer({(count, ahead): ErrorRate(int(ahead)) for count in counts for ahead in (False, True)})
+    run, spent = WithBlocks(settings, sampling.levels, solver=name if name in KNOWN else None), [0.0]
+    costs = sampling.blocks.costs
+    run.offer({(way, ahead): ErrorRate(int(ahead)) for way in sorted(ways, key=costs.get) for ahead in (False, True)})
     known: list[tuple[float, Features]] = []
 
     def features(position: float, ahead: bool) -> Features:
@@ -204,18 +168,18 @@ def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, counts: 
         if decision is Decision.FORECAST:
             return run.end(run.forecast(0, x)[0])
         if decision is Decision.GUIDANCE:
-            spent[0] += COSTS[run.way[0]]
-            denoised = sampling.outer.alone(run.way[0], features(place.position, run.way[1]), compute)
+            spent[0] += costs[run.way[0]]
+            denoised = sampling.blocks.alone(run.way[0], features(place.position, run.way[1]), compute)
         else:
             spent[0] += 1
             guesses = {
-                way: sampling.outer.alone(way[0], features(place.position, way[1]), compute)
+                way: sampling.blocks.alone(way[0], features(place.position, way[1]), compute)
                 for way in (run.rates if len(known) == 2 else ())
             }
             denoised = compute()
             for way, guess in guesses.items():
                 run.rates[way].test(place.position - known[-1][0], rms(guess - denoised).tolist())
-            known[:] = [*known[-1:], (place.position, dict(sampling.outer.kept))]
+            known[:] = [*known[-1:], (place.position, dict(sampling.blocks.kept))]
             run.before = place.position
         run.keep(0, x, [denoised])
         return run.end(denoised)
@@ -223,10 +187,10 @@ def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, counts: 
     return sampling.draw(pair, step), spent[0]
 
 
-def rows(bench: Bench) -> Iterator[Row]:
+def rows(bench: Bench, budgets: Sequence[float]) -> Iterator[Row]:
     """Answer the three questions for one solver."""
     sampling, steps = Sampling(bench), bench.solver.steps
-    work = f"icons, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} prompts"
+    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} prompts"
     errors: dict[str, dict[int, list[float]]] = {}
     for pair in bench.pairs:
         seeds = bench.seed_distance(pair[0])
@@ -235,13 +199,9 @@ def rows(bench: Bench) -> Iterator[Row]:
     for way, found in errors.items():
         inner = [value for number in found if BEGINNING * steps <= number < steps - 1 for value in found[number]]
         last = found[steps - 1]
-        numbers = {"evaluations": cost(way), "error": statistics.fmean(inner), "error_worst": max(inner)}
+        numbers = {"evaluations": cost(sampling, way), "error": statistics.fmean(inner), "error_worst": max(inner)}
         yield Row(way, f"one step of {work}", quality=numbers | {"last_step": statistics.fmean(last)})
-    for budget in (0.05, 0.15):
-        for name, counts in (("forecasts", ()), ("and outer blocks", tuple(COSTS)), ("and 2 outer blocks", (2,))):
-            drawn = [whole_run(sampling, pair, budget, counts) for pair in bench.pairs]
-            spent = {"evaluations": statistics.fmean(evaluations for _, evaluations in drawn)}
-            yield Row(f"{name}, budget {budget:g}", f"whole runs of {work}", quality=_of(bench, drawn) | spent)
+    yield from whole_runs(sampling, f"whole runs of {work}", budgets)
     for count in (1, 2, 4, 8):
         ends = [sampling.draw(pair, lambda *call: call[3](), range(steps - count, steps)) for pair in bench.pairs]
         spent = {"evaluations": steps - count / 2}
@@ -252,6 +212,38 @@ def rows(bench: Bench) -> Iterator[Row]:
         yield Row(f"fewer steps, beside last {count}", f"limited interval, {work}", quality=_of(bench, fewer) | spent)
 
 
+def whole_runs(sampling: Sampling, work: str, budgets: Sequence[float]) -> Iterator[Row]:
+    """Compare the rule with and without blocks, and with fewer steps."""
+    bench, ways = sampling.bench, tuple(sampling.blocks.costs)
+    free = tuple(way for way in ways if "last" not in way)
+    sets = {"forecasts": (), "and all blocks": ways} | {f"and {way}": (way,) for way in free}
+    curve: list[dict[str, float]] = []
+    for name, allowed in sets.items():
+        for budget in budgets:
+            drawn = [whole_run(sampling, pair, budget, allowed) for pair in bench.pairs]
+            spent = statistics.fmean(evaluations for _, evaluations in drawn)
+            found = _of(bench, drawn) | {"evaluations": spent}
+            if not allowed:
+                curve.append(found)
+            elif (gains := gain(found, curve)) is not None:
+                found |= gains
+            yield Row(f"{name}, budget {budget:g}", work, quality=found)
+    for found in curve:
+        fewer = max(1, int(found["evaluations"]))
+        numbers = _of(bench, [(bench.plain(*pair, fewer), 0.0) for pair in bench.pairs])
+        yield Row(f"{fewer} steps", work, quality=numbers | {"evaluations": float(fewer)})
+
+
+def gain(found: dict[str, float], curve: Sequence[dict[str, float]]) -> dict[str, float] | None:
+    """Return how many dB nearer than a curve at as many evaluations; None where the curve does not reach."""
+    for more, less in itertools.pairwise(sorted(curve, key=lambda point: -point["evaluations"])):
+        if less["evaluations"] <= found["evaluations"] <= more["evaluations"] > less["evaluations"]:
+            part = (found["evaluations"] - less["evaluations"]) / (more["evaluations"] - less["evaluations"])
+            names = {"gain": "psnr", "gain_worst": "psnr_worst"}
+            return {key: found[of] - less[of] - part * (more[of] - less[of]) for key, of in names.items()}
+    return None
+
+
 def _of(bench: Bench, drawn: Sequence[tuple[Tensor, float]]) -> dict[str, float]:
     return quality(bench, (latent for latent, _ in drawn))[0]
 
@@ -260,28 +252,32 @@ def main() -> None:
     """Answer for each solver that was asked for."""
     options = arguments(__doc__.splitlines()[0], more=_more)
     found: list[Row] = []
-    for solver in (solver for solver in SOLVERS if solver.name in options.solvers):
-        bench = Bench(replace(ICONS, weights=options.weights), solver, 1)
+    model, solvers = MODELS[options.model]
+    model = replace(model, weights=options.weights or model.weights)
+    for solver in (solver for solver in solvers if solver.name in (options.solvers or [one.name for one in solvers])):
+        bench = Bench(model, solver, 1)
         bench.pairs = bench.pairs[: options.prompts]
-        for row in rows(bench):
+        for row in rows(bench, options.budgets):
             found.append(row)
             print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
-    notes = _NOTES | {"weights": about_weights(bench.witness)}
+    notes = _NOTES | {"weights": about_weights(model)}
     report(found, "the plain model with all steps, from the same seed", options.json, notes)
 
 
 _NOTES = {
     "error": "of one prediction, as the share of a seed change by which it moves the final latent; mean and worst of "
     "all steps but the first fifth and the last; *last step*: mean there",
-    "evaluations": "of the network; outer blocks by their share of its operations",
+    "evaluations": "of the network; blocks alone by their share of its operations",
     "psnr": "dB, of the pictures; *share*: distance of the latents as a share of what another seed changes",
 }
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    names = [solver.name for solver in SOLVERS]
-    parser.add_argument("--weights", type=Path, default=ICONS.weights)
-    parser.add_argument("--solvers", nargs="+", default=[names[0], names[3]], choices=names, metavar="NAME")
+    parser.add_argument("--model", choices=tuple(MODELS), default="icons")
+    parser.add_argument("--weights", type=Path)
+    names = [solver.name for _, solvers in MODELS.values() for solver in solvers]
+    parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME")
+    parser.add_argument("--budgets", nargs="+", type=float, default=[0.05, 0.15], metavar="SHARE")
     parser.add_argument("--prompts", type=int, default=6)
 
 

@@ -31,6 +31,7 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
 import icon_data  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
+from comfy_host.paths import cache_dir  # noqa: E402
 
 NODE = "PacelineReuseSteps"
 BUDGETS = (0.02, 0.05, 0.15)
@@ -71,6 +72,8 @@ SOLVERS = (
     Solver("dpmpp_2m_sde", "karras", 20),
     Solver("ddim", "ddim_uniform", 30),
 )
+FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20))
+"""What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
 QUICK = (SOLVERS[0], SOLVERS[3])
 
 
@@ -105,6 +108,10 @@ ICONS = Witness(
     3.0,
 )  # fmt: skip
 """Some of the captions were held out when the model was trained."""
+ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
+"""Flux in small, made by ``python tools/train_emoji.py --geometry icons-flux``."""
+WITNESSES = {"emoji": (EMOJI, SOLVERS), "icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
+"""Each trained model with the solvers that it is sampled with."""
 
 
 @dataclass
@@ -243,14 +250,14 @@ def settings_of(budget: float, **others: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Measure all solvers on both models, or those that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("emoji", "icons"), more=_more)
+    options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES), more=_more)
     rows: list[Row] = []
     notes = dict(NOTES)
-    for witness in (EMOJI, replace(ICONS, weights=options.icons)):
-        if options.only not in (None, witness.name):
-            continue
-        wanted = options.solvers or [solver.name for solver in (QUICK if options.quick else SOLVERS)]
-        for solver in (solver for solver in SOLVERS if solver.name in wanted):
+    for name in (options.only,) if options.only else ("emoji", "icons"):
+        witness, solvers = WITNESSES[name]
+        witness = replace(witness, weights=options.icons) if name == "icons" else witness
+        wanted = options.solvers or [one.name for one in solvers if not options.quick or one in (*QUICK, *FLOW_SOLVERS)]
+        for solver in (solver for solver in solvers if solver.name in wanted):
             bench = Bench(witness, solver, 1 if options.quick else options.seeds)
             bench.pairs = bench.pairs[: 8 if options.quick else None]
             budgets = BUDGETS[1:] if options.quick else BUDGETS
@@ -271,7 +278,7 @@ def about_weights(witness: Witness) -> str:
 
 
 def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--solvers", nargs="+", choices=[solver.name for solver in SOLVERS], metavar="NAME")
+    parser.add_argument("--solvers", nargs="+", choices=[one.name for one in (*SOLVERS, *FLOW_SOLVERS)], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=4, help="of each of the 16 prompts")
     parser.add_argument("--icons", type=Path, default=ICONS.weights, help="weights of the icon model")
 

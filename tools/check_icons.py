@@ -1,6 +1,6 @@
 """Show that the icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python tools/check_icons.py [--weights PATH] [--captions 32] [--sheet PATH]
+    python tools/check_icons.py [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
 - *Recognised*: the nearest of many drawings of all shapes, in the caption's colour and style, is of the caption's
@@ -35,9 +35,9 @@ def sampled(model: Any, encode: Any, captions: list[str], seed: int, guidance: f
     """Return what the model draws, ``[captions, 4, 32, 32]``; each caption has noise of its own."""
     words = torch.cat([encode(caption)[0][0] for caption in captions])
     blank = torch.zeros(len(captions), 4, SIDE, SIDE)
-    latents: Tensor = in_process.sample(
-        model, [[words, {}]], encode(""), blank, seed, 20, guidance, "dpmpp_2m", "karras"
-    )
+    pooled = {"pooled_output": words.mean(1)} if encode.pooled else {}
+    steps, *solver = (30, "euler", "simple") if encode.pooled else (20, "dpmpp_2m", "karras")
+    latents: Tensor = in_process.sample(model, [[words, pooled]], encode(""), blank, seed, steps, guidance, *solver)
     return latents.clamp(-1, 1)
 
 

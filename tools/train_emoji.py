@@ -9,6 +9,8 @@ On a GPU, 17.6 million parameters on latents of Stable Diffusion 1.5's shape (4 
 The noise schedule is Stable Diffusion 1.5's rescaled to zero terminal signal (arXiv 2305.08891) with v-prediction:
 without the rescaling the mean colour of the noise leaks into flat backgrounds. Core samples exactly this, with
 ModelSamplingDiscrete(zsnr) and V_PREDICTION.
+A transformer, 4.4 million parameters, 64 tokens, on the icons; core samples it as Flux schnell, with FLOW:
+    python tools/train_emoji.py --geometry icons-flux --precision bf16
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import emoji_data
+import emoji_flux
 import emoji_net
 import icon_data
 import torch
@@ -44,6 +47,10 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16,
         "lr": 1.5e-3, "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
     },
+    "icons-flux": {
+        "size": 32, "channels": 160, "mult": "2,6", "context": 128, "heads": 5, "top": "input", "batch": 32,
+        "lr": 3e-3, "seconds": 2700.0, "out": cache_dir() / "icons_flux" / "icons_flux.safetensors",
+    },
 }  # fmt: skip
 """What every setting is that the command line leaves out."""
 
@@ -58,6 +65,17 @@ def learning_rate(progress: float, step: int, peak: float) -> float:
     return peak * min(1.0, (step + 1) / 100) * decay
 
 
+def loss_weight(a: torch.Tensor, s: torch.Tensor, progress: float) -> torch.Tensor:
+    """Return how much the error of v counts, [B], by the shares of signal and of noise, [B, 1, 1, 1]."""
+    # The error of v times a^2 is that of the noise, which makes the middle levels, where shapes are decided, count
+    # most. A tenth of v's own weighting keeps the noisiest ones learning what they must know, the mean colours.
+    weight = 0.1 + 0.9 * a.view(-1) ** 2
+    if progress < PLAIN_LOSS_FROM:
+        # Shapes first, then grain: min-SNR (arXiv 2303.09556) starves the low-noise levels that remove it.
+        weight = weight * (MIN_SNR_GAMMA / (a / s).pow(2).view(-1)).clamp_max(1.0)
+    return weight
+
+
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line; what it leaves out is the geometry's."""
     raw = argparse.RawDescriptionHelpFormatter
@@ -67,7 +85,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=0, help="train for this many steps instead of --seconds")
     parser.add_argument("--size", type=int, choices=(32, 64))
     parser.add_argument("--channels", type=int, help="model_channels, a multiple of 32")
-    parser.add_argument("--mult", help="channel_mult, one value per level, the first is 1")
+    parser.add_argument("--mult", help="channel_mult, a value per level; of a transformer: double and single blocks")
     parser.add_argument("--context", type=int, help="width of the text embedding")
     parser.add_argument("--heads", type=int, help="attention heads; 0: one for every 32 channels")
     parser.add_argument("--top", choices=("both", "input"), help="which halves have attention at full resolution")
@@ -117,9 +135,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     batch = args.batch // world
     in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
-    icons = args.geometry == "icons"
-    unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
-    alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
+    icons, flow = args.geometry.startswith("icons"), args.geometry == "icons-flux"
     source = icon_data.Icons(args.work, args.size) if icons else emoji_data.Emoji(args.work, args.size, args.mirror)
     captions = source.captions
     words = emoji_data.vocabulary(captions)
@@ -129,16 +145,25 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
 
     null = tokens([""])
 
-    settings = emoji_net.unet_settings(args)
-    unet = unet_class(**settings, dtype=torch.float32, operations=operations)
-    emoji_net.initialise(unet)
-    net = emoji_net.Net(unet, len(words), args.context)
+    if flow:
+        unet, settings = emoji_flux.build(args, device)
+        net = emoji_flux.Net(unet, len(words), args.context)
+        draw, top, alpha = emoji_flux.sample, 1.0, torch.empty(0)
+    else:
+        unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
+        alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
+        settings = emoji_net.unet_settings(args)
+        unet = unet_class(**settings, dtype=torch.float32, operations=operations)
+        emoji_net.initialise(unet)
+        net = emoji_net.Net(unet, len(words), args.context)
+        draw, top = partial(emoji_net.sample, alpha=alpha), len(alpha) - 1
     if args.init:
         emoji_net.warm_start(net, args.init, words)
     net = net.to(device, memory_format=torch.channels_last)
     parameters = list(net.parameters())
     average = [parameter.detach().clone() for parameter in parameters]
-    ends = ("input_blocks.0.", "out.")  # their shapes are dictated by the picture, so AdamW suits them better
+    # The shapes of both ends are dictated by the picture, so AdamW suits them better.
+    ends = ("input_blocks.0.", "out.", "img_in.", "final_layer.linear.")
     inner = [p for name, p in net.unet.named_parameters() if p.ndim > 1 and not name.startswith(ends)]
     outer = [p for p in parameters if all(p is not q for q in inner)]
     optimisers = [
@@ -171,12 +196,13 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         with torch.no_grad():
             torch._foreach_copy_(parameters, average)
         facts = {"steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
-        emoji_net.save(net, args.out, settings, source, words, facts | {"zsnr": "false" if icons else "true"})
+        facts |= {"prediction": "flow", "schedule": "flow"} if flow else {"zsnr": "false" if icons else "true"}
+        emoji_net.save(net, args.out, settings, source, words, facts)
         wanted = args.drawn if last else args.drawn // 4
         if wanted:
             with half():
                 shown = tokens(source.shown(wanted))
-                drawn = emoji_net.sample(net, alpha, shown, null, args.size, steps=20 if last else 12)
+                drawn = draw(net, ids=shown, null=null, size=args.size, steps=20 if last else 12)
             emoji_data.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
@@ -193,29 +219,27 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         clean = clean.to(device)
         # One noise level from each of `batch` equal strata: less variance in the gradient for the same work.
         level = (torch.arange(batch, device=device) + torch.rand(batch, device=device)) / batch
-        level = (level * len(alpha)).long().clamp_max(len(alpha) - 1)
-        a = alpha[level].view(-1, 1, 1, 1)
+        if flow:
+            level = emoji_flux.levels(level)
+            a = 1.0 - level.view(-1, 1, 1, 1)
+        else:
+            level = (level * len(alpha)).long().clamp_max(len(alpha) - 1)
+            a = alpha[level].view(-1, 1, 1, 1)
         if icons:
             # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a
             # model that has seen only that reads mean colours from noise. So it sees pure noise there as well.
             pure = torch.rand(batch, device=device) < PURE_NOISE
-            level = torch.where(pure, len(alpha) - 1, level)
+            level = torch.where(pure, top, level)
             a = torch.where(pure.view(-1, 1, 1, 1), 0.0, a)
-        s = (1.0 - a**2).sqrt()
+        s = 1.0 - a if flow else (1.0 - a**2).sqrt()
         noise = torch.randn_like(clean)
         text = torch.where(torch.rand(batch, 1, device=device) < 0.1, null, tokens(picked))
         noisy = (a * clean + s * noise).contiguous(memory_format=torch.channels_last)
         with half():
             predicted = net(noisy, level, text)
-        error = (predicted.float() - (a * noise - s * clean)).pow(2).mean(dim=(1, 2, 3))
-        snr = (a / s).pow(2).view(-1)
-        # The error of v times a^2 is that of the noise, which makes the middle levels, where shapes are decided, count
-        # most. A tenth of v's own weighting keeps the noisiest ones learning what they must know, the mean colours.
-        weight = 0.1 + 0.9 * a.view(-1) ** 2
-        if progress < PLAIN_LOSS_FROM:
-            # Shapes first, then grain: min-SNR (arXiv 2303.09556) starves the low-noise levels that remove it.
-            weight = weight * (MIN_SNR_GAMMA / snr).clamp_max(1.0)
-        loss = (error * weight).mean()
+        wanted = noise - clean if flow else a * noise - s * clean
+        error = (predicted.float() - wanted).pow(2).mean(dim=(1, 2, 3))
+        loss = (error if flow else error * loss_weight(a, s, progress)).mean()
         loss.backward()
         spent = before + time.perf_counter() - start
         if world > 1:
@@ -248,7 +272,7 @@ def main() -> None:
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     world = args.processes if args.device == "cpu" else 1
-    source = icon_data if args.geometry == "icons" else emoji_data
+    source = icon_data if args.geometry.startswith("icons") else emoji_data
     (emoji_data.placeholders if args.placeholders else source.fetch)(args.work)  # once, for all processes
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")

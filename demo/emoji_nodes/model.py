@@ -63,6 +63,12 @@ class EmojiConfig(comfy.supported_models.SD15):
         return model_type.V_PREDICTION if self.v_prediction else model_type.EPS
 
 
+class FluxConfig(comfy.supported_models.FluxSchnell):
+    """Flux schnell in small: the transformer that tools/train_emoji.py trains on icons."""
+
+    latent_format = EmojiLatent
+
+
 class EmojiText:
     """Words -> conditioning, through the table of embeddings that was trained with the model."""
 
@@ -72,11 +78,13 @@ class EmojiText:
         position: torch.Tensor,  # [tokens, channels]
         vocabulary: dict[str, int],
         names: list[str],
+        pooled: bool = False,  # whether the model also reads the mean of the words
     ) -> None:
         self.embedding = embedding.float().cpu()
         self.position = position.float().cpu()
         self.rows = vocabulary
         self.names = names
+        self.pooled = pooled
 
     @property
     def vocabulary(self) -> list[str]:
@@ -94,7 +102,8 @@ class EmojiText:
             raise ValueError(f"The emoji model reads at most {length} words, {text!r} has {len(words)}.")
         ids = [self.rows[word] for word in words] or [self.rows["<null>"]]
         ids += [self.rows["<pad>"]] * (length - len(ids))
-        return [[(self.embedding[ids] + self.position)[None], {}]]
+        read = (self.embedding[ids] + self.position)[None]
+        return [[read, {"pooled_output": read.mean(1)} if self.pooled else {}]]
 
     def _explain(self, unknown: list[str]) -> str:
         """Say which words the model does not know, what could have been meant, and which ones it knows."""
@@ -125,6 +134,7 @@ def load(
         state.pop("text.position"),
         json.loads(metadata["vocabulary"]),
         json.loads(metadata["names"]),
+        pooled=metadata.get("prediction") == "flow",
     )
     state = comfy.utils.state_dict_prefix_replace(state, {"model.diffusion_model.": ""}, filter_keys=True)
     patcher = _load_unet(state, metadata, disable_dynamic)
@@ -138,11 +148,15 @@ def _load_unet(
 ) -> comfy.model_patcher.ModelPatcher:
     """Build model and patcher the way core does for a diffusion model whose configuration is known."""
     management = comfy.model_management
-    config = EmojiConfig(
-        json.loads(metadata["config"]),
-        v_prediction=metadata.get("prediction") == "v_prediction",
-        zero_terminal_snr=metadata.get("zsnr") == "true",
-    )
+    unet_config = json.loads(metadata["config"])
+    if metadata.get("prediction") == "flow":
+        config = FluxConfig(unet_config)
+    else:
+        config = EmojiConfig(
+            unet_config,
+            v_prediction=metadata.get("prediction") == "v_prediction",
+            zero_terminal_snr=metadata.get("zsnr") == "true",
+        )
     load_device, offload_device = management.get_torch_device(), management.unet_offload_device()
     supported = list(config.supported_inference_dtypes)
     dtype = management.unet_dtype(

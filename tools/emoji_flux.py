@@ -1,0 +1,106 @@
+"""The transformer that learns the icons: ComfyUI's own Flux in small, trained as its family is, by flow matching."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import emoji_net
+import torch
+from comfy_host import in_process
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SPREAD = 1.4
+"""Of the noise levels: logit-normal (arXiv 2403.03206), wider than there, so that both ends are learned."""
+
+
+def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, dict[str, Any]]:
+    """Return an untrained Flux network and its configuration, which goes into the weights file.
+
+    ``args.channels``: width; ``args.mult``: numbers of double and of single blocks.
+    """
+    in_process.bootstrap(cpu=device.type == "cpu")
+    import comfy.model_management
+    import comfy.ops
+    from comfy.ldm.flux.model import Flux
+
+    comfy.model_management.in_training = True  # ComfyUI's kernel for rotary embeddings has no gradient
+
+    class Operations(comfy.ops.disable_weight_init):
+        """Operations whose norms keep their input: the blocks of Flux add to it in place, and gradients need it."""
+
+        class LayerNorm(comfy.ops.disable_weight_init.LayerNorm):
+            """See above."""
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                """Normalise a copy."""
+                return super().forward(x.clone())
+
+    double, single = (int(value) for value in args.mult.split(","))
+    head = args.channels // args.heads
+    side = head * 7 // 32 * 2  # of a head, for each direction in the picture: Flux's own share
+    settings = {
+        "image_model": "flux",
+        "in_channels": 4,
+        "out_channels": 4,
+        "patch_size": 4,
+        "vec_in_dim": args.context,
+        "context_in_dim": args.context,
+        "hidden_size": args.channels,
+        "mlp_ratio": 4.0,
+        "num_heads": args.heads,
+        "depth": double,
+        "depth_single_blocks": single,
+        "axes_dim": [head - 2 * side, side, side],
+        "theta": 10000,
+        "qkv_bias": True,
+        "guidance_embed": False,
+        "txt_ids_dims": [],
+    }
+    network = Flux(**settings, dtype=torch.float32, operations=Operations)
+    initialise(network)
+    return network, settings
+
+
+def initialise(network: nn.Module) -> None:
+    """Give parameters a start: ComfyUI's operations leave them as they are. Modulations and the last layer are zero."""
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear):
+            silent = "mod" in name or name.startswith("final_layer")
+            (nn.init.zeros_ if silent else nn.init.xavier_uniform_)(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.RMSNorm):
+            nn.init.ones_(module.weight)
+
+
+class Net(emoji_net.Net):
+    """Flux plus text table; the mean of the words takes the place of the pooled text."""
+
+    def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Predict noise - picture for noisy pictures [B, 4, H, W], noise levels [B] in 0..1 and word ids."""
+        text = self.embedding[ids] + self.position
+        # On processor cores the gradient of the fused attention took two fifths of a step.
+        with sdpa_kernel(SDPBackend.MATH):
+            return self.unet(noisy, level, context=text, y=text.mean(1))
+
+
+def levels(even: torch.Tensor) -> torch.Tensor:
+    """Return noise levels in 0..1 for numbers that are evenly spread there."""
+    normal = torch.special.ndtri(even.clamp(1e-4, 1 - 1e-4))
+    return torch.sigmoid(SPREAD * normal)
+
+
+@torch.no_grad()
+def sample(
+    net: Net, ids: torch.Tensor, null: torch.Tensor, size: int, steps: int = 20, cfg: float = 2.0, seed: int = 1
+) -> torch.Tensor:
+    """Euler with classifier-free guidance -> [B, 4, size, size]; only for looking at the progress."""
+    x = torch.randn(len(ids), 4, size, size, generator=torch.Generator().manual_seed(seed)).to(ids.device)
+    null = null.expand_as(ids)
+    for step in range(steps, 0, -1):
+        level = torch.full((len(ids),), step / steps, device=ids.device)
+        plain = net(x, level, null).float()
+        x = x - (plain + cfg * (net(x, level, ids).float() - plain)) / steps
+    return x
