@@ -7,7 +7,6 @@ import os
 import platform
 import re
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -22,7 +21,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402
-from comfy_host.paths import host_dir  # noqa: E402
+from comfy_host.paths import commit, host_dir  # noqa: E402
 
 load_pack()
 from paceline.core.devices import processor_name  # noqa: E402
@@ -177,17 +176,3 @@ def _comfyui_version() -> str | None:
     text = (host_dir() / "comfyui_version.py").read_text()
     found = re.search(r"__version__ = \"([^\"]+)\"", text)
     return found.group(1) if found else None
-
-
-def commit() -> str | None:
-    """Return the repository's commit, marked where files differ from it."""
-    try:
-        text = subprocess.run(
-            ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return text.stdout.strip()

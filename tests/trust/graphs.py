@@ -7,7 +7,9 @@ description of them: a new node of ours takes part from the day it is there.
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +72,11 @@ class Generator:
     Args:
         object_info: what the server says about all nodes.
         compiled: share of graphs that may have a node that compiles; tracing takes seconds.
+        backend: what compiles; ``eager`` traces as any other, and ``inductor`` takes half a minute for each graph.
     """
 
-    def __init__(self, object_info: dict[str, Any], compiled: float = 0.1) -> None:
-        self.compiled = compiled
+    def __init__(self, object_info: dict[str, Any], compiled: float = 0.1, backend: str = "eager") -> None:
+        self.compiled, self.backend = compiled, backend
         self.core = {name: list(inputs_of(object_info[name])) for name in CORE if name in object_info}
         self.core = {name: inputs for name, inputs in self.core.items() if _model_node(object_info[name], inputs)}
         self.ours = {name: list(inputs_of(info)) for name, info in object_info.items() if name.startswith("Paceline")}
@@ -108,6 +111,11 @@ class Generator:
         graph.core = [node for chain in graph.chains for node in chain if node[0] in self.core]
         return graph
 
+    def compiled_graphs(self, first: int) -> Iterator[Graph]:
+        """Yield the graphs from the seed ``first`` on that have a node which compiles, small ones only."""
+        graphs = (self.graph(seed, quick=True) for seed in itertools.count(first))
+        return (graph for graph in graphs if any(name.startswith("PacelineCompile") for name, _ in graph.ours))
+
     def _node(self, draw: random.Random, table: dict[str, list[Input]], kind: str, compiled: bool) -> Any:
         allowed = [name for name in sorted(table) if compiled or "Compile" not in name]
         if kind == "sdxl":  # merging its keys one by one takes ComfyUI minutes
@@ -128,8 +136,7 @@ class Generator:
             elif entry.kind in LINKS and draw.random() < 0.3:
                 inputs[entry.name] = entry.kind
         if name.startswith("PacelineCompile"):
-            inputs["backend"] = "eager"  # traces as any other; generating code would take half a minute for each graph
-            inputs["mode"] = "default"
+            inputs["backend"], inputs["mode"] = self.backend, "default"
         if name == "PacelineQuantizeInt8" and draw.random() < 0.5:
             inputs["include"] = "attn|ff|mlp"
         return name, inputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ def write(folder: Path) -> None:
     files = {name: folder / f"{name}.json" for name in PARTS}
     parts = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
     DOCUMENT.write_text(render(parts), encoding="utf-8")
-
-
-def commit() -> str:
-    """Return the commit that is tried."""
-    found = subprocess.run(["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    return found.stdout.strip()
 
 
 def _graphs(found: Found) -> str:

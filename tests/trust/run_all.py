@@ -23,7 +23,7 @@ if __name__ == "__main__":
     standins.install()
 
 import report
-from comfy_host.paths import cache_dir
+from comfy_host.paths import cache_dir, commit
 from run_bad_inputs import give_bad_inputs
 from run_faults import try_faults
 from run_graphs import draw_graphs
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--only", choices=report.PARTS, help="run one part, and keep the results of the others")
     parser.add_argument("--results", type=Path, default=cache_dir() / "trust")
     given = parser.parse_args()
-    minutes, commit = given.minutes, report.commit()
+    minutes, tried = given.minutes, commit()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.45, 0.1),
         "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
@@ -49,7 +49,7 @@ def main() -> int:
     given.results.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
         if given.only in (None, name):
-            found = {**part(), "commit": commit}
+            found = {**part(), "commit": tried}
             (given.results / f"{name}.json").write_text(json.dumps(found, indent=1))
     report.write(given.results)
     print(f"wrote {report.DOCUMENT}")

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,15 @@ if __name__ == "__main__":
 
     standins.install()
 
-import report
+from comfy_host.paths import commit
 from graphs import Generator
 from hosting import trust_server, write_loras
 from judge import Judge, Verdict
 from slopes import growth
 
 
-def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict[str, Any]:
-    """Draw graphs and return what was found, for the table in docs/TRUST.md."""
+def draw_graphs(first: int, count: int, minutes: float, compiled: float, backend: str = "eager") -> dict[str, Any]:
+    """Draw graphs, with ``inductor`` only those that compile; return what was found, for the table in docs/TRUST.md."""
     started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
     nodes: Counter[str] = Counter()
     memory: list[dict[str, float]] = []
@@ -42,12 +43,13 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
         trust_server(write_loras(Path(folder))) as server,
         server.client() as client,
     ):
-        generator = Generator(client.object_info(), compiled)
+        generator = Generator(client.object_info(), compiled, backend)
         judge = Judge(client, server.output_dir, lambda: server.log)
-        for seed in range(first, first + count):
+        seeds = range(first, first + count)
+        graphs = map(generator.graph, seeds) if backend == "eager" else generator.compiled_graphs(first)
+        for graph in islice(graphs, count):
             if time.monotonic() - started > minutes * 60:
                 break
-            graph = generator.graph(seed)
             begun = time.monotonic()
             try:
                 verdict = judge.judge(graph)
@@ -58,11 +60,11 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
             faults[verdict.faults] += 1
             lost += verdict.lost
             nodes.update(name for name, _ in (*graph.ours, *graph.core))
-            what = f"{seed} {graph.kind} {graph.shape} {verdict.faults}: {verdict.state}"
+            what = f"{graph.seed} {graph.kind} {graph.shape} {verdict.faults}: {verdict.state}"
             took = time.monotonic() - begun
             print(f"{what}, distance {verdict.distance:.2g}, {took:.1f} s {verdict.note[:200]}", flush=True)
             if verdict.problems:
-                wrong.append({"seed": seed, "graph": str(graph), "problems": verdict.problems})
+                wrong.append({"seed": graph.seed, "graph": str(graph), "problems": verdict.problems})
                 print(f"  {graph}\n  " + "\n  ".join(verdict.problems), flush=True)
             if drawn % 10 == 0:
                 memory.append(judge.memory())
@@ -78,7 +80,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float) -> dict
         "first": first,
         "growth": growth(memory),
         "memory": memory,
-        "commit": report.commit(),
+        "commit": commit(),
     }
 
 
@@ -100,11 +102,11 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def draw_again(found: dict[str, Any], compiled: float) -> dict[str, Any]:
+def draw_again(found: dict[str, Any], compiled: float, backend: str) -> dict[str, Any]:
     """Draw the graphs that were wrong once more, now that something was mended, and note what came of them."""
     for entry in found["wrong"]:
-        now = draw_graphs(entry["seed"], 1, 60.0, compiled)
-        entry |= {"again": ", ".join(now["states"]), "commit": report.commit()}
+        now = draw_graphs(entry["seed"], 1, 60.0, compiled, backend)
+        entry |= {"again": ", ".join(now["states"]), "commit": commit()}
     return found
 
 
@@ -114,14 +116,15 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no graph after this")
     parser.add_argument("--compiled", type=float, default=0.1, help="share of graphs that may have compiled models")
+    parser.add_argument("--backend", default="eager", help="inductor: generate code, for graphs that compile only")
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
     parser.add_argument("--again", type=Path, nargs="+", help="join such files, and draw what was wrong once more")
     given = parser.parse_args()
     if given.again:
         before = joined([json.loads(file.read_text()) for file in given.again])
-        found = draw_again(before, given.compiled)
+        found = draw_again(before, given.compiled, given.backend)
     else:
-        found = draw_graphs(given.first, given.count, given.minutes, given.compiled)
+        found = draw_graphs(given.first, given.count, given.minutes, given.compiled, given.backend)
     print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1))

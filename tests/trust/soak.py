@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import prompts
 from building import Prompt
-from comfy_host.client import ComfyClient, PromptFailed
+from comfy_host.client import ComfyClient, PromptFailed, without_proxy
 from comfy_host.server import ComfyServer
 from graphs import Generator, Graph
 from slopes import growing
@@ -117,7 +117,7 @@ def send_broken_file(base_url: str, draw: random.Random) -> str:
     request = urllib.request.Request(f"{base_url}/upload/image", data=body)
     request.add_header("Content-Type", f"multipart/form-data; boundary={mark}")
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+        with without_proxy.open(request, timeout=60) as answer:
             answer.read()
     except urllib.error.HTTPError:
         return "upload refused"
@@ -134,10 +134,11 @@ def soak(server: ComfyServer, clients: int, minutes: float, most: int, tabs: Tab
         most: prompts of each client.
         tabs: of a browser, which work at the same time.
     """
-    done, until = Soak(), time.monotonic() + minutes * 60
+    done = Soak()
     with server.client() as client:
         generator = Generator(client.object_info(), compiled=0.0)
         graphs = _graphs(generator, client, clients)
+        until = time.monotonic() + minutes * 60
         threads = [
             threading.Thread(target=Client(number, server, graph, done).work, args=(until, most), daemon=True)
             for number, graph in enumerate(graphs)

@@ -6,7 +6,6 @@ import json
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any
 from browser.chrome import find_browser, start_browser
 from browser.greetings import pass_greetings
 from browser.page import Page
+from comfy_host.client import without_proxy
 from comfy_host.server import ComfyServer
 from slopes import growing, growth
 
@@ -185,7 +185,7 @@ class Tabs:
 
     def _workflow_of(self, run: str | None) -> str:
         address = f"{self.page.base_url}/paceline/run?{urllib.parse.urlencode({'prompt_id': run or ''})}"
-        with urllib.request.urlopen(address, timeout=60) as answer:
+        with without_proxy.open(address, timeout=60) as answer:
             return str(json.load(answer).get("workflow", {}).get("id", ""))
 
     def _console(self) -> list[str]:

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+from comfy_host.client import without_proxy
 from comfy_host.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -18,7 +19,7 @@ def status(address: str, method: str, headers: dict[str, str]) -> int:
     body = b"not JSON" if method == "POST" else None
     request = urllib.request.Request(address, body, {"Content-Type": "text/plain", **headers}, method=method)
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as answer:
+        with without_proxy.open(request, timeout=60) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ import torch
 from paceline.optimizers.compilation.compiled import LIMIT_REACHED, CompiledFunction
 from paceline.optimizers.compilation.failures import CompilationCancelled, CompilationFailed
 from paceline.optimizers.compilation.settings import CompileSettings
+from waiting import until
 
 EAGER = CompileSettings(backend="eager")
 
@@ -188,11 +190,17 @@ def slow(seconds):
 
 
 def test_progress_is_reported_while_compiling_from_another_thread():
-    compiled = CompiledFunction(scaled, EAGER, name="the network", backend=slow(1.5))
-    compiled.observer = observer = Recorder()
+    observer = Recorder()
+
+    def backend(graph, inputs):
+        assert until(lambda: observer.seen and observer.seen[-1].phase == "generating code")
+        return graph
+
+    compiled = CompiledFunction(scaled, EAGER, name="the network", backend=backend)
+    compiled.observer = observer
     compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert observer.seen[0].text == "compiling 00:01 · graph 1"
-    assert observer.seen[0].phase == "generating code"
+    assert until(lambda: observer.seen[-1].phase == "ready")
+    assert all(re.fullmatch(r"compiling \d\d:\d\d · graph 1", progress.text) for progress in observer.seen[:-1])
     assert threading.get_ident() not in observer.threads
     count = len(observer.seen)
     compiled(torch.randn(2, 2), {"factor": 2.0})  # nothing is compiled: nobody looks on

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import pytest
 import torch
 from paceline.workbench.measurement import PeakMemory, steps
+from waiting import until
 
 
 def test_peak_memory_sees_what_was_freed_again():
@@ -16,7 +17,7 @@ def test_peak_memory_sees_what_was_freed_again():
         pass
     with PeakMemory(device) as memory:
         block = torch.ones(64 * 2**20)  # 256 MiB, touched
-        time.sleep(0.1)  # the watching thread looks every 20 ms
+        assert until(lambda: (memory.process_bytes or 0) - idle.process_bytes > 200 * 2**20)
         del block
     assert memory.device_bytes is None
     assert memory.process_bytes - idle.process_bytes > 200 * 2**20
@@ -24,14 +25,14 @@ def test_peak_memory_sees_what_was_freed_again():
 
 def test_peak_memory_adds_what_the_allocator_does_not_count():
     """Weights under dynamic VRAM and CUDA graphs: the allocator of torch knows nothing of them."""
-    beside = iter([3 * 2**20, 5 * 2**20] + [2**20] * 1000)
-    memory = PeakMemory(torch.device("cpu"), lambda: next(beside))
+    looks, beside = [], chain([3 * 2**20, 5 * 2**20], repeat(2**20))
+    memory = PeakMemory(torch.device("cpu"), lambda: looks.append(next(beside)) or looks[-1])
     memory._counts = True  # as on a GPU
     memory._backend = SimpleNamespace(
         reset_peak_memory_stats=lambda device: None, max_memory_allocated=lambda device: 7 * 2**20
     )
     with memory:
-        time.sleep(0.1)
+        assert until(lambda: len(looks) > 2)
     assert memory.device_bytes == 12 * 2**20
 
 

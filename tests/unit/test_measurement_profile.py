@@ -20,6 +20,12 @@ def profiled(work) -> tuple:
     return operations_of(profiler.events())
 
 
+def least_slices(work) -> dict[str, float]:
+    """Return the least of three profiles in each slice: an operation that had to wait for its core looks long once."""
+    runs = [slices_of(*profiled(work), 1.0) for _ in range(3)]
+    return {name: min(run[name] for run in runs) for name in SLICES if name != "gaps"}
+
+
 X, ROWS, IMAGE = torch.randn(2, 4, 512, 64), torch.randn(512, 512), torch.randn(1, 32, 128, 128)
 LINEAR, CONVOLUTION, NORM = torch.nn.Linear(512, 512), torch.nn.Conv2d(32, 32, 3), torch.nn.LayerNorm(64)
 WORK = {
@@ -38,13 +44,14 @@ def test_every_kind_of_work_is_known(name):
     busy = sum(operation.seconds for operation in operations)
     found = slices_of(operations, kernels, busy)
     assert set(found) == set(SLICES)
-    assert max(found, key=found.get) == name
     assert sum(found.values()) == pytest.approx(busy)
+    least = least_slices(WORK[name])
+    assert max(least, key=least.get) == name
 
 
 def test_attention_without_a_fused_operator_is_attention():
-    found = slices_of(*profiled(lambda: (X @ X.transpose(-1, -2)).softmax(-1) @ X), 1.0)
-    assert found["attention"] > 5 * sum(found[name] for name in SLICES if name not in ("attention", "gaps"))
+    found = least_slices(lambda: (X @ X.transpose(-1, -2)).softmax(-1) @ X)
+    assert found.pop("attention") > 5 * sum(found.values())
 
 
 def test_our_own_work_is_told_from_the_networks():
@@ -52,8 +59,8 @@ def test_our_own_work_is_told_from_the_networks():
     # Run as if it stood in the file, as a frame is known by its file.
     compiled = compile("lambda x: (x * 2).cumsum(0).sort().values", source, "eval")
     work = FunctionType(next(part for part in compiled.co_consts if isinstance(part, CodeType)), {})
-    found = slices_of(*profiled(lambda: work(X)), 1.0)
-    assert found["ours"] > 0.9 * (1.0 - found["gaps"])
+    found = least_slices(lambda: work(X))
+    assert found.pop("ours") > 9 * sum(found.values())
 
 
 def test_waiting_for_python_is_a_gap():

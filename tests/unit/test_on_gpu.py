@@ -9,10 +9,12 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
+from contextlib import suppress
 
+import psutil
 import pytest
 from comfy_host.paths import ROOT
+from waiting import until
 
 pytestmark = pytest.mark.slow
 SCRIPT = ["bash", str(ROOT / "benchmarks" / "on_gpu.sh")]
@@ -132,12 +134,15 @@ def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     kept = tmp_path / "work" / "run" / "kept.jsonl"
-    deadline = time.monotonic() + 300
-    while not (kept.exists() and '"row"' in kept.read_text()):
-        assert time.monotonic() < deadline and process.poll() is None
-        time.sleep(0.05)
+    assert until(lambda: kept.exists() and '"row"' in kept.read_text() or process.poll() is not None)
+    assert process.poll() is None
+    below = psutil.Process(process.pid).children(recursive=True)  # `timeout` puts a stage into a group of its own
     os.killpg(process.pid, signal.SIGKILL)
+    for child in below:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
     process.wait()
+    psutil.wait_procs(below)
     lines = kept.read_text().splitlines()
     assert json.loads(lines[1])["row"]["seconds_median"] > 0
     kept.write_text(kept.read_text() + '{"stage": "attention_backends", "ro')  # and one that was cut off
@@ -151,12 +156,12 @@ def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
 
 
 def test_one_command_goes_on_until_nothing_is_left_and_names_the_file_to_send(tmp_path):
-    slow = tmp_path / "python"
-    slow.write_text("#!/bin/sh\nsleep 2\n")
-    slow.chmod(0o755)
-    only = ("--only", "about,attention_backends", "--seconds", "16")  # too little for the second after the first
-    done = run(tmp_path, "--rehearse", *only, PYTHON=str(slow))
-    assert "1 stages are left" in done.stdout and [name for name, _ in ended(tmp_path)] == ["about"]
-    done = run(tmp_path, "--all", "--rehearse", *only, PYTHON=str(slow))
-    assert [name for name, _ in ended(tmp_path)] == ["about", "attention_backends"]
+    short = tmp_path / "python"
+    short.write_text(f"#!/bin/sh\n[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; exit 75; }}\n")
+    short.chmod(0o755)
+    only = ("--only", "about,attention_backends")
+    done = run(tmp_path, "--rehearse", *only, "--seconds", "10", PYTHON=str(short))  # too little for any stage
+    assert "2 stages are left" in done.stdout and not (tmp_path / "once").exists()
+    done = run(tmp_path, "--all", "--rehearse", *only, PYTHON=str(short))
+    assert ended(tmp_path) == [["about", "75"], ["attention_backends", "0"], ["about", "0"]]
     assert done.stdout.splitlines()[-1] == f"Done. Please attach this file to an issue: {tmp_path}/out/kept.jsonl"

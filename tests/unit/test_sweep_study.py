@@ -6,7 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 import traceback
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.core.phrases import data, phrase
 from paceline.workbench.sweep import Result, Sweep, SweepSettings, parse_space
 from paceline.workbench.sweep.storage import sqlite_storage
+from waiting import until
 
 SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8"
 
@@ -27,23 +27,24 @@ sys.path[:0] = [{tools!r}]
 from comfy_host import pack
 pack.load_pack()
 from paceline.workbench.sweep import Result, Sweep, SweepSettings, parse_space
-log, storage, seconds = Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+log, storage, held, heartbeat = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 def measure(cell):
     ratio = cell["ApplyToMe.ratio"]
     with log.open("a") as out: out.write(f"start {{ratio}}\\n")
-    time.sleep(seconds)
+    while eval(held, {{"started": log.read_text().count("start")}}): time.sleep(0.05)
     return Result(cell, "measured", 1 + ratio, 1.0, ratio / 10)
 def done(result):
     with log.open("a") as out: out.write(f"done {{result.cell['ApplyToMe.ratio']}}\\n")
-sweep = Sweep(parse_space({space!r}, ""), SweepSettings("shared", storage, heartbeat=1), {{"model": "m"}})
+sweep = Sweep(parse_space({space!r}, ""), SweepSettings("shared", storage, heartbeat=heartbeat), {{"model": "m"}})
 results = sweep.run(measure, done)
 assert len(results) == 8, results
 """
 
 
-def worker(log: Path, storage: str, seconds: float) -> subprocess.Popen:
+def worker(log: Path, storage: str, held: str, heartbeat: int) -> subprocess.Popen:
+    """Start a process that sweeps. It stays in a cell as long as ``held`` holds of ``started``, how many were begun."""
     code = WORKER.format(tools=str(ROOT / "tools"), space=SPACE)
-    return subprocess.Popen([sys.executable, "-c", code, str(log), storage, str(seconds)])
+    return subprocess.Popen([sys.executable, "-c", code, str(log), storage, held, str(heartbeat)])
 
 
 def lines(log: Path, kind: str) -> list[str]:
@@ -64,15 +65,13 @@ def measured(cell) -> Result:
 @pytest.mark.slow
 def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_finished_cell(tmp_path):
     log, storage = tmp_path / "log", sqlite_storage(tmp_path / "study.db")
-    first = worker(log, storage, 0.4)
-    deadline = time.monotonic() + 60
-    while len(lines(log, "done")) < 3 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    first = worker(log, storage, "started > 3", heartbeat=1)
+    assert until(lambda: len(lines(log, "start")) > 3)
     first.send_signal(signal.SIGKILL)
     first.wait()
     finished = lines(log, "done")
-    assert 3 <= len(finished) < 8
-    assert worker(log, storage, 0.0).wait(timeout=60) == 0
+    assert len(finished) == 3
+    assert worker(log, storage, "False", heartbeat=1).wait() == 0
     assert sorted(lines(log, "done")) == sorted(set(lines(log, "done"))) and len(lines(log, "done")) == 8
     assert all(lines(log, "start").count(cell) == 1 for cell in finished)
 
@@ -94,8 +93,9 @@ def test_a_cell_whose_process_was_killed_before_its_first_sign_of_life_is_measur
 @pytest.mark.slow
 def test_two_processes_share_the_cells_over_postgresql(tmp_path, postgresql):
     log = tmp_path / "log"
-    workers = [worker(log, postgresql, 0.5) for _ in range(2)]
-    assert [process.wait(timeout=120) for process in workers] == [0, 0]
+    # The first to come stays in its cell until the other one has begun one too. Nobody dies, so there is no heartbeat.
+    workers = [worker(log, postgresql, "started < 2", heartbeat=600) for _ in range(2)]
+    assert [process.wait() for process in workers] == [0, 0]
     assert sorted(lines(log, "start")) == sorted(set(lines(log, "start")))
     assert len(lines(log, "done")) == 8
 

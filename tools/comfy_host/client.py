@@ -211,7 +211,7 @@ class ComfyClient:
         body = None if data is None else json.dumps(data).encode()
         headers = {} if data is None else {"Content-Type": "application/json"}
         request = urllib.request.Request(self.base_url + path, data=body, headers=headers)
-        with _without_proxy.open(request, timeout=timeout) as answer:
+        with without_proxy.open(request, timeout=timeout) as answer:
             return answer.read()
 
     def _noted(self, error: PromptFailed) -> PromptFailed:
@@ -223,8 +223,8 @@ class ComfyClient:
         return error
 
 
-# A proxy from the environment must not see requests to a server on this machine.
-_without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+without_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Opens addresses of this machine: a proxy from the environment must not see these requests."""
 
 
 def _refusal(answer: dict[str, Any]) -> PromptFailed:

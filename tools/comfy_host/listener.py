@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+_CONNECT_SECONDS = 120.0  # a server that compiles or loads answers late
 _TEXT_MESSAGE = 3  # ComfyUI's binary messages start with a type; 3 is progress text
 
 
@@ -40,7 +41,7 @@ class Listener:
         url = f"{base_url}/ws?clientId={client_id}"
         self._thread = threading.Thread(target=self._run, args=(url,), daemon=True, name="comfy-client")
         self._thread.start()
-        if not self._connected.wait(30) or self._problem is not None:
+        if not self._connected.wait(_CONNECT_SECONDS) or self._problem is not None:
             raise ConnectionError(f"No websocket connection to {base_url}: {self._problem}")
 
     def wait_for(self, found: Callable[[Event], bool], first: int, timeout: float) -> bool:

@@ -6,6 +6,7 @@ Nothing here imports torch or ComfyUI, so scripts can use it before anything is 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 DEFAULT_COMFYUI_VERSION = "0.30.0"
@@ -16,6 +17,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 class HostMissing(RuntimeError):
     """ComfyUI has not been set up, or the folder that was named is not ComfyUI."""
+
+
+def commit() -> str | None:
+    """Return the repository's commit, marked where files differ from it; None without a repository or git."""
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def cache_dir() -> Path:

@@ -9,11 +9,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 _FOLDER_PREFIX = "paceline-comfyui-"
 _STOP_SECONDS = 10.0
+# Looked up now: in a child, a lock that another thread of its parent held at that moment is never released.
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def free_port() -> int:
@@ -26,7 +29,7 @@ def free_port() -> int:
 def die_with_parent() -> None:
     """Run in the child before it becomes ComfyUI: ask Linux to end it when this process ends, however that is."""
     parent_death_signal = 1  # PR_SET_PDEATHSIG
-    ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGKILL)
+    _prctl(parent_death_signal, signal.SIGKILL)
 
 
 def peak_resident_bytes(pid: int) -> int:

@@ -13,13 +13,12 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .client import ComfyClient
+from .client import ComfyClient, without_proxy
 from .paths import ROOT, host_dir
 from .processes import die_with_parent, end_group, free_port, peak_resident_bytes, temporary_folder
 
@@ -192,7 +191,7 @@ class ComfyServer:
     def system_stats(self) -> dict[str, Any]:
         """Return what the server says about its devices, versions and memory."""
         address = f"{self.base_url}/system_stats"  # of our own server, never another kind of address than http
-        with urllib.request.urlopen(address, timeout=30) as answer:  # nosec B310
+        with without_proxy.open(address, timeout=30) as answer:
             return json.load(answer)
 
     def peak_memory_bytes(self) -> int:

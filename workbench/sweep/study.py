@@ -142,7 +142,7 @@ class Sweep:
             )
         except optuna.exceptions.DuplicatedStudyError:
             study = optuna.load_study(study_name=settings.name, storage=storage, sampler=sampler)
-            _wait_until(lambda: _READY in study.user_attrs, 10)  # the process that made it may still be filling it
+            _wait_until(lambda: _READY in study.user_attrs, 60)  # the process that made it may still be filling it
         known = study.user_attrs.get(_JOB)
         if known is None:
             study.set_user_attr(_JOB, identity)
