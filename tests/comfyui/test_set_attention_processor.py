@@ -238,4 +238,4 @@ def test_listing_nodes_imports_no_optional_package():
         "assert not bad, bad\n"
         f"assert sorted(nodes) == {documented!r}, nodes\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -21,7 +21,7 @@ def environment() -> Path:
     manager = (host_dir() / "manager_requirements.txt").read_text(encoding="utf-8").strip()
     folder = cache_dir() / "package-tools"
     wanted = f"{COMFY_CLI} {manager}"
-    with FileLock(f"{folder}.lock", timeout=300):  # the tests that use it run in several processes
+    with FileLock(f"{folder}.lock"):  # the tests that use it run in several processes
         if not _is(folder, wanted):
             _install(folder, wanted)
     return folder / "bin"
@@ -35,13 +35,15 @@ def _is(folder: Path, wanted: str) -> bool:
 def _install(folder: Path, wanted: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "host.pth").write_text(
+        f"{sysconfig.get_paths()['purelib']}\n"
+    )  # first: what is there is not downloaded
     command = [folder / "bin" / "pip", "install", "-q", "--disable-pip-version-check", *wanted.split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         shutil.rmtree(folder, ignore_errors=True)
         missing(f"{wanted} cannot be installed: {done.stderr[-500:]}")
-    (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "host.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
     (folder / "installed").write_text(wanted)
 
 
@@ -57,7 +59,6 @@ def run(program: Path, *arguments: str | Path, folder: Path, **variables: str) -
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

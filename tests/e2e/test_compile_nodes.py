@@ -97,7 +97,7 @@ def test_the_image_is_that_of_the_uncompiled_nodes_and_the_baseline_comes_back(c
     expected = [pixels(client.run(with_seed(uncompiled, seed))) for seed in seeds]
     assert not np.array_equal(expected[0], baseline)
     for run, seed in enumerate(seeds):
-        result = client.run(with_seed(compiled, seed), timeout=900)
+        result = client.run(with_seed(compiled, seed))
         difference = np.abs(pixels(result) - expected[run])
         assert difference.max() <= 2 and difference.mean() < 0.05
         unet, vae = last_activity(result, UNET), last_activity(result, VAE)

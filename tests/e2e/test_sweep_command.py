@@ -35,7 +35,7 @@ def errors(base: Path) -> Path:
 
 
 def finish(process: subprocess.Popen[str], base: Path) -> str:
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate()
     assert process.returncode == 0, errors(base).read_text()[-3000:]
     return out
 
@@ -96,7 +96,7 @@ def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, p
 )
 def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint, more, words):
     process = start(tmp_path, sd15_checkpoint, *more)
-    process.communicate(timeout=300)
+    process.communicate()
     err = errors(tmp_path).read_text()
     assert process.returncode == 2
     assert words in err and "Traceback" not in err

@@ -71,7 +71,7 @@ class Judge:
         from safetensors.torch import load_file
 
         try:
-            result = self.client.run(prompt, timeout=240.0)
+            result = self.client.run(prompt)
         except PromptFailed:
             self.failed = True
             raise

@@ -229,5 +229,5 @@ registry.choose("cpu", torch.float32)
 assert settings() == before
 print([m for m in {OPTIONAL!r} if m in sys.modules], [m for m in sys.modules if m.split(".")[0] == "comfy"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[] []", done.stderr

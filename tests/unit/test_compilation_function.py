@@ -208,12 +208,12 @@ def test_progress_is_reported_while_compiling_from_another_thread():
 
 
 def test_cancelling_stops_the_compilation_and_is_no_failure():
-    compiled = CompiledFunction(scaled, EAGER, backend=slow(60))
+    compiled = CompiledFunction(scaled, EAGER, backend=slow(240))
     compiled.observer = Recorder(cancel_after=0.3)
     started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
-    assert time.perf_counter() - started < 30
+    assert time.perf_counter() - started < 120
     assert not compiled.state.fallback and compiled.state.phase == "ready"
     for _ in range(1000):  # nothing of it may be delivered later
         time.sleep(0)
@@ -226,7 +226,7 @@ def test_cancelling_stops_the_compilation_and_is_no_failure():
 
 def test_after_cancelling_a_profiler_of_python_code_ends():
     """On Python 3.11, an exception that was taken back with NULL stopped every traced function for ever."""
-    compiled = CompiledFunction(scaled, EAGER, backend=slow(60))
+    compiled = CompiledFunction(scaled, EAGER, backend=slow(240))
     compiled.observer = Recorder(cancel_after=0.0)
     with pytest.raises(KeyboardInterrupt, match="cancelled by the user"):
         compiled(torch.randn(2, 2), {"factor": 2.0})
@@ -239,7 +239,7 @@ def test_after_cancelling_a_profiler_of_python_code_ends():
 
     thread = threading.Thread(target=traced, daemon=True)
     thread.start()
-    thread.join(timeout=20)
+    thread.join(timeout=120)
     assert not thread.is_alive()
     assert "call" in calls
 

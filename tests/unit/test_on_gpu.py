@@ -28,7 +28,6 @@ def environment(out, **more):
 def run(out, *arguments, **more):
     return subprocess.run(
         [*SCRIPT, "--out", str(out / "out"), *arguments], env=environment(out, **more), capture_output=True, text=True,
-        timeout=900,
     )  # fmt: skip
 
 

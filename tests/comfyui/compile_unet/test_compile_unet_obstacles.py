@@ -81,7 +81,7 @@ def cancelled(graph, inputs):
     import comfy.model_management
 
     comfy.model_management.interrupt_current_processing()  # as the Cancel button does
-    end = time.perf_counter() + 60
+    end = time.perf_counter() + 240
     while time.perf_counter() < end:
         time.sleep(0.01)
     return graph
