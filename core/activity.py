@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .phrases import joined, phrase
+from .phrases import joined, phrase, translatable
 
 
 @dataclass
@@ -76,13 +76,16 @@ class Activity:
     def fallback_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to step aside, most frequent first."""
         ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])
-        return tuple(phrase("{count} x fallback: {reason}", count=count, reason=reason) for reason, count in ordered)
+        return tuple(
+            phrase("{count} x fallback: {reason}", count=count, reason=translatable(reason))
+            for reason, count in ordered
+        )
 
     def skipped_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to skip places, with how many places."""
         reasons = list(self.skipped.values())
         return tuple(
-            phrase("skipped {count} blocks: {reason}", count=reasons.count(reason), reason=reason)
+            phrase("skipped {count} blocks: {reason}", count=reasons.count(reason), reason=translatable(reason))
             for reason in dict.fromkeys(reasons)
         )
 
@@ -117,7 +120,7 @@ class Summary:
     def lines(self) -> tuple[str, ...]:
         """What stands below the headline where there is room: the numbers by name, then the details."""
         numbers = [
-            phrase("{name}: {number}", name=name.replace("_", " "), number=_short(number))
+            phrase("{name}: {number}", name=translatable(name.replace("_", " ")), number=_short(number))
             for name, number in self.counts.items()
         ]
         return (joined(", ", numbers), *self.details) if numbers else self.details

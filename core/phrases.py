@@ -2,8 +2,11 @@
 
 Logs, files and users of the API read the English text. The browser takes template and values, and says the same in the
 language of the page: the template is the key of its translations, in ``locales/<language>/main.json``.
-``tools/update_locales.py`` collects every template that stands as a literal in a call of :func:`phrase` or
-:func:`translatable`.
+``tools/update_locales.py`` collects every template that stands as a literal in a call of :func:`phrase`,
+:func:`translatable` or :func:`traced`.
+
+A value of a phrase is translated if it is a phrase itself. A plain text stays what it is: a name, a file, what somebody
+has typed, even where the same word is a key of the translations.
 
 A placeholder is ``{name}``, or ``{name:.2f}`` with a format of Python's. ``{count|step|steps}`` stands for one of
 several words: here the first for 1 and the last for all else, in the browser one for each plural of the language.
@@ -20,7 +23,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
 """Name, format and words of a placeholder."""
 
 Data = str | int | float | dict[str, "Data"] | bool
-"""What the browser is sent: a number, a text that is a key or stays as it is, or a template with its values."""
+"""What the browser is sent: a number, a text that stays as it is, or a template with its values."""
 
 
 class Phrase(str):
@@ -48,10 +51,19 @@ def phrase(template: str, **values: str | float) -> Phrase:
     return made
 
 
-def translatable(text: str) -> str:
-    """Return ``text``: marks a constant whose translations the browser looks up by the text itself.
+def translatable(text: str) -> Phrase:
+    """Return ``text`` as a phrase without values; one that is a phrase already stays as it is."""
+    if isinstance(text, Phrase):
+        return text
+    made = Phrase(text)
+    made.template, made.values = text, {}
+    return made
 
-    For texts that compiled code handles, which has to be given plain ones.
+
+def traced(text: str) -> str:
+    """Return ``text`` as it is: marks a constant for :func:`translatable`, which is called where the text is said.
+
+    For texts that code under torch.compile handles, which has to be given plain ones.
     """
     return text
 

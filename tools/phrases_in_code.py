@@ -8,7 +8,7 @@ from pathlib import Path
 
 FOLDERS = ("core", "optimizers", "workbench", "nodes")
 
-_MARKED = ("phrase", "translatable")
+_MARKED = ("phrase", "translatable", "traced")
 _COUNTS = ("counts", "_COUNTS")
 """Names that hold the names of numbers: keys of a dict, or a tuple of them."""
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
-from ...core.phrases import all_of, phrase, translatable
+from ...core.phrases import all_of, phrase, traced, translatable
 from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend, Mask
 from .probing import NO_MEMORY, probe
@@ -19,7 +19,7 @@ from .registry import choose, get, require
 
 AUTO = "auto"
 
-FULL_PRECISION = translatable("the model asks for full precision here")
+FULL_PRECISION = traced("the model asks for full precision here")
 
 HOST_DOES_IT = "attention"
 """Place that is skipped because the host computes with this very backend."""
@@ -144,13 +144,13 @@ class AttentionChoice(Technique):
         if self.quickest is not None:
             details += self.quickest.lines()
         if HOST_DOES_IT in activity.skipped and not calls and not fallbacks:
-            return Summary("inactive", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
+            return Summary("inactive", translatable(activity.skipped[HOST_DOES_IT]), {"fallbacks": 0}, details)
         details += activity.skipped_lines()
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
             none = translatable("no attention call of this model was reached")
             why = translatable("every call fell back") if fallbacks else none
-            why = next(iter(activity.skipped.values()), why)
+            why = translatable(next(iter(activity.skipped.values()), why))
             headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"

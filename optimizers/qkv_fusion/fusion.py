@@ -10,7 +10,7 @@ from torch.nn import Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import joined, phrase, traced, translatable
 from ...core.technique import QKV_FUSION, Technique
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
@@ -91,10 +91,10 @@ def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[T
     """Return why layers cannot compute together, or None if their weights and biases can be one tensor each."""
     biases = [bias for layer in layers if (bias := layer._parameters.get("bias")) is not None]
     if len(biases) not in (0, len(layers)):
-        return translatable("some of its projections have a bias and others do not")
+        return traced("some of its projections have a bias and others do not")
     weights = [weight for layer in layers if (weight := layer._parameters["weight"]) is not None]
     if len(weights) < len(layers):
-        return translatable("some of its projections have no weights")
+        return traced("some of its projections have no weights")
     reason = refuse_weights(weights)
     return reason if reason is not None or not biases else refuse_rows(biases)
 
@@ -105,7 +105,7 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     layer = next(by_design, None)  # Flux, SD3, ...
     unknown = translatable("it is not among the models it knows")
     why = unknown if layer is None else phrase("it computes them together already ({layer})", layer=layer)
-    given = list(dict.fromkeys(reasons))
+    given = [translatable(reason) for reason in dict.fromkeys(reasons)]
     problem = phrase(
         "Fuse QKV cannot fuse the query, key and value projections of {model}: {why}.",
         model=model,

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
-from ...core.phrases import all_of, any_of, joined, phrase, translatable
+from ...core.phrases import all_of, any_of, joined, phrase, traced, translatable
 from .method import METHODS, Reduction
 from .policy import TokenReduction
 from .settings import TokenMergingSettings
 
-SAME_SIZE = translatable("text and image have the same number of tokens, so their attention calls cannot be told apart")
+SAME_SIZE = traced("text and image have the same number of tokens, so their attention calls cannot be told apart")
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class JointReduction(TokenReduction):
         where: which attention calls are reduced, in words.
     """
 
-    places = translatable("blocks")
+    places: str = translatable("blocks")
     where = ""
 
     def choose(self, settings: TokenMergingSettings) -> None:

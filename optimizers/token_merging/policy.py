@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.phrases import phrase, translatable
+from ...core.phrases import phrase, traced, translatable
 from ...core.technique import TOKEN_MERGING, Technique
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
 
-ALL_KEPT = translatable("at this ratio, so small a grid keeps all of its tokens")
+ALL_KEPT = traced("at this ratio, so small a grid keeps all of its tokens")
 
 
 class Schedule(Protocol):

@@ -11,17 +11,15 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import joined, phrase, traced, translatable
 from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenReduction
 
 if TYPE_CHECKING:
     from .grid import Partition
 
-OTHER_TOKENS = translatable("another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)")
-OTHER_OUTPUT = translatable(
-    "attention replaced by another node or package returned all tokens instead of the merged ones"
-)
+OTHER_TOKENS = traced("another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)")
+OTHER_OUTPUT = traced("attention replaced by another node or package returned all tokens instead of the merged ones")
 
 
 Size = tuple[int, int]
@@ -87,7 +85,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         first_level: ``downsample`` of the finest of them.
     """
 
-    places = translatable("self-attention blocks")
+    places: str = translatable("self-attention blocks")
     blocks: tuple[B, ...]
 
     def choose_blocks(self, model: str, blocks: Sequence[B]) -> None:

@@ -141,18 +141,18 @@ def test_a_page_that_is_loaded_during_a_run_shows_the_rest_of_it(page: Page):
 
 @pytest.mark.parametrize("language", ["en", "ja"])
 def test_what_somebody_has_typed_is_shown_as_it_is_and_never_run(page: Page, language: str):
-    """Names of nodes and models can hold markup, braces and words that JavaScript knows."""
+    """Names of nodes and models can hold markup, braces and words that JavaScript or our translations know."""
     typed = '<img src=x onerror="window.planted = 1"> {x} {count|a|b} constructor'
     nested = {"template": typed, "values": {}, "starts": True, "clause": True}
-    phrases = {"headline": {"template": "{x} and {name}", "values": {"x": nested, "name": "constructor"}}}
+    phrases = {"headline": {"template": "{x}: {name}", "values": {"x": nested, "name": "steps"}}}
     said = {
         "node": str(TOME), "prompt_id": begin_again(page), "state": "active", "title": typed, "counts": {typed: 1},
-        "headline": f"{typed} and constructor", "details": [typed, "toString"],
+        "headline": f"{typed}: steps", "details": [typed, "toString"],
         "phrases": {**phrases, "details": [typed, "toString"]},
     }  # fmt: skip
     with page.language(language):
         tell(page, "paceline.activity", said)
-        page.wait(lambda: page.badges()[str(TOME)].endswith(f"{typed} and constructor"), "badge")
+        page.wait(lambda: page.badges()[str(TOME)].endswith(f"{typed}: steps"), "badge")
         page.script("args[0].focus()", page.badge(TOME))
         shown = page.script(
             "const tip = document.querySelector('.paceline-tooltip');"

@@ -257,3 +257,23 @@ def test_the_canvas_folds_advanced_inputs_and_cuts_no_title(page: Page, tome_wor
     report = page.build("return make('PacelineOptimizationReport', 0, 0, {}).id;")
     page.show_node(report, zoom=1.0)
     assert "Optimization Report" in page.drawn()
+
+
+def test_in_nodes_2_a_new_node_is_as_high_as_what_it_shows(page: Page):
+    page.use(VUE)
+    node = page.build("return make('PacelineApplyToMe', 0, 0, {}).id;")
+    page.show_node(node, zoom=1.0)
+    height = f"return app.graph.getNodeById({node}).size[1]"
+    folded = page.script(height)
+    assert folded < 250
+    buttons = f"[...document.querySelectorAll(\"[data-node-id='{node}'] button\")]"
+    advanced = f"{buttons}.find(({{ textContent }}) => textContent.includes('advanced')).click()"
+    page.script(advanced)
+    page.wait(lambda: page.script(height) > folded + 200, "advanced inputs")
+    page.script(advanced)
+    page.wait(lambda: page.script(height) == folded, "height without them")
+    page.load(page.workflow())
+    assert page.script(height) == folded
+    page.script("app.graph.getNodeById(args[0]).setSize([300, 700])", node)  # by hand
+    page.load(page.workflow())
+    assert page.script(height) >= 700

@@ -6,7 +6,19 @@ import re
 
 import pytest
 import update_locales
-from paceline.core.phrases import PLACEHOLDER, any_of, clause, data, joined, phrase, restored, sentence
+from paceline.core.activity import Activity
+from paceline.core.phrases import (
+    PLACEHOLDER,
+    any_of,
+    clause,
+    data,
+    joined,
+    phrase,
+    restored,
+    sentence,
+    translatable,
+)
+from paceline.optimizers.token_merging.policy import ALL_KEPT
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -94,6 +106,20 @@ def test_a_phrase_is_english_text_and_data():
     assert (data(shorter)["template"], data(shorter)["clause"]) == ("{model} is empty; load another.", True)
     assert any_of(("a", "b", "c")) == "a or b or c"
     assert data(phrase("{x}", x=float("nan")))["values"] == {"x": "nan"}  # JSON has no such number
+
+
+def test_a_value_is_translated_only_if_it_is_a_phrase():
+    """A preset, a file or a node can have the name of something that is in the table of translations."""
+    assert "steps" in load("es")["main"][REPORTS]
+    values = data(phrase("{name}: {what}", name="steps", what=translatable("steps")))["values"]
+    assert values["name"] == "steps"
+    assert values["what"]["template"] == "steps"
+    already = phrase("{count} cells", count=2)
+    assert translatable(already) is already
+    # Reasons are counted as plain texts, also in code that torch compiles, and are phrases where they are said.
+    activity = Activity(fallbacks={ALL_KEPT: 2}, skipped={"block": ALL_KEPT})
+    for line in (*activity.fallback_lines(), *activity.skipped_lines()):
+        assert data(line)["values"]["reason"]["template"] == ALL_KEPT
 
 
 def test_a_phrase_that_was_kept_is_one_again_and_what_is_damaged_is_plain_text():

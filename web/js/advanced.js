@@ -1,5 +1,6 @@
 // On the canvas the frontend shows all advanced inputs of a node. Ours show theirs when they are asked for, as in Nodes
-// 2.0. An input that is connected, or not what it is in a new node, is always seen.
+// 2.0. An input that is connected, or not what it is in a new node, is always seen. In both, a new node is as high as
+// what it shows.
 
 import { app } from "./comfy.js";
 import { comfyClassOf, isOurType } from "./graph.js";
@@ -25,7 +26,7 @@ function litegraph() {
 }
 
 /**
- * Fold the advanced inputs of a node of ours, on the canvas.
+ * Fold the advanced inputs of a node of ours on the canvas, and give it the height of the rest.
  * @param {LGraphNode} node that is new
  */
 export function foldAdvanced(node) {
@@ -33,24 +34,37 @@ export function foldAdvanced(node) {
   widenToTitle(node);
   const advanced = (node.widgets ?? []).filter(({ options }) => /** @type {any} */ (options)?.advanced);
   if (!advanced.length) return;
-  let all = false;
+  /** @type {boolean | null} while a height is measured: whether with all inputs */
+  let all = null;
   for (const widget of advanced) {
     const { name, value: usual } = widget;
     const connected = () => node.inputs.some((input) => input.widget?.name === name && input.link != null);
-    const get = () => !litegraph().vueNodesMode && !all && widget.value === usual && !isShown(node) && !connected();
+    const seen = () => !litegraph().vueNodesMode && (widget.value !== usual || connected());
+    const get = () => !(all ?? litegraph().vueNodesMode) && !isShown(node) && !seen(); // Nodes 2.0 fold by themselves
     Object.defineProperty(widget, "hidden", { get, set() {}, configurable: true, enumerable: true });
   }
+  const { computeSize } = node;
+  // The frontend gives every node that is loaded at least this size, in Nodes 2.0 too.
+  node.computeSize = function (out) {
+    const before = all;
+    all ??= false;
+    const size = computeSize.call(this, out);
+    all = before;
+    return size;
+  };
   heights.set(node, (shown) => {
     all = shown;
     const [, height] = node.computeSize();
-    all = false;
+    all = null;
     return height;
   });
   fit(node);
   const { onConfigure } = node;
   node.onConfigure = function (saved) {
     onConfigure?.call(this, saved);
-    if (saved.properties?.[SHOWN] === undefined) fit(this);
+    if (saved.properties?.[SHOWN] !== undefined) return;
+    if (litegraph().vueNodesMode) delete this.properties[SHOWN]; // it keeps the height that it was saved with
+    else fit(this);
   };
 }
 
@@ -60,7 +74,7 @@ export function foldAdvanced(node) {
  */
 function fit(node) {
   const height = heights.get(node);
-  if (litegraph().vueNodesMode || !height) return;
+  if (!height) return;
   node.properties[SHOWN] = false;
   const left = node.size[1] - height(true);
   if (left >= 0) node.setSize([node.size[0], height(false) + left]);

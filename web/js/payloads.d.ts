@@ -1,8 +1,9 @@
 // What the server sends. A test holds these keys against those that Python sends and against those that we read.
 
 /**
- * A text as data, from `data` in core/phrases.py: a number, a text that is looked up as it is, or a template with its
- * values. `starts`: whether it begins a sentence. `clause`: whether it stands without the full stop at its end.
+ * A text as data, from `data` in core/phrases.py: a number, a text, or a template with its values. A text that stands
+ * alone is looked up; as a value it stays what it is. `starts`: whether it begins a sentence. `clause`: whether it stands
+ * without the full stop at its end.
  */
 export type Phrase = string | number | { template: string; values: Record<string, Phrase>; starts: boolean; clause?: boolean };
 

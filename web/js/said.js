@@ -20,7 +20,9 @@ const PLURALS = ["zero", "one", "two", "few", "many", "other"];
  * @returns {string} it in the language of the page; what has no translation stays English
  */
 export function said(english, phrase) {
-  return hasReports() ? fill(phrase ?? english) : english;
+  if (!hasReports()) return english;
+  const whole = phrase ?? english;
+  return typeof whole === "string" ? (reportIn(whole) ?? whole) : fill(whole);
 }
 
 /**
@@ -33,12 +35,12 @@ export function allSaid(english, phrases) {
 }
 
 /**
- * @param {Phrase} phrase
+ * @param {Phrase} phrase inside of another one a text stays what it is: a name, a file, what somebody has typed
  * @returns {string}
  */
 function fill(phrase) {
   if (typeof phrase === "number") return number(phrase);
-  if (typeof phrase === "string") return reportIn(phrase) ?? phrase;
+  if (typeof phrase === "string") return phrase;
   const { template, values, starts, clause } = phrase;
   const translated = reportIn(template);
   const text = (translated ?? template).replace(PLACEHOLDER, (place, name, form, words) => {

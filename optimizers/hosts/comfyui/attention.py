@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase, translatable
+from ....core.phrases import phrase, traced, translatable
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from .protocols import ModelPatcher
     from .unet import AttentionBlock
 
-SAME = translatable("ComfyUI's own attention is sdpa already, so nothing was changed")
-SAME_AND_QUICKEST = translatable("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
+SAME = traced("ComfyUI's own attention is sdpa already, so nothing was changed")
+SAME_AND_QUICKEST = traced("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
 NOT_REACHED = translatable("VAE, text encoders and ControlNets choose their own attention")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ....core.phrases import translatable
+from ....core.phrases import traced
 
 if TYPE_CHECKING:
     from ....core.activity import Activity
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"
 
-NOT_REACHED = translatable("an attention override of another node computed the call itself")
-SPARSE = translatable("ComfyUI's sparse attention computed them")
+NOT_REACHED = traced("an attention override of another node computed the call itself")
+SPARSE = traced("ComfyUI's sparse attention computed them")
 
 Layer = Callable[..., Tensor]
 """``layer(func, *args, **kwargs)``: ``func`` is the next one inside, the rest what ``optimized_attention`` takes."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from ....core.phrases import phrase, translatable
+from ....core.phrases import phrase, traced, translatable
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
     from .protocols import BaseModel, ModelPatcher
     from .stack import Stack
 
-OTHER_FORWARD = translatable(
-    "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
-)
-STREAMED = translatable(
+OTHER_FORWARD = traced("another node has changed how its projections compute (a LoRA in bypass mode, for example)")
+STREAMED = traced(
     "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 )
-PATCHED_IN_PASSING = translatable(
-    "a LoRA is applied to its weights at each use, because the model is only partly loaded"
-)
+PATCHED_IN_PASSING = traced("a LoRA is applied to its weights at each use, because the model is only partly loaded")
 ELSEWHERE = "its weights are not on the device, because the model is only partly loaded"
 UNEQUAL = "some of its projections are quantised and others are not, or differently"
 

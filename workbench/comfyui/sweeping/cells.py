@@ -94,7 +94,7 @@ class Bench:
             say: told what is going on.
             progress: as of ``compare``.
         """
-        doing = [translatable("applying the nodes")]
+        doing: list[str] = [translatable("applying the nodes")]
 
         def follow(text: str) -> None:
             doing[0] = text
@@ -108,8 +108,8 @@ class Bench:
             if applied.left_out:
                 return Result(cell, "not possible", text=joined("; ", applied.left_out))
             found = compare(
-                Side("baseline", self.model, self.vae),
-                Side("optimized", applied.model, applied.vae),
+                Side(translatable("baseline"), self.model, self.vae),
+                Side(translatable("optimized"), applied.model, applied.vae),
                 replace(self.job, latent_image=self.latent(cell)),
                 self.settings,
                 follow,

@@ -10,7 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from ....core.errors import InvalidSetting, require_number
-from ....core.phrases import joined, phrase
+from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
 from ...sweep import (
@@ -161,7 +161,7 @@ def run_sweep(
         done[0] = len(found)
         watch(found, total)
         bar.show(done[0])
-        outcome = joined(": ", [result.state, result.text])
+        outcome = joined(": ", [translatable(result.state), result.text])
         if result.speedup is not None:
             outcome = phrase("{speedup:.2f}x", speedup=result.speedup)
         say(joined(": ", [describe_cell(result.cell), outcome]))
@@ -261,7 +261,8 @@ def _save_preset(chosen: Result, bench: Bench, plan: SweepPlan) -> Path:
 def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> list[str]:
     states = [result.state for result in results]
     counts = joined(
-        ", ", (phrase("{count} {state}", count=states.count(one), state=one) for one in dict.fromkeys(states))
+        ", ",
+        (phrase("{count} {state}", count=states.count(one), state=translatable(one)) for one in dict.fromkeys(states)),
     )
     lines: list[str] = [phrase("{done} of {total} cells: {counts}.", done=len(results), total=total, counts=counts)]
     limit = phrase("{share:g} of a seed change", share=plan.largest_difference)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
-from .....core.phrases import phrase, translatable
+from .....core.phrases import phrase, traced, translatable
 from ..model import first_of
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SECOND_COPY = translatable(
 
 _NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
 _DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
-_REPLACED = translatable("another node has replaced this method of the network itself")
+_REPLACED = traced("another node has replaced this method of the network itself")
 
 _second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
 """The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .....core.phrases import translatable
+from .....core.phrases import traced
 from .....core.technique import COMPILATION, find
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 STATE = "paceline_joint_token_reduction"
 
-_OTHER_MASK = translatable("keys, values and the attention mask are not of one size")
-_OTHER_PLACES = translatable(
+_OTHER_MASK = traced("keys, values and the attention mask are not of one size")
+_OTHER_PLACES = traced(
     "the network says that its image tokens are in other places than the sizes of latent and text do"
 )
 

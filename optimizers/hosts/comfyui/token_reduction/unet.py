@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.phrases import translatable
+from .....core.phrases import traced
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
 from ....token_merging.unet_policy import CallState, UNetReduction, restored
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 STATE = "paceline_token_reduction"
 _RESTORE = "paceline_restore_tokens"
 
-_OTHER_KEYS = translatable(
-    "another node had added keys or values, so they are no longer one for each place of the picture"
-)
-_REPLACED = translatable(
+_OTHER_KEYS = traced("another node had added keys or values, so they are no longer one for each place of the picture")
+_REPLACED = traced(
     "another node computes this block's attention itself, and may take its keys for places of the picture"
 )
 
