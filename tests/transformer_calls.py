@@ -67,7 +67,3 @@ def oracle(name):
         return func(q, k, v, heads, mask=mask, skip_reshape=skip_reshape, **kwargs)
 
     return override
-
-
-def close(a, b):
-    return ((a - b).norm() / b.norm()).item() < 1e-5

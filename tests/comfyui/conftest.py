@@ -14,6 +14,7 @@ import torch
 from comfy_host import checkpoints, in_process, pack
 from comfy_host.packages import PackageMissing
 from comparing import Emoji
+from int8_models import TINY
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
 TOME = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
@@ -109,6 +110,12 @@ def emoji(studio: Studio) -> Emoji:
 def fuse(studio: Studio) -> Callable[[Any], Any]:
     """Apply Fuse QKV to a MODEL."""
     return lambda model: studio.run("PacelineFuseQKV", model=model)
+
+
+@pytest.fixture
+def quantize(studio: Studio) -> Callable[..., Any]:
+    """Apply Quantize int8 to a MODEL, by default to the same layers on every machine."""
+    return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import pytest
 import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
+from distances import close
 from paceline import FuseQKV, TokenMerging, optimize, report
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.families import added, find_family
@@ -105,10 +106,6 @@ def thinned(tokens, image_at, rows, columns):
     for side in (1, 2):
         image = torch.cat([image.movedim(side, 0)[::2], image.movedim(side, 0)[-1:]]).movedim(0, side)
     return torch.cat([before, image.flatten(1, 2), behind], dim=1)
-
-
-def close(a, b):
-    return ((a - b).norm() / b.norm()).item() < 1e-5
 
 
 def test_one_record_is_enough_in_comfyui(studio, model):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
+from distances import close
 from paceline import TokenMerging, optimize, report
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import METHODS, BlockCall, Reduction, TokenMergingSettings
@@ -79,10 +80,6 @@ def known(monkeypatch):
     """Both methods are in the list as long as a test runs."""
     for method in (EvenRows, NeighbourPairs):
         monkeypatch.setitem(METHODS, method.name, method)
-
-
-def close(a, b):
-    return ((a - b).norm() / b.norm()).item() < 1e-5
 
 
 def test_the_node_offers_it_with_its_help(studio):

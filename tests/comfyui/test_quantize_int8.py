@@ -11,12 +11,6 @@ from comfy_host.transformers import build, conditioning, latent
 from distances import relative
 from int8_models import SLOWER, TINY, int8_layers, one_call, unchanged, weights
 
-
-@pytest.fixture
-def quantize(studio):
-    return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
-
-
 # -- the picture ------------------------------------------------------------------------------------------------------
 
 

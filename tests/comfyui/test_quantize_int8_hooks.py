@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from distances import relative
-from int8_models import TINY, int8_layers, with_lora
+from int8_models import int8_layers, with_lora
 from paceline.core.errors import UnsupportedModel
-
-
-@pytest.fixture
-def quantize(studio):
-    return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
 
 
 @pytest.mark.parametrize("which", ["first", "second", "both"])

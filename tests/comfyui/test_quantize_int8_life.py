@@ -6,13 +6,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from int8_models import TINY, int8_layers, one_call, only, parameter_bytes, unchanged, weights, with_lora
-
-
-@pytest.fixture
-def quantize(studio):
-    return lambda model, **settings: studio.run("PacelineQuantizeInt8", model=model, **{**TINY, **settings})
-
+from int8_models import int8_layers, one_call, only, parameter_bytes, unchanged, weights, with_lora
 
 # -- the life of the clones --------------------------------------------------------------------------------------------
 

@@ -83,22 +83,18 @@ def with_seed(prompt: dict, seed: int) -> dict:
     return changed
 
 
-def pixels(result) -> np.ndarray:
-    return np.asarray(result.image().convert("RGB")).astype(np.int16)
-
-
 def last_activity(result, node: str) -> dict:
     return [event for event in result.of_type("paceline.activity") if event["node"] == node][-1]
 
 
 def test_the_image_is_that_of_the_uncompiled_nodes_and_the_baseline_comes_back(client, plain, uncompiled, compiled):
     seeds = (11, 12)
-    baseline = pixels(client.run(with_seed(plain, seeds[0])))
-    expected = [pixels(client.run(with_seed(uncompiled, seed))) for seed in seeds]
+    baseline = client.run(with_seed(plain, seeds[0])).pixels()
+    expected = [client.run(with_seed(uncompiled, seed)).pixels() for seed in seeds]
     assert not np.array_equal(expected[0], baseline)
     for run, seed in enumerate(seeds):
         result = client.run(with_seed(compiled, seed))
-        difference = np.abs(pixels(result) - expected[run])
+        difference = np.abs(result.pixels() - expected[run])
         assert difference.max() <= 2 and difference.mean() < 0.05
         unet, vae = last_activity(result, UNET), last_activity(result, VAE)
         assert unet["state"] == vae["state"] == "active"
@@ -113,6 +109,6 @@ def test_the_image_is_that_of_the_uncompiled_nodes_and_the_baseline_comes_back(c
             assert progress[0]["headline"].startswith("compiling 00:")
             assert progress[-1]["phase"] == "ready" and progress[-1]["headline"].startswith("compiled in ")
     client.free()
-    assert np.array_equal(pixels(client.run(with_seed(uncompiled, seeds[0]))), expected[0])
+    assert np.array_equal(client.run(with_seed(uncompiled, seeds[0])).pixels(), expected[0])
     client.free()
-    assert np.array_equal(pixels(client.run(with_seed(plain, seeds[0]))), baseline)
+    assert np.array_equal(client.run(with_seed(plain, seeds[0])).pixels(), baseline)

@@ -56,10 +56,6 @@ def example(path: Path, client, checkpoint: Path) -> dict:
     return prompt
 
 
-def pixels(result) -> np.ndarray:
-    return np.asarray(result.image().convert("RGB")).astype(np.int16)
-
-
 @pytest.fixture(scope="module")
 def workflow(client, sd15_checkpoint):
     """The example with both nodes, ready to be changed."""
@@ -80,7 +76,7 @@ def furnished(server, sd15_checkpoint):
 def test_every_example_draws_an_image(path, client, sd15_checkpoint, furnished):
     prompt = example(path, client, sd15_checkpoint)
     result = client.run(prompt)
-    image = pixels(result)
+    image = result.pixels()
     assert image.std() > 1  # not one colour
     if nodes_of(prompt, "SaveImage"):
         assert image.shape == (192, 128, 3)
@@ -130,8 +126,8 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
 
 def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_checkpoint, workflow):
     plain = ROOT / "example_workflows" / "txt2img_baseline.json"
-    baseline = pixels(client.run(example(plain, client, sd15_checkpoint)))
-    optimized = pixels(client.run(workflow))
+    baseline = client.run(example(plain, client, sd15_checkpoint)).pixels()
+    optimized = client.run(workflow).pixels()
     assert not np.array_equal(optimized, baseline)
     saved = json.loads((ROOT / "example_workflows" / "txt2img_tome_attention.json").read_text(encoding="utf-8"))
     for node in saved["nodes"]:
@@ -139,19 +135,19 @@ def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_ch
             node["mode"] = 4  # bypassed
     path = Path(sd15_checkpoint).parent / "bypassed.json"
     path.write_text(json.dumps(saved), encoding="utf-8")
-    assert np.array_equal(pixels(client.run(example(path, client, sd15_checkpoint))), baseline)
+    assert np.array_equal(client.run(example(path, client, sd15_checkpoint)).pixels(), baseline)
 
 
 def test_the_baseline_comes_back_after_an_optimized_run_on_the_same_loaded_model(client, workflow):
     ratio_zero = copy.deepcopy(workflow)
     tome = nodes_of(workflow, "PacelineApplyToMe")[0]
     ratio_zero[tome]["inputs"]["ratio"] = 0.0
-    first = pixels(client.run(ratio_zero))
+    first = client.run(ratio_zero).pixels()
     client.run(workflow)
     client_again = copy.deepcopy(ratio_zero)
     client_again[nodes_of(workflow, "KSampler")[0]]["inputs"]["steps"] = 2
     client.free()
-    assert np.array_equal(pixels(client.run(client_again)), first)
+    assert np.array_equal(client.run(client_again).pixels(), first)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +167,7 @@ def test_a_mistake_is_a_sentence_in_the_error_dialog(workflow, client, node, inp
     assert message in error.value.message
     assert "Traceback" not in error.value.message
     # Nothing is lost: the same graph with the mistake mended runs at once.
-    assert pixels(client.run(workflow)).std() > 5
+    assert client.run(workflow).pixels().std() > 5
 
 
 def test_a_value_that_the_widget_would_not_allow_is_refused_before_it_runs(workflow, client):

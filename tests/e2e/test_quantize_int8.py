@@ -30,10 +30,6 @@ def workflow(checkpoint: str, model: dict, source: list) -> dict:
     }  # fmt: skip
 
 
-def pixels(result) -> np.ndarray:
-    return np.asarray(result.image().convert("RGB")).astype(np.int16)
-
-
 def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, sd15_checkpoint, tmp_path):
     name = sd15_checkpoint.name
     quantize = {
@@ -46,10 +42,10 @@ def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, 
         "inputs": {"model": ["8", 0], "filename_prefix": "diffusion_models/small"},
     }
     result = client.run(workflow(name, {"8": quantize, "9": save}, ["8", 0]))
-    expected = pixels(result)
+    expected = result.pixels()
     told = [event["headline"] for event in result.of_type("paceline.activity") if event["node"] == "8"]
     assert "70 of 80 linear layers in int8" in told[0] and "active in 70 linear layers" in told[-1]
-    full = pixels(client.run(workflow(name, {}, ["1", 0])))
+    full = client.run(workflow(name, {}, ["1", 0])).pixels()
     assert not np.array_equal(expected, full)
     assert np.abs(expected - full).mean() < 0.02 * 255
     saved = list((server.output_dir / "diffusion_models").glob("small*.safetensors"))
@@ -59,4 +55,4 @@ def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, 
     with ComfyServer(models=models, cpu=True, load_pack=False) as plain, plain.client() as other:
         assert "PacelineQuantizeInt8" not in other.object_info()
         loader = {"class_type": "UNETLoader", "inputs": {"unet_name": saved[0].name, "weight_dtype": "default"}}
-        assert np.array_equal(pixels(other.run(workflow(name, {"8": loader}, ["8", 0]))), expected)
+        assert np.array_equal(other.run(workflow(name, {"8": loader}, ["8", 0])).pixels(), expected)

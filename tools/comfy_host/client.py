@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from PIL import Image
 
 from .listener import Event, Listener
@@ -72,6 +73,10 @@ class Result:
         if not self.images:
             raise LookupError("The prompt gave no image.")
         return list(self.images.values())[-1][0]
+
+    def pixels(self) -> np.ndarray:
+        """Return that image as int16 ``[height, width, 3]``, whose differences do not overflow."""
+        return np.asarray(self.image().convert("RGB")).astype(np.int16)
 
     def of_type(self, event_type: str) -> list[Any]:
         """Return the data of every message of this type, for example of a node's own event."""

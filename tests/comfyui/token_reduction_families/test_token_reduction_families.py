@@ -7,7 +7,8 @@ import re
 import pytest
 import torch
 from comfy_host.transformers import build
-from transformer_calls import HALVES, NAMES, close, every_second, grid, oracle, sample, with_override
+from distances import close
+from transformer_calls import HALVES, NAMES, every_second, grid, oracle, sample, with_override
 
 
 @pytest.mark.parametrize("name", NAMES)

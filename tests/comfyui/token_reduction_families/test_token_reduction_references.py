@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from comfy_host.transformers import latent
-from transformer_calls import HALVES, TEXT, close, every_second, grid, oracle, sample, with_override
+from distances import close
+from transformer_calls import HALVES, TEXT, every_second, grid, oracle, sample, with_override
 
 REFERENCES = [(16, 24), (12, 8)]
 
