@@ -10,6 +10,7 @@ import pytest
 from browser.graphs import EMOJI, example
 from browser.page import CANVAS, PICTURES, VUE, Page
 from comfy_host.paths import ROOT
+from faster import PROMPT
 from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
@@ -93,6 +94,34 @@ def test_what_is_there_already_is_not_inserted_twice(page: Page, baseline: dict[
     choose(page, "balanced")
     assert "there already" in dialog.text
     press(page, "Cancel")
+
+
+def test_cancelling_a_trial_that_waits_stops_nobody_elses_run(page: Page, baseline, client, sd15_checkpoint: Path):
+    prompt = copy.deepcopy(PROMPT)
+    prompt["1"]["inputs"]["ckpt_name"] = sd15_checkpoint.name
+    prompt["5"]["inputs"] |= {"model": ["1", 0], "steps": 2000}
+
+    def ids(which: str) -> list[str]:
+        return [item[1] for item in client.get("/queue")[which]]
+
+    others = client.queue(prompt)
+    try:
+        page.wait(lambda: ids("queue_running") == [others], "run of somebody else")
+        open_dialog(page)
+        choose(page, "fast")
+        press(page, "Insert")
+        page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
+        press(page, "Measure")
+        page.wait(lambda: ids("queue_pending"), "measurement that waits")
+        press(page, "Cancel")
+        page.wait(lambda: "Stopped. Nothing was taken out." in page.element("dialog.paceline-dialog").text, "end")
+        page.wait(lambda: not ids("queue_pending"), "empty queue")
+        page.settle()
+        assert ids("queue_running") == [others]
+    finally:
+        client.post("/interrupt", {"prompt_id": others})
+    press(page, "Undo")
+    page.wait(lambda: not ids("queue_running"), "end of the run of somebody else")
 
 
 def test_what_a_trial_has_found_is_said_in_the_language_of_the_page(page: Page, baseline: dict[str, Any]):

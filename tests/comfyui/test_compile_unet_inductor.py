@@ -10,6 +10,7 @@ import model_changes as changes
 import pytest
 import torch
 from compiled_models import state
+from waiting import until
 
 TOLERANCE = 1e-4
 """Length of the difference from the uncompiled image, as a share of the image's own: rounding."""
@@ -64,11 +65,17 @@ def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
     import comfy.model_management
 
     model = compiled(studio, small.model)
-    timer = threading.Timer(4.0, comfy.model_management.interrupt_current_processing)
-    timer.start()
+    technique = model.get_attachment("paceline").find("compilation")
+
+    def cancel():
+        if until(lambda: any(one.functions[0].state.phase == "generating code" for one in list(technique.used))):
+            comfy.model_management.interrupt_current_processing()
+
+    user = threading.Thread(target=cancel)
+    user.start()
     with pytest.raises(comfy.model_management.InterruptProcessingException):
         sample(model)
-    timer.join()
+    user.join()
     assert not state(model).fallback
     assert difference(sample(model), sample(small.model)) < TOLERANCE
     assert not state(model).eager_calls

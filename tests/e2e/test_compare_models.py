@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
 from comfy_host.client import PromptFailed
+from e2e.cancelling import Cancel
 
 pytestmark = pytest.mark.slow
 
@@ -76,13 +76,8 @@ def test_a_checkpoint_with_its_vae(client, server, sd15_checkpoint):
 
 def test_it_can_be_cancelled_and_run_again(client):
     prompt = emoji_prompt(200, "e2e/cancelled")
-    timer = threading.Timer(3.0, client.interrupt)
-    timer.start()
-    try:
-        with pytest.raises(PromptFailed) as stopped:
-            client.run(prompt)
-    finally:
-        timer.cancel()
+    with pytest.raises(PromptFailed) as stopped:
+        client.run(prompt, on_event=Cancel(client, "round 1 of 2"))
     assert stopped.value.node_id == "compare"
     assert "execution_interrupted" in stopped.value.exception_type or "Interrupt" in stopped.value.exception_type
     prompt["compare"]["inputs"] |= {"steps": 2, "runs": 1, "warmup_runs": 0}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import numpy as np
 import pytest
 from comfy_host.client import PromptFailed
+from e2e.cancelling import Cancel
 
 pytestmark = pytest.mark.slow
 
@@ -36,13 +36,8 @@ def prompt(study: str, grid: str = GRID, steps: int = 2) -> dict:
 
 def test_a_sweep_is_cancelled_goes_on_and_shows_what_it_found(client, server):
     first = prompt("resumed", steps=40)
-    timer = threading.Timer(6.0, client.interrupt)
-    timer.start()
-    try:
-        with pytest.raises(PromptFailed) as stopped:
-            client.run(first)
-    finally:
-        timer.cancel()
+    with pytest.raises(PromptFailed) as stopped:
+        client.run(first, on_event=Cancel(client, "cell 2 of 6"))
     assert stopped.value.node_id == "sweep"
     result = client.run(prompt("whole"))
     content = json.loads((server.output_dir / "e2e" / "whole_00001_.json").read_text())

@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
-PARTS = ("graphs", "bad_inputs", "faults", "soak")
+PARTS = ("graphs", "inductor", "verdicts", "bad_inputs", "faults", "soak")
 
 _LEAKS = ("lost_by_comfyui", "leaked")
 
@@ -19,7 +19,8 @@ Found = Mapping[str, Any]
 def render(parts: Mapping[str, Found]) -> str:
     """Return the document for what was found; a part that is missing was not run, and that is said."""
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
-    for name, section in (("graphs", _graphs), ("bad_inputs", _bad_inputs), ("faults", _faults), ("soak", _soak)):
+    sections = (_graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
+    for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)
     return frame
@@ -64,6 +65,20 @@ def _graphs(found: Found) -> str:
 def _again(wrong: Found) -> str:
     """Say what came of a graph that was wrong when it was drawn again, after something was mended."""
     return f". Drawn again at commit {wrong['commit']}: {wrong['again']}" if "again" in wrong else ""
+
+
+def _verdicts(found: Found) -> str:
+    kinds = {"1.00": "as fast", "1.03": "3 % faster", "0.97": "3 % slower"}
+    head = " | ".join(f"{kind}: false, not certain" for kind in kinds.values())
+    lines = [f"| machine | {head} |", "|---|---:|---:|---:|"]
+    for machine, rows in found["times"].items():
+        cells = (f"{rows[gain]['wrong'] / rows[gain]['of']:.1%}, {rows[gain]['uncertain'] / rows[gain]['of']:.0%}"
+                 for gain in kinds)  # fmt: skip
+        lines.append(f"| {machine} | {' | '.join(cells)} |")
+    runs, rounds = found["runs"], ", ".join(map(str, found["rounds"]))
+    pictures = _table([(f"{name}: wrong verdicts of {runs:,}", wrong) for name, wrong in found["pictures"].items()])
+    text = f"Shares of {runs:,} verdicts for each of {rounds} rounds together.\n\n"
+    return text + "\n".join(lines) + "\n\n" + pictures + _about(found)
 
 
 def _bad_inputs(found: Found) -> str:

@@ -18,9 +18,10 @@ from typing import Any
 if __name__ == "__main__":
     root = Path(__file__).resolve().parents[2]
     sys.path[:0] = [str(root / folder) for folder in ("tools", "tests", "tests/trust")]
-    from comfy_host import standins
+    from comfy_host import pack, standins
 
     standins.install()
+    pack.load_pack()
 
 import report
 from comfy_host.paths import cache_dir, commit
@@ -28,6 +29,7 @@ from run_bad_inputs import give_bad_inputs
 from run_faults import try_faults
 from run_graphs import draw_graphs
 from run_soak import run_soak
+from run_verdicts import judge_planted
 
 
 def main() -> int:
@@ -41,7 +43,9 @@ def main() -> int:
     given = parser.parse_args()
     minutes, tried = given.minutes, commit()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.45, 0.1),
+        "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.35, 0.1),
+        "inductor": lambda: draw_graphs(given.first, 60, minutes * 0.1, 1.0, "inductor"),
+        "verdicts": lambda: judge_planted(1000),
         "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
         "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, "", minutes * 0.25),
         "soak": lambda: run_soak(given.clients, min(30.0, minutes * 0.15), 2000),

@@ -13,10 +13,12 @@ export const NO_RUN = "paceline_trial";
  * @param {import("./prompt.js").Prompt} prompt
  * @param {(output: NodeOutput) => Shown | undefined} pick what is wanted, of what a node shows
  * @param {(share: number) => void} [progress]
+ * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
  * @returns {Promise<Shown>} the last that was shown
  * @throws {Error} if it fails; an AbortError if somebody stops it
  */
-export async function runPrompt(prompt, pick, progress = () => {}) {
+export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined) {
+  cancelled?.throwIfAborted();
   const { prompt_id } = await ask("/prompt", { client_id: api.clientId, prompt });
   return new Promise((resolve, reject) => {
     const stop = new AbortController();
@@ -38,10 +40,25 @@ export async function runPrompt(prompt, pick, progress = () => {}) {
       stop.abort();
       action();
     };
+    const cancel = () => {
+      void withdraw(prompt_id);
+      end(() => reject(new DOMException("", "AbortError")));
+    };
+    cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
+    if (cancelled?.aborted) cancel();
     on("progress", ({ value, max }) => progress(max ? value / max : 0));
     on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
     on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
     on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
   });
+}
+
+/**
+ * Take a prompt out of the queue; if it runs by now, stop it.
+ * @param {string} prompt_id
+ */
+async function withdraw(prompt_id) {
+  await ask("/queue", { delete: [prompt_id] });
+  await ask("/interrupt", { prompt_id });
 }

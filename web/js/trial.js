@@ -1,6 +1,5 @@
 // Runs the measurements of a trial: the server says what to compare next, and what the findings mean.
 
-import { api } from "./comfy.js";
 import { runPrompt } from "./run_prompt.js";
 import { ask } from "./server.js";
 
@@ -56,13 +55,9 @@ export function next(scene, findings) {
  * Run a comparison and wait for its end.
  * @param {Prompt} prompt
  * @param {(share: number) => void} progress
+ * @param {AbortSignal} cancelled
  * @returns {Promise<Finding>}
  */
-export async function measure(prompt, progress) {
-  return findingOf(await runPrompt(prompt, ({ paceline_comparison }) => paceline_comparison?.[0], progress));
-}
-
-/** Stop what is being measured. */
-export async function cancelTrial() {
-  await api.interrupt(null);
+export async function measure(prompt, progress, cancelled) {
+  return findingOf(await runPrompt(prompt, ({ paceline_comparison }) => paceline_comparison?.[0], progress, cancelled));
 }

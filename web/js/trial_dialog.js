@@ -5,7 +5,7 @@ import { createButton, showDialog } from "./dialog.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
 import { outcomeWords } from "./trial_words.js";
-import { cancelTrial, measure, next, sceneOf } from "./trial.js";
+import { measure, next, sceneOf } from "./trial.js";
 import { openPrompt } from "./prompt.js";
 import { said } from "./said.js";
 import { remember } from "./trial_memory.js";
@@ -50,8 +50,10 @@ export async function offerTrial(inserted, choice) {
   const dialog = showDialog(words("trialTitle"), content, [later, start]);
   const row = /** @type {HTMLElement} */ (start.parentElement);
 
+  const stop = new AbortController();
+
   async function run() {
-    row.replaceChildren(createButton(words("cancel"), () => void cancelTrial()));
+    row.replaceChildren(createButton(words("cancel"), () => stop.abort()));
     bar.hidden = false;
     /** @type {string[]} */
     const sentences = [];
@@ -100,7 +102,7 @@ export async function offerTrial(inserted, choice) {
       const place = `${scene.chain.indexOf(state.node) + 1}/${nodes.length}`;
       const doing = state.node && `${words("trialMeasuring")} ${nodeOf(state.node)?.getTitle()} (${place})`;
       text.textContent = doing || words("trialTogether");
-      findings.push(await measure(state.prompt, (share) => (bar.value = share)));
+      findings.push(await measure(state.prompt, (share) => (bar.value = share), stop.signal));
     }
   }
 

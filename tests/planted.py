@@ -1,0 +1,188 @@
+"""Models that are wrong somewhere, slower or faster by a known amount, or equal, and the verdict on each.
+
+Times are simulated with noise: drawn, in bursts, with a drift, and as it was recorded on a busy machine. The same seed
+is the same fault and the same noise.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from paceline.workbench.measurement import (
+    Evidence,
+    Verdict,
+    compare_pictures,
+    farthest,
+    interleaved,
+    judge,
+    measure_speedup,
+)
+
+RECORDED = json.loads((Path(__file__).parent / "data" / "noise" / "wall.json").read_text())["long"]
+
+Machine = Callable[[random.Random], Iterator[float]]
+"""Yields, for one run after the other, how many times as long as on an empty machine it takes."""
+
+
+def drawn(spread: float) -> Machine:
+    def machine(dice):
+        while True:
+            yield dice.lognormvariate(0, spread)
+
+    return machine
+
+
+def in_bursts(dice: random.Random) -> Iterator[float]:
+    busy = False
+    while True:
+        if dice.random() < 0.3:
+            busy = not busy
+        yield (1.6 if busy else 1.0) * dice.lognormvariate(0, 0.01)
+
+
+def warming_up(dice: random.Random) -> Iterator[float]:
+    level, change = 1.0, 1 + abs(dice.gauss(0, 0.02))
+    while True:
+        yield level * dice.lognormvariate(0, 0.005)
+        level *= change
+
+
+def recorded(dice: random.Random) -> Iterator[float]:
+    """Each run is ten steps long, and the steps are those of the recording, one after the other."""
+    place = dice.randrange(len(RECORDED))
+    while True:
+        yield sum(RECORDED[(place + step) % len(RECORDED)] for step in range(10)) / 10
+        place += 10
+
+
+MACHINES = {
+    "quiet": drawn(0.005),
+    "usual": drawn(0.01),
+    "noisy": drawn(0.03),
+    "wild": drawn(0.1),
+    "bursts": in_bursts,
+    "warming up": warming_up,
+    "recorded": recorded,
+}
+
+
+def verdict(gain: float, rounds: int, machine: Machine, seed: int) -> str:
+    """Return the state of the verdict on a model that is ``gain`` times as fast and draws the same."""
+    noise = machine(random.Random(seed))
+    seconds: dict[str, list[float]] = {"baseline": [], "optimized": []}
+    for number in range(rounds):
+        for side in interleaved(tuple(seconds), number):
+            seconds[side].append(next(noise) / (gain if side == "optimized" else 1.0))
+    return judge(Evidence(measure_speedup(**seconds), SAME, True, ANOTHER)).state
+
+
+def pictures(seed: int, batch: int = 1) -> torch.Tensor:
+    """Smooth pictures, as a model draws them: uint8 ``[batch, 96, 96, 3]``."""
+    coarse = torch.rand(batch, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+    smooth = torch.nn.functional.interpolate(coarse, size=(96, 96), mode="bicubic", align_corners=False)
+    return (smooth.clamp(0, 1).permute(0, 2, 3, 1) * 255).to(torch.uint8)
+
+
+SAME = compare_pictures(pictures(1), pictures(1))
+ANOTHER = compare_pictures(pictures(2), pictures(1))
+
+
+FALSE = {1.0: ("faster", "slower"), 1.03: ("slower", "no_effect"), 1 / 1.03: ("faster", "no_effect")}
+"""Verdicts that claim what is not so, by how many times as fast a model is. "Not certain" is never wrong."""
+
+
+def verdicts(gain: float, rounds: int, machine: str, runs: int) -> Counter[str]:
+    """Return how often each verdict is given on a model that is ``gain`` times as fast, on one of the ``MACHINES``."""
+    return Counter(verdict(gain, rounds, MACHINES[machine], seed) for seed in range(runs))
+
+
+# ---- pictures
+
+RIGHT = measure_speedup([1.5, 1.5, 1.5], [1.0, 1.0, 1.0])
+
+
+def judged(optimized: dict[int, torch.Tensor], baseline: torch.Tensor, other: torch.Tensor) -> Verdict:
+    found = farthest(optimized, baseline)
+    evidence = Evidence(
+        speedup=RIGHT,
+        difference=found.distance,
+        same_bits=all(torch.equal(drawn, baseline) for drawn in optimized.values()),
+        seed=compare_pictures(other, baseline),
+        difference_run=found.run if len(optimized) > 1 else None,
+        difference_picture=found.picture if len(baseline) > 1 else None,
+        farthest=found,
+    )
+    return judge(evidence)
+
+
+def slightly_off(drawn: torch.Tensor, seed: int) -> torch.Tensor:
+    noise = torch.randint(-1, 2, drawn.shape, generator=torch.Generator().manual_seed(seed))
+    return (drawn.int() + noise).clamp(0, 255).to(torch.uint8)
+
+
+def drawn_of(seed: int, batch: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the pictures of a baseline, and those of another seed."""
+    return pictures(seed, batch), pictures(seed + 5000, batch)
+
+
+def one_run_is_found(seed: int, runs: int = 3) -> bool:
+    """Say whether a model that draws another picture in one of its runs is found out, and the run named."""
+    baseline, other = drawn_of(seed)
+    bad = 1 + seed % runs
+    drawn = {run: slightly_off(baseline, run) for run in range(1, runs + 1)}
+    drawn[bad] = pictures(seed + 9000)
+    found = judged(drawn, baseline, other)
+    return found.state == "suspicious" and f"run {bad}" in found.text
+
+
+def one_picture_is_found(seed: int, batch: int = 2) -> bool:
+    """Say whether a model that draws another picture in one place of a batch is found out, and the picture named."""
+    baseline, other = drawn_of(seed, batch)
+    bad = seed % batch
+    drawn = slightly_off(baseline, seed)
+    drawn[bad] = pictures(seed + 9000)[0]
+    found = judged({1: drawn}, baseline, other)
+    return found.state == "suspicious" and f"picture {bad + 1} " in found.text
+
+
+def one_region_is_visible(seed: int) -> bool:
+    """Say whether a picture with a wrong square, a 36th of it, is called visibly another one."""
+    dice = random.Random(seed)
+    baseline, other = drawn_of(seed)
+    drawn = slightly_off(baseline, seed)
+    top, left = dice.randrange(80), dice.randrange(80)
+    region = (0, slice(top, top + 16), slice(left, left + 16))
+    drawn[region] = 255 - baseline[region] if dice.random() < 0.5 else torch.randint(
+        0, 256, (16, 16, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)
+    )  # fmt: skip
+    return judged({1: drawn}, baseline, other).quality == "visible"
+
+
+def one_pixel_is_a_difference(seed: int) -> bool:
+    """Say whether a single wrong pixel is not called identical."""
+    baseline, other = drawn_of(seed)
+    drawn = baseline.clone()
+    drawn[0, seed % 96, seed % 90] ^= 128
+    return judged({1: drawn}, baseline, other).quality != "identical"
+
+
+def rounding_is_no_fault(seed: int) -> bool:
+    """Say whether a model that rounds otherwise is faster, hardly visible, and nothing else is said of it."""
+    baseline, other = drawn_of(seed, 2)
+    found = judged({1: slightly_off(baseline, seed)}, baseline, other)
+    return (found.state, found.quality, "region" in found.text) == ("faster", "hardly visible", False)
+
+
+FAULTS: dict[str, Callable[[int], bool]] = {
+    "another picture in one of three runs": one_run_is_found,
+    "another picture in one place of a batch of two": one_picture_is_found,
+    "a wrong square, a 36th of the picture": one_region_is_visible,
+    "a wrong pixel": one_pixel_is_a_difference,
+    "rounding, which is no fault": rounding_is_no_fault,
+}
+"""What is planted, and a function of a seed that says whether the verdict is right."""

@@ -1,0 +1,104 @@
+"""Two people on one server with ``--multi-user``: what one tries, finds, keeps and cancels is not the other's."""
+
+from __future__ import annotations
+
+import copy
+import json
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from comfy_host.client import without_proxy
+from comfy_host.server import ComfyServer
+from faster import PROMPT, finding
+from waiting import until
+
+pytestmark = pytest.mark.slow
+
+FOUND = "/settings/Paceline.Trials"  # where the page keeps what trials have found
+
+
+class User:
+    """Somebody with an account and a page of their own."""
+
+    def __init__(self, server: ComfyServer, name: str) -> None:
+        self.server, self.client = server, server.client()
+        self.id = self.ask("/users", {"username": name}, "")
+
+    def ask(self, path: str, sent: Any = None, user: str | None = None) -> Any:
+        """Return the answer to a request as the page sends it, with the user's id."""
+        body = None if sent is None else json.dumps(sent).encode()
+        headers = {"Content-Type": "application/json", "comfy-user": self.id if user is None else user}
+        with without_proxy.open(urllib.request.Request(self.server.base_url + path, body, headers)) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def trial(self, checkpoint: str, text: str, findings: tuple[Any, ...] = ()) -> Any:
+        """Ask what to measure of a Fuse QKV in front of the sampler."""
+        prompt = copy.deepcopy(PROMPT)
+        prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint, text
+        prompt["8"] = {"class_type": "PacelineFuseQKV", "inputs": {"model": ["1", 0]}}
+        prompt["5"]["inputs"] |= {"model": ["8", 0], "steps": 1}
+        sent = {"prompt": prompt, "name": "model", "receivers": [{"node": "5"}], "chain": ["8"], "choice": "fast"}
+        return self.ask("/paceline/trial", {**sent, "findings": findings})
+
+
+@pytest.fixture(scope="module")
+def users(sd15_checkpoint):
+    with ComfyServer(arguments=["--multi-user"], models={"checkpoints": [sd15_checkpoint]}, cpu=True) as server:
+        both = User(server, "ada"), User(server, "ben")
+        yield both
+        for user in both:
+            user.client.close()
+
+
+def test_each_keeps_what_was_found_for_themselves(users):
+    ada, ben = users
+    ada.ask(FOUND, {"of": "ada"})
+    assert ben.ask(FOUND) is None
+    ben.ask(FOUND, {"of": "ben"})
+    assert (ada.ask(FOUND), ben.ask(FOUND)) == ({"of": "ada"}, {"of": "ben"})
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        ada.ask(FOUND, user="__paceline")
+
+
+def test_each_is_told_of_their_own_trial_and_nothing_is_remembered(users, sd15_checkpoint):
+    ada, ben = users
+    asked = [user.trial(sd15_checkpoint.name, text) for user, text in ((ada, "a fox"), (ben, "a boat"))]
+    texts = [[node["inputs"].get("text") for node in one["prompt"].values()] for one in asked]
+    assert "a fox" in texts[0] and "a boat" not in texts[0] and "a boat" in texts[1]
+    with ThreadPoolExecutor() as pool:
+        running = [pool.submit(user.client.run, one["prompt"]) for user, one in zip(users, asked, strict=True)]
+        results = [one.result() for one in running]
+    for result in results:
+        assert result.outputs["paceline_trial"]["paceline_comparison"][0]["verdict"]
+        told = result.of_type("paceline.activity")
+        assert told and {event["prompt_id"] for event in told} == {result.prompt_id}
+    # Only who sends findings is told what they say.
+    assert ada.trial(sd15_checkpoint.name, "a fox", (finding("faster"),))["judged"]
+    assert not ben.trial(sd15_checkpoint.name, "a fox")["judged"]
+
+
+def test_a_trial_that_waits_is_cancelled_without_stopping_what_runs(users, sd15_checkpoint):
+    """The page's own requests; that it sends these is a test of the browser's."""
+    ada, ben = users
+    prompt = copy.deepcopy(PROMPT)
+    prompt["1"]["inputs"]["ckpt_name"] = sd15_checkpoint.name
+    prompt["5"]["inputs"] |= {"model": ["1", 0], "steps": 2000}
+
+    def running() -> list[str]:
+        return [item[1] for item in ada.ask("/queue")["queue_running"]]
+
+    his = ben.client.queue(prompt)
+    assert until(lambda: running() == [his])
+    hers = ada.client.queue(ada.trial(sd15_checkpoint.name, "a bird")["prompt"])
+    ada.ask("/queue", {"delete": [hers]})
+    ada.ask("/interrupt", {"prompt_id": hers})
+    assert running() == [his] and ada.ask("/queue")["queue_pending"] == []
+    ben.ask("/interrupt", {"prompt_id": his})
+    assert until(lambda: his in ben.ask("/history"))
+    messages = dict(ben.ask("/history")[his]["status"]["messages"])
+    assert "execution_interrupted" in messages
+    assert hers not in ada.ask("/history")
