@@ -71,6 +71,15 @@ SOLVERS = (
     Solver("euler_ancestral", "normal", 30),
     Solver("dpmpp_2m_sde", "karras", 20),
     Solver("ddim", "ddim_uniform", 30),
+    Solver("res_multistep", "simple", 20),
+    Solver("res_multistep", "simple", 9),
+    Solver("ipndm", "normal", 20),
+    Solver("deis", "normal", 20),
+    Solver("lms", "karras", 20),
+    Solver("dpm_2", "karras", 15, 2),
+    Solver("dpmpp_sde", "karras", 15, 2),
+    Solver("dpmpp_3m_sde", "exponential", 30),
+    Solver("lcm", "sgm_uniform", 8),
 )
 FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20))
 """What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
@@ -260,9 +269,9 @@ def main() -> None:
         for solver in (solver for solver in solvers if solver.name in wanted):
             bench = Bench(witness, solver, 1 if options.quick else options.seeds)
             bench.pairs = bench.pairs[: 8 if options.quick else None]
-            budgets = BUDGETS[1:] if options.quick else BUDGETS
+            budgets = BUDGETS[1:] if options.quick else options.budgets
             variants = {f"budget {budget:g}": settings_of(budget) for budget in budgets}
-            for row in measure(bench, variants, not options.quick):
+            for row in measure(bench, variants, not (options.quick or options.without_controls)):
                 rows.append(row)
                 keep([asdict(row)])
                 print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
@@ -280,6 +289,8 @@ def about_weights(witness: Witness) -> str:
 def _more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solvers", nargs="+", choices=[one.name for one in (*SOLVERS, *FLOW_SOLVERS)], metavar="NAME")
     parser.add_argument("--seeds", type=int, default=4, help="of each of the 16 prompts")
+    parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
+    parser.add_argument("--without-controls", action="store_true", help="fewer steps only: no other seed, no bf16")
     parser.add_argument("--icons", type=Path, default=ICONS.weights, help="weights of the icon model")
 
 

@@ -15,9 +15,11 @@ from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.sweep import Space
 from .built_in_presets import BUILT_IN
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
+from .plan_search import plan_space
 from .sweep_view import SweepView
 from .sweeps import bench_for, read_space
 
@@ -64,10 +66,11 @@ class PacelineBenchmarkSweep(PacelineNode):
                 ),
                 io.Combo.Input(
                     "search",
-                    options=["grid", "optuna"],
+                    options=["grid", "optuna", "plan"],
                     default="grid",
                     tooltip="grid: every combination once. optuna: a search that learns which settings are worth "
-                    "trying; lines may hold ranges (0.2 .. 0.8).",
+                    "trying; lines may hold ranges (0.2 .. 0.8). plan: find a plan for Reuse Steps within "
+                    "largest_difference and measure whether it gains anything; grid is not read.",
                 ),
                 io.Int.Input(
                     "trials", default=20, min=1, max=10000, tooltip="How many settings optuna tries. grid ignores it."
@@ -88,7 +91,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                 ),
                 *sampling_inputs(
                     seed="Seed of all cells.",
-                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
+                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer. With "
+                    "search: plan also the number of seeds that the plan is found on.",
                 ),
                 io.String.Input(
                     "storage",
@@ -138,8 +142,8 @@ class PacelineBenchmarkSweep(PacelineNode):
         prompt = getattr(cls.hidden, "prompt", None)
         if vae is not None:
             require_decoder("vae", vae)
-        space = read_space(require_text("grid", grid))
-        mode = {"grid": "grid", "optuna": "search"}.get(search, search)
+        space = Space({}) if search == "plan" else read_space(require_text("grid", grid))
+        mode = {"optuna": "search", "plan": "grid"}.get(search, search)
         plan = sweeping.SweepPlan(
             require_text("study", study).strip(),
             BUILT_IN,
@@ -152,6 +156,16 @@ class PacelineBenchmarkSweep(PacelineNode):
         )
         job = SamplingJob(positive, negative, latent_image, **sampler)
         bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
+
+        def say(text: str) -> None:
+            cls.announce(Summary("working", text))
+
+        if search == "plan":
+            try:
+                space = plan_space(model, job, plan.study, largest_difference, runs, say)
+            except BaseException:
+                cls.announce(Summary("partly", translatable("stopped: no plan was saved")))
+                raise
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
@@ -161,7 +175,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                 space,
                 plan,
                 source,
-                lambda text: cls.announce(Summary("working", text)),
+                say,
                 workflow_of(cls),
                 view.watch,
             )

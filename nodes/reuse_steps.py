@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
+from ..core.errors import PacelineError
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.step_reuse import StepReuse
 from ..optimizers.step_reuse.plan import Plan
 from ..optimizers.step_reuse.settings import BUDGETS, FORECAST_CHOICES, StepReuseSettings
+from ..workbench.comfyui.calibration import plan_text
 from .common import OptimizingNode
 
 if TYPE_CHECKING:
@@ -76,8 +79,9 @@ class PacelineReuseSteps(OptimizingNode):
                     default="",
                     optional=True,
                     advanced=True,
-                    tooltip="A plan in JSON: which steps to leave out, found for one kind of run. The budget still "
-                    "holds. Empty: decided while it runs.",
+                    tooltip="A plan: which steps to leave out, found for one kind of run. Its name, if Benchmark Sweep "
+                    "or the command plan has saved it here, or its JSON. The budget still holds. Empty: decided while "
+                    "it runs.",
                 ),
             ],
             outputs=[io.Model.Output()],
@@ -88,6 +92,13 @@ class PacelineReuseSteps(OptimizingNode):
         cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, plan: str = "", **settings: Any
     ) -> io.NodeOutput:
         """Return a clone of ``model`` that leaves out steps while it samples."""
-        found = Plan.from_json(plan) if plan.strip() else None
+        found = Plan.from_json(plan_text(plan)) if plan.strip() else None
         chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, plan=found, **settings)
         return io.NodeOutput(cls.attach(ModelTarget(model), StepReuse(model, chosen)))
+
+    @classmethod
+    def fingerprint_inputs(cls, plan: object = "", **_: object) -> str:
+        """Return the text of the plan, so that ComfyUI runs the node again when the file of that name has changed."""
+        with suppress(PacelineError, OSError):
+            return plan_text(plan) if isinstance(plan, str) else ""
+        return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ FORMAT = 1
 
 Value = str | int | float | bool
 """What a widget of a node can be set to."""
+
+PRESET_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
+"""Names that a preset or a plan can have: they are names of files too."""
 
 _LARGEST_FILE = 1 << 20
 

@@ -49,8 +49,10 @@ CALIBRATIONS = {
     "euler_ancestral": Calibration(1.8),
     "heun": Calibration(0.5, margin=2.5),
     "uni_pc": Calibration(0.65, margin=2.5),
+    "res_multistep": Calibration(0.55, margin=2.25),
+    "deis": Calibration(1.5),
 }
-"""Measured for each solver, by ComfyUI's names; in the first two errors are taken back."""
+"""Measured for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
 
 CALIBRATION = Calibration(3.0)
 """For other solvers: measured with ``dpmpp_2m_sde``, whose steps are the largest, and too careful for most."""

@@ -45,10 +45,20 @@ def dpmpp_2m(place: Place, previous: Place | None) -> Update:
     return Update(keep, (1.0 - keep) * (1.0 + extra), -(1.0 - keep) * extra)
 
 
-SOLVERS: dict[str, Solver] = {"euler": euler, "dpmpp_2m": dpmpp_2m}
+def res_multistep(place: Place, previous: Place | None) -> Update:
+    """Return the step of the Refined Exponential Solver, multistep, https://arxiv.org/abs/2308.02157."""
+    keep = place.ahead / place.sigma
+    if previous is None or place.ahead == 0:
+        return Update(keep, 1.0 - keep)
+    ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
+    extra = (ahead - 1.0 + keep) / behind  # ahead ** 2 * phi2(-ahead) / behind
+    return Update(keep, 1.0 - keep + extra, -extra)
+
+
+SOLVERS: dict[str, Solver] = {"euler": euler, "dpmpp_2m": dpmpp_2m, "res_multistep": res_multistep}
 """Solvers that are known, by ComfyUI's names."""
 
-ORDERS = {"euler": 1, "dpmpp_2m": 2}
+ORDERS = {"euler": 1, "dpmpp_2m": 2, "res_multistep": 2}
 """Order of each: a prediction between two known ones is on a polynomial of the same order."""
 
 

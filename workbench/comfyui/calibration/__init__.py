@@ -1,7 +1,8 @@
 """Find a plan for Reuse Steps: a few prompts in full, then every candidate on what the network said in them."""
 
-from .calibrate import Calibration, calibrate, save_plan
+from .calibrate import Calibration, calibrate
 from .recording import record
+from .saved import plan_file, plan_text, save_plan
 from .search import search
 
-__all__ = ["Calibration", "calibrate", "record", "save_plan", "search"]
+__all__ = ["Calibration", "calibrate", "plan_file", "plan_text", "record", "save_plan", "search"]

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ....core.errors import InvalidSetting, require_number
-from ....core.files import write_atomically
-from ....optimizers.hosts.comfyui.paths import user_folder
+from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ....optimizers.hosts.comfyui.step_reuse import sampler_name
 from ....optimizers.step_reuse.plan import Plan
@@ -73,7 +71,7 @@ def calibrate(
     job = jobs[0]
     recordings = []
     for number, one in enumerate(jobs, 1):
-        say(f"prompt {number} of {len(jobs)} in full")
+        say(phrase("prompt {number} of {total} in full", number=number, total=len(jobs)))
         recordings.append(record(model, one))
     family, sampler = type(model.model).__name__, sampler_name(sampler_object(job.sampler_name))
 
@@ -86,7 +84,7 @@ def calibrate(
         tried[0] += 1
 
     for number in range(_ROUNDS):
-        say(f"search {number + 1} of {_ROUNDS}")
+        say(phrase("search {number} of {total}", number=number + 1, total=_ROUNDS))
         path = search(model, recordings, plan_of, job.cfg > 1.0, limit, count)
         found, inside = _verified(model, recordings, path, plan_of, budget)
         if best is None or found.evaluations < best.evaluations:
@@ -118,11 +116,3 @@ def _verified(
         else:
             return Candidate(candidate.actions, max(shares), evaluations), candidate is path[-1]
     raise AssertionError("computing every step is a plan too, and moves nothing")
-
-
-def save_plan(name: str, found: Calibration) -> Path:
-    """Write a plan beside the presets, and return its file: what the input ``plan`` of Reuse Steps takes."""
-    path = user_folder("plans", f"{name}.json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda temporary: temporary.write_text(found.plan.to_json() + "\n", encoding="utf-8"))
-    return path

@@ -16,7 +16,8 @@ from pathlib import Path
 from ..latents import empty_latent
 from ..sampling import SamplingJob
 from ..standalone import load_checkpoint, model_file, run_command, say
-from .calibrate import calibrate, save_plan
+from .calibrate import calibrate
+from .saved import save_plan
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ....core.errors import UnsupportedModel
 from ....optimizers.hosts.comfyui.protocols import Executor, ModelPatcher
+from ..long_running import stop_if_cancelled
 from ..sampling import SamplingJob, sample
 
 _KEY = "paceline_recording"
@@ -111,7 +112,7 @@ def _with_wrapper(model: ModelPatcher, wrapper: Callable[..., object]) -> ModelP
 
 def drawn(model: ModelPatcher, job: SamplingJob, seed: int) -> Tensor:
     """Return the latent that a MODEL draws from ``seed``, in the place of the job's own."""
-    return sample(model, job, seed, clock=lambda: 0.0, on_step=lambda: None).latent
+    return sample(model, job, seed, clock=lambda: 0.0, on_step=stop_if_cancelled).latent
 
 
 def _farthest(a: Tensor, b: Tensor) -> float:

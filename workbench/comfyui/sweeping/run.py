@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from PIL import Image
 from ....core.errors import InvalidSetting, require_number
 from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.paths import user_folder
-from ...recipe import Recipe, save_recipe
+from ...recipe import PRESET_NAME, Recipe, save_recipe
 from ...sweep import (
     Cell,
     Range,
@@ -34,7 +33,6 @@ from .cells import Bench
 from .identity import job_identity
 from .saving import save_sweep
 
-_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
 _PER_CELL = 1000
 """Ticks of the progress bar for each cell."""
 
@@ -45,7 +43,7 @@ def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
     Raises:
         InvalidSetting: naming what cannot be in it, or the names that are taken.
     """
-    if not _NAME.fullmatch(name) or name.strip() != name or name in taken:
+    if not PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
         raise InvalidSetting(
             phrase("{what} is {name}, which cannot be the name of a preset.", what=what, name=repr(name)),
             phrase(
@@ -231,7 +229,7 @@ class _Bar:
 
 def describe_cell(cell: Cell) -> str:
     """Return e.g. ``ratio 0.5, size 512``."""
-    return ", ".join(f"{name.rpartition('.')[2]} {value}" for name, value in cell.items())
+    return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
 
 
 def _corners(space: Space) -> list[Cell]:

@@ -1,0 +1,43 @@
+"""Plans as files beside the presets, by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ....core.errors import InvalidSetting
+from ....core.files import write_atomically
+from ....core.phrases import phrase, translatable
+from ....optimizers.hosts.comfyui.paths import user_folder
+from ...recipe import PRESET_NAME
+from .calibrate import Calibration
+
+
+def plan_file(name: str) -> Path:
+    """Return the file of a plan; it need not exist."""
+    return user_folder("plans", f"{name}.json")
+
+
+def save_plan(name: str, found: Calibration) -> Path:
+    """Write a plan beside the presets, and return its file."""
+    path = plan_file(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda temporary: temporary.write_text(found.plan.to_json() + "\n", encoding="utf-8"))
+    return path
+
+
+def plan_text(given: str) -> str:
+    """Return the JSON of what the input ``plan`` of Reuse Steps was given: the JSON itself, or the name of a file.
+
+    Raises:
+        InvalidSetting: if there is no such file.
+    """
+    text = given.strip()
+    if not PRESET_NAME.fullmatch(text):
+        return text
+    try:
+        return plan_file(text).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InvalidSetting(
+            phrase("There is no plan {name}.", name=repr(text)),
+            translatable("Find one with Benchmark Sweep (search: plan) or the command plan, or paste its JSON."),
+        ) from error
