@@ -6,13 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from comfy.samplers import sampler_object
-
-from ..core.errors import InvalidSetting, require_number
+from ..core.errors import require_number
 from ..core.phrases import joined, phrase, translatable
-from ..optimizers.hosts.comfyui.step_reuse import sampler_name
-from ..optimizers.step_reuse.plan import Plan
-from ..workbench.comfyui.calibration import calibrate, plan_file, save_plan
+from ..workbench.comfyui.calibration import calibrate, is_saved, save_plan
 from ..workbench.sweep import Space
 
 if TYPE_CHECKING:
@@ -41,7 +37,7 @@ def plan_space(
         UnsupportedModel: for conditionings with areas.
     """
     require_number("largest_difference", budget, 0.0, 1.0)
-    if not _is_there(model, job, name, budget):
+    if not is_saved(name, model, job, budget):
         prompts = job.positive
         count = max(seeds, len(prompts))
         jobs = [
@@ -52,23 +48,3 @@ def plan_space(
         save_plan(name, found)
         say(phrase("plan {name} saved", name=repr(name)))
     return Space({"ReuseSteps.budget": (budget,), "ReuseSteps.plan": ("", name)})
-
-
-def _is_there(model: ModelPatcher, job: SamplingJob, name: str, budget: float) -> bool:
-    path = plan_file(name)
-    if not path.is_file():
-        return False
-    plan = Plan.from_json(path.read_text(encoding="utf-8"))
-    sampler = sampler_name(sampler_object(job.sampler_name))
-    other = plan.mismatch(type(model.model).__name__, sampler, job.steps, job.cfg)
-    if other is None and plan.budget == budget and plan.scheduler == job.scheduler:
-        return True
-    raise InvalidSetting(
-        phrase(
-            "There is a plan {name} already: for {title}, budget {budget:g}.",
-            name=repr(name),
-            title=plan.title,
-            budget=plan.budget,
-        ),
-        phrase("Give study another name, or delete {file}.", file=str(path)),
-    )

@@ -130,10 +130,12 @@ class GridForm {
   #showTotal() {
     const rows = readRows(this.#shown);
     const widget = (/** @type {string} */ name) => this.node.widgets?.find((one) => one.name === name)?.value;
-    const cells = widget("search") === "optuna" ? Number(widget("trials")) : countCells(rows);
-    const seconds = this.secondsPerStep(this.node) ?? this.#expected;
+    const search = widget("search");
+    const plan = search === "plan"; // Reuse Steps without it and with it; looking for it takes an unknown time
+    const cells = search === "optuna" ? Number(widget("trials")) : plan ? 2 : countCells(rows);
+    const seconds = plan ? null : (this.secondsPerStep(this.node) ?? this.#expected);
     const resized = rows.some(({ name }) => name === "size" || name === "batch"); // which takes another time
-    if (seconds === null && cells !== null && !resized) void this.#expect();
+    if (!plan && seconds === null && cells !== null && !resized) void this.#expect();
     const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
     this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
   }

@@ -10,7 +10,7 @@ from sweep_files import saved
 
 
 def test_a_plan_is_found_saved_measured_and_followed_by_its_name(sweeping, folders):
-    asked = {"search": "plan", "steps": 8, "largest_difference": 0.02, "positive": sweeping.positive * 2}
+    asked = {"search": "plan", "steps": 8, "largest_difference": 0.02}
     sweeping.run("this is not read", **asked)
     file = folders / "user" / "__paceline" / "plans" / "a study.json"
     plan = Plan.from_json(file.read_text())

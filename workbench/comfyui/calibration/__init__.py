@@ -2,7 +2,7 @@
 
 from .calibrate import Calibration, calibrate
 from .recording import record
-from .saved import plan_file, plan_text, save_plan
+from .saved import is_saved, plan_text, save_plan
 from .search import search
 
-__all__ = ["Calibration", "calibrate", "plan_file", "plan_text", "record", "save_plan", "search"]
+__all__ = ["Calibration", "calibrate", "is_saved", "plan_text", "record", "save_plan", "search"]

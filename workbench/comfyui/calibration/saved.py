@@ -8,7 +8,11 @@ from ....core.errors import InvalidSetting
 from ....core.files import write_atomically
 from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.paths import user_folder
+from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ....optimizers.hosts.comfyui.step_reuse import sampler_name
+from ....optimizers.step_reuse.plan import Plan
 from ...recipe import PRESET_NAME
+from ..sampling import SamplingJob
 from .calibrate import Calibration
 
 
@@ -41,3 +45,30 @@ def plan_text(given: str) -> str:
             phrase("There is no plan {name}.", name=repr(text)),
             translatable("Find one with Benchmark Sweep (search: plan) or the command plan, or paste its JSON."),
         ) from error
+
+
+def is_saved(name: str, model: ModelPatcher, job: SamplingJob, budget: float) -> bool:
+    """Return whether there is a plan of that name, for such runs and that budget.
+
+    Raises:
+        InvalidSetting: if it is for something else.
+    """
+    from comfy.samplers import sampler_object
+
+    path = plan_file(name)
+    if not path.is_file():
+        return False
+    plan = Plan.from_json(path.read_text(encoding="utf-8"))
+    sampler = sampler_name(sampler_object(job.sampler_name))
+    other = plan.mismatch(type(model.model).__name__, sampler, job.steps, job.cfg)
+    if other is None and plan.budget == budget and plan.scheduler == job.scheduler:
+        return True
+    raise InvalidSetting(
+        phrase(
+            "There is a plan {name} already: for {title}, budget {budget:g}.",
+            name=repr(name),
+            title=plan.title,
+            budget=plan.budget,
+        ),
+        phrase("Give study another name, or delete {file}.", file=str(path)),
+    )
