@@ -29,8 +29,14 @@ def thumbnail(page: Page, workflow: dict[str, Any]) -> Image.Image:
 
 
 def node_picture(page: Page, node_id: int) -> Image.Image:
-    """Return a node as it is seen, no larger than what stands in it."""
-    page.script("const node = app.graph.getNodeById(args[0]); node.setSize([Math.min(node.size[0], 340), 1]);", node_id)
+    """Return a node as it is seen, no larger than what stands in it. A form that stands in a node needs its width."""
+    page.script(
+        """
+        const node = app.graph.getNodeById(args[0]), form = node.type === "PacelineBenchmarkSweep";
+        node.setSize([form ? 620 : Math.min(node.size[0], 340), 1]);
+        """,
+        node_id,
+    )
     page.show_node(node_id, zoom=1.0)
     selector = f"[data-node-id='{node_id}']"
     if (height := page.element(selector).rect["height"]) > ROOM:
