@@ -154,6 +154,7 @@ def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nod
             if language == "en":
                 page.wait(lambda: page.script(PICTURE), f"picture in the help of {kind}")
         if PICTURES and language == "en":  # of the help pages
+            page.script("app.canvas.deselectAll()")  # else its corners are those of the frame
             page.show_node(node, zoom=1.0)
             page.element(f"[data-node-id='{node}']").screenshot(str(DOCS / kind / "node.png"))
 
