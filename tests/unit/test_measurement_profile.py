@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import CodeType, FunctionType
 
 import pytest
 import torch
 from paceline.optimizers.token_merging import matching
 from paceline.workbench.measurement.profile import SLICES, Operation, operations_of, slices_of
+from torch.autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 
 
 def profiled(work) -> tuple:
@@ -70,6 +73,14 @@ def test_waiting_for_python_is_a_gap():
 
     operations, kernels = profiled(slow)
     assert slices_of(operations, kernels, 0.05)["gaps"] > 0.04
+
+
+def test_what_names_a_span_of_kernels_is_no_kernel():
+    """On a GPU torch.compile puts such an event around all kernels of a graph."""
+    made = partial(FunctionEvent, 1, thread=1, device_type=DeviceType.CUDA, use_device="cuda")
+    kernel = made("gemm", start_us=10, end_us=30)
+    span = made("Torch-Compiled Region: 0/0", start_us=0, end_us=50, is_user_annotation=True)
+    assert operations_of([span, kernel]) == ([], {"gemm": pytest.approx(20e-6)})
 
 
 def test_on_a_device_its_kernels_count_and_not_the_processors_time():

@@ -56,7 +56,8 @@ def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, flo
     kernels: defaultdict[str, float] = defaultdict(float)
     for event in events:
         if event.device_type.name != "CPU":
-            kernels[event.name] += event.device_time_total / 1e6
+            if not event.is_user_annotation:  # which spans kernels that have events of their own
+                kernels[event.name] += event.device_time_total / 1e6
         elif not _FRAME.search(event.name):
             started = tuple((kernel.name, kernel.duration / 1e6) for kernel in event.kernels)
             operations.append(Operation(event.name, event.self_cpu_time_total / 1e6, _callers(event), started))
