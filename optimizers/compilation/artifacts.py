@@ -147,14 +147,17 @@ class ArtifactFolder:
                 yield
                 return
             # torch derives Triton's folder from inductor's, but only once in a process: then the output of all that
-            # is compiled later, by anybody, would lie in this entry.
-            triton = os.environ.get(TRITON_VARIABLE)
-            triton = triton if _chosen_by_user(triton) else None
+            # is compiled later, by anybody, would lie in this entry. And its worker processes keep the last folder that
+            # they were told, so they are told each time.
+            found = os.environ.get(TRITON_VARIABLE)
+            ours = found if _chosen_by_user(found) else str(self.path / "inductor" / "triton")
             try:
-                with _environ(ENVIRONMENT_VARIABLE, str(self.path / "inductor")), _environ(TRITON_VARIABLE, triton):
+                with _environ(ENVIRONMENT_VARIABLE, str(self.path / "inductor")), _environ(TRITON_VARIABLE, ours):
                     yield
             finally:
                 _set(ENVIRONMENT_VARIABLE, previous)  # looking for the folder has set it too
+                if not found and os.path.isdir(ours):  # as torch itself leaves it, for the workers' next task
+                    _set(TRITON_VARIABLE, os.path.join(_default_folder(), "triton", "0"))
                 self._keep()
 
     def size(self) -> int:
@@ -238,9 +241,14 @@ def _chosen_by_user(value: str | None) -> bool:
     """Return whether the environment variable holds something else than what torch itself puts there."""
     if not value:
         return False
+    return not Path(os.path.abspath(value)).is_relative_to(os.path.abspath(_default_folder()))
+
+
+def _default_folder() -> str:
+    """Return where torch keeps compiled code if nobody says anything."""
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    return not Path(os.path.abspath(value)).is_relative_to(os.path.abspath(default_cache_dir()))
+    return default_cache_dir()
 
 
 def _compile_probes() -> None:

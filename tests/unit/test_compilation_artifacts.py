@@ -46,19 +46,24 @@ def test_the_switch_is_set_while_in_use_and_put_back(store, monkeypatch):
 
 
 def test_tritons_folder_is_that_of_the_entry_in_use_and_nobody_elses(store, monkeypatch):
-    """torch derives it from inductor's folder, once in a process, and leaves it in the environment."""
+    """torch derives it from inductor's folder, once in a process, and its worker processes keep the last one."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 
-    triton = "TRITON_CACHE_DIR"
-    monkeypatch.setenv(triton, os.path.join(default_cache_dir(), "triton", "0"))  # as torch has left it there
-    before = os.environ[triton]
+    triton, default = "TRITON_CACHE_DIR", os.path.join(default_cache_dir(), "triton", "0")
     folder = store.folder({"model": "a"})
+    monkeypatch.setenv(triton, "is put back after the test")
+    monkeypatch.delenv(triton)
+    with folder.in_use():
+        pass
+    assert triton not in os.environ  # nothing was built
+    with folder.in_use():
+        os.makedirs(os.environ[triton])
+    assert os.environ[triton] == default  # as torch leaves it there: workers are told of it with their next task
     with pytest.raises(KeyError), folder.in_use():
-        assert triton not in os.environ  # so that torch derives it anew ...
+        assert os.environ[triton] == str(folder.path / "inductor" / "triton")
         assert cache_dir() == str(folder.path / "inductor")
-        os.environ[triton] = str(folder.path / "inductor" / "triton" / "0")  # ... as it does here
         raise KeyError
-    assert os.environ[triton] == before
+    assert os.environ[triton] == default
     monkeypatch.setenv(triton, "/the/users/own")
     with store.folder({"model": "b"}).in_use():
         assert os.environ[triton] == "/the/users/own"
