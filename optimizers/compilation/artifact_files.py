@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
@@ -16,6 +17,24 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionE
 """What reading a file of somebody else, or half of one, can raise."""
 
 _LIBRARIES = (".so", ".pyd", ".dll", ".dylib")
+
+
+_LONGEST_PATH = 259
+_BELOW = len(r"\inductor\triton\tmp.pid_123456_\__grp__triton_poi__1234.json") + 52 + 36
+"""Characters of the longest path below an entry: Triton adds a hash of 52 characters and a random name of 36."""
+
+
+def is_too_deep(folder: Path) -> bool:
+    """Return whether Windows would not find what is kept in a folder, because its path is too long."""
+    if sys.platform != "win32" or len(str(folder)) + _BELOW <= _LONGEST_PATH:
+        return False
+    try:
+        import winreg
+
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:
+            return not winreg.QueryValueEx(key, "LongPathsEnabled")[0]
+    except (ImportError, OSError):
+        return True
 
 
 def read_about(file: Path) -> dict[str, object] | None:

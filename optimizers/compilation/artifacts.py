@@ -29,6 +29,7 @@ from ...core.devices import fingerprint, machine_description
 from .artifact_files import (
     belongs_to_user_alone,
     folder_size,
+    is_too_deep,
     libraries_are_whole,
     read_about,
     read_seconds,
@@ -150,7 +151,7 @@ class ArtifactFolder:
             # is compiled later, by anybody, would lie in this entry. And its worker processes keep the last folder that
             # they were told, so they are told each time.
             found = os.environ.get(TRITON_VARIABLE)
-            ours = found if _chosen_by_user(found) else str(self.path / "inductor" / "triton")
+            ours = found if found and _chosen_by_user(found) else str(self.path / "inductor" / "triton")
             try:
                 with _environ(ENVIRONMENT_VARIABLE, str(self.path / "inductor")), _environ(TRITON_VARIABLE, ours):
                     yield
@@ -205,6 +206,8 @@ class ArtifactFolder:
         return True
 
     def _prepare(self) -> str | None:
+        if is_too_deep(self.path):
+            return "its path is too long for Windows; switch long paths on in Windows, or move ComfyUI up"
         _compile_probes()
         self.store.root.mkdir(0o700, parents=True, exist_ok=True)
         if not belongs_to_user_alone(self.store.root):

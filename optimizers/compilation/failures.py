@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from ...core.errors import PacelineError
@@ -63,6 +64,10 @@ _KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
 )
 
 
+_TOO_LONG = re.compile(r"WinError 206|No such file or directory: '[^']{250,}")
+"""What Windows says where a path is too long: that there is no such file."""
+
+
 def explain(error: BaseException) -> tuple[str, str]:
     """Return why compilation failed and what helps, for the error that torch raised.
 
@@ -74,6 +79,12 @@ def explain(error: BaseException) -> tuple[str, str]:
     for words, problem, remedy, on_windows in _KNOWN:
         if any(word in text for word in words):
             return problem, (sys.platform == "win32" and on_windows) or remedy
+    if _TOO_LONG.search(text):
+        return (
+            "a path is longer than the 260 characters that Windows allows",
+            "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
+            "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti.",
+        )
     names = {type(one).__name__ for one in chain}
     if names & {"Unsupported", "UserError"}:
         return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, not_allowed, require_choice, require_integer
@@ -157,6 +158,8 @@ def inductor_options(settings: CompileSettings) -> dict[str, object]:
 
     mode = "default" if settings.mode == CUDA_GRAPH else settings.mode
     options: dict[str, object] = dict(torch._inductor.list_mode_options(mode))
+    if sys.platform == "win32":  # a kernel's name has those of its operators, and Triton makes a file's name of it:
+        options["triton.descriptive_names"] = False  # longer paths than Windows allows
     if not uses_cudagraph_trees(settings):
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":

@@ -6,9 +6,11 @@ import json
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
+from paceline.optimizers.compilation import artifact_files
 from paceline.optimizers.compilation.artifacts import ArtifactStore
 from paceline.optimizers.compilation.compiled import CompiledFunction
 from paceline.optimizers.compilation.settings import CompileSettings
@@ -67,6 +69,18 @@ def test_tritons_folder_is_that_of_the_entry_in_use_and_nobody_elses(store, monk
     monkeypatch.setenv(triton, "/the/users/own")
     with store.folder({"model": "b"}).in_use():
         assert os.environ[triton] == "/the/users/own"
+
+
+def test_a_folder_that_is_too_deep_for_windows_is_not_used(tmp_path, monkeypatch, caplog):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    deep = ArtifactStore(tmp_path / ("x" * 100)).folder({"model": "a"})
+    with monkeypatch.context() as windows:
+        windows.setattr(artifact_files, "sys", SimpleNamespace(platform="win32"))
+        with deep.in_use():
+            assert VARIABLE not in os.environ
+    assert "too long for Windows" in caplog.text
+    with ArtifactStore(tmp_path / ("x" * 100)).folder({"model": "a"}).in_use():
+        assert VARIABLE in os.environ
 
 
 def test_a_library_of_somebody_else_costs_nothing_and_is_never_run(store):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch._inductor.config
 from paceline.core.errors import InvalidSetting
@@ -38,6 +40,13 @@ def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch
     assert set(options) - set(without) == {"triton.cudagraphs"}
 
 
+def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkeypatch):
+    monkeypatch.setattr(settings, "sys", SimpleNamespace(platform="win32"))
+    options = inductor_options(CompileSettings())
+    assert options == {"triton.descriptive_names": False}
+    assert set(options) <= set(torch._inductor.config.get_config_copy())
+
+
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
     before = torch._inductor.config.get_config_copy()
     options = inductor_options(CompileSettings(preset="diffusion-fast"))
@@ -56,6 +65,7 @@ def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_h
         ("win32", "Cannot find a working triton installation", ["no Triton", "triton-windows"]),
         ("linux", "CUDA out of memory. Tried to allocate", ["memory ran out", "smaller"]),
         ("linux", "cudaMallocAsync does not yet support checkPoolLiveAllocations", ["--disable-cuda-malloc"]),
+        ("win32", f"No such file or directory: 'C:{'/triton' * 40}.ttir'", ["260 characters", "LongPathsEnabled"]),
         ("linux", "something unheard of\nwith a second line", ["RuntimeError: something unheard of)", "log"]),
     ],
 )
