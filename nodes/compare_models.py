@@ -12,7 +12,7 @@ from ..core.errors import InvalidSetting
 from ..core.phrases import data, translatable
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
-from ..workbench.comfyui.comparison.rounds import Run
+from ..workbench.comfyui.comparison.rounds import TimedRun
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
@@ -183,7 +183,7 @@ def shown_comparison(
         "state": page_state(numbers["state"], verdict.quality),
         "quality": verdict.quality,
         "compiling": compiling,
-        "seconds": {side: [seconds(Run(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
+        "seconds": {side: [seconds(TimedRun(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
         "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),

@@ -22,7 +22,7 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
         workflow: its id, as the page gives it to a workflow.
         prompt_id: ComfyUI's id of the run.
     """
-    found: Run | None = None
+    found: PromptRun | None = None
     said: dict[str, Payload] = {}
     for run in _runs(server.prompt_queue):
         if found is None and (run.prompt_id == prompt_id if prompt_id else run.workflow_id == workflow != ""):
@@ -36,7 +36,7 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
 
 
 @dataclass(frozen=True)
-class Run:
+class PromptRun:
     """A run that ComfyUI knows.
 
     Attributes:
@@ -61,20 +61,20 @@ class Run:
         """ComfyUI's messages about the run."""
         return dict(((self.history or {}).get("status") or {}).get("messages") or ())
 
-    def kept_from(self, earlier: Run, node: str) -> bool:
+    def kept_from(self, earlier: PromptRun, node: str) -> bool:
         """Return whether the result of a node can have been there already, from an earlier run."""
         kept = self.prompt if self.history is None else self.messages.get("execution_cached", {}).get("nodes", ())
         return node in kept and self.prompt.get(node) == earlier.prompt.get(node)
 
 
-def _runs(queue: Any) -> Iterator[Run]:
+def _runs(queue: Any) -> Iterator[PromptRun]:
     """Yield each run, the newest first."""
     with queue.mutex:
         items = [(item, None) for item in queue.currently_running.values()]
         items += [(history["prompt"], history) for history in reversed(list(queue.history.values()))]
     for (_, prompt_id, prompt, extra_data, *_), history in items:
         around = _mapping(_mapping(extra_data).get("extra_pnginfo"))
-        yield Run(prompt_id, prompt, _mapping(around.get("workflow")), history)
+        yield PromptRun(prompt_id, prompt, _mapping(around.get("workflow")), history)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -82,7 +82,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _described(run: Run, activities: list[Payload]) -> Payload:
+def _described(run: PromptRun, activities: list[Payload]) -> Payload:
     error = run.messages.get("execution_error") or {}
     outputs = ((run.history or {}).get("outputs") or {}).items()
     ours = {node: {key: value for key, value in shown.items() if key.startswith(_OURS)} for node, shown in outputs}

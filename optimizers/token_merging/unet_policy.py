@@ -246,7 +246,7 @@ class UNetReduction(TokenReduction, Generic[B]):
         return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)
 
 
-def restored(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor:
+def restored_output(reduction: Reduction, output: Tensor, activity: Activity) -> Tensor:
     """Return the output of a layer for all tokens; as it is, and counted, if another layer has done that already."""
     if output.shape[1] == reduction.tokens != reduction.kept:
         activity.fall_back(OTHER_OUTPUT)

@@ -137,11 +137,11 @@ def test_a_sampler_that_ignores_the_number_of_steps_has_no_control(emoji):
     from dataclasses import replace
 
     from paceline.workbench.comfyui.comparison.fewer_steps import draw_fewer_steps
-    from paceline.workbench.comfyui.comparison.rounds import Output, Run, SideRuns
+    from paceline.workbench.comfyui.comparison.rounds import Output, SideRuns, TimedRun
 
     side = SideRuns(object())
     side.side = type("Side", (), {"model": emoji.model})
-    run = Run(20.0, 1.0, None, None, None)
+    run = TimedRun(20.0, 1.0, None, None, None)
     fast = SideRuns(side.side, [replace(run, sampling_seconds=10.0)])
     side.runs.append(run)
     drawn: list[int] = []

@@ -15,7 +15,7 @@ from ...attention.backend import Mask
 from ...attention.processor import HOST_DOES_IT, AttentionChoice
 from ...attention.quickest import OWN
 from ...families import find_family
-from .attention_chain import SLOT, Layer, add_layer
+from .attention_chain import SLOT, Attend, add_layer
 from .model import describe_model, inference_dtype, is_unet
 from .newer import unheard
 from .paths import user_folder
@@ -72,7 +72,7 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         if self.backend.name == "sdpa":
             self.function = _host_sdpa
         self.notes = (*unheard(patcher.model.diffusion_model), NOT_REACHED)
-        self._layer: Layer = self._attend  # one object for life: compiled graphs are guarded on it
+        self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
@@ -102,7 +102,7 @@ class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
         if self.quickest is not None:
             self.quickest.run_changed()
 
-    def _attend(self, func: Layer, *args: Any, **kwargs: Any) -> Tensor:
+    def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
         activity = kwargs["transformer_options"][KEY].activities[self.kind]
         q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)

@@ -25,16 +25,16 @@ _CHAIN = "paceline_attention_chain"
 NOT_REACHED = traced("an attention override of another node computed the call itself")
 SPARSE = traced("ComfyUI's sparse attention computed them")
 
-Layer = Callable[..., Tensor]
-"""``layer(func, *args, **kwargs)``: ``func`` is the next one inside, the rest what ``optimized_attention`` takes."""
+Attend = Callable[..., Tensor]
+"""Takes what ``optimized_attention`` takes; an override is given, before all that, what it stands around."""
 
 
 class AttentionChain:
     """The layers of one model call, innermost first, and the activities to tell if they are not reached."""
 
-    def __init__(self, foreign: Layer | None) -> None:
+    def __init__(self, foreign: Attend | None) -> None:
         self.foreign = foreign
-        self.layers: list[Layer] = []
+        self.layers: list[Attend] = []
         self.activities: list[Activity] = []
         self._is_sparse = "sparse" in f"{_name(foreign)} {_name(type(foreign))}".lower()
         self._taken = 0
@@ -53,7 +53,7 @@ def _name(thing: object) -> str:
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
 
 
-def add_layer(transformer_options: Options, layer: Layer, activity: Activity | None) -> None:
+def add_layer(transformer_options: Options, layer: Attend, activity: Activity | None) -> None:
     """Put ``layer``, the same object in every call of a technique, around those that are in the chain already.
 
     ``activity`` is told each time another pack's override does not let a call through to us.
@@ -67,7 +67,7 @@ def add_layer(transformer_options: Options, layer: Layer, activity: Activity | N
         chain.activities.append(activity)
 
 
-def add_innermost(transformer_options: Options, layer: Layer) -> None:
+def add_innermost(transformer_options: Options, layer: Attend) -> None:
     """Put ``layer`` inside of all others: it gets what is left to ComfyUI's own function. Not reached is no matter."""
     if transformer_options.get(_CHAIN) is None:
         add_layer(transformer_options, layer, None)
@@ -75,7 +75,7 @@ def add_innermost(transformer_options: Options, layer: Layer) -> None:
         transformer_options[_CHAIN].layers.insert(0, layer)
 
 
-def _run(func: Layer, *args: object, **kwargs: Options) -> Tensor:
+def _run(func: Attend, *args: object, **kwargs: Options) -> Tensor:
     """Compute one attention call through the chain (what ComfyUI finds in its slot)."""
     options = kwargs["transformer_options"]
     chain: AttentionChain = options[_CHAIN]

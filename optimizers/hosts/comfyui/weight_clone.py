@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Plan:
+class WeightPlan:
     """What all techniques need to know of the second model while it is built; they may change it.
 
     Attributes:
@@ -66,7 +66,7 @@ def build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechniq
     base = patcher.model
     _require_plain_weights(patcher)
     config = _copied_config(base.model_config)
-    plan = Plan(config, base.get_dtype_inference())
+    plan = WeightPlan(config, base.get_dtype_inference())
     for technique in techniques:
         technique.plan(plan)
 

@@ -20,7 +20,7 @@ from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
 from .model import describe_model, first_of
 from .stack import FOREIGN_COMPILE, ModelCall, Technique
-from .weight_clone import Plan, build_second_model
+from .weight_clone import WeightPlan, build_second_model
 
 if TYPE_CHECKING:
     from ....core import technique as core
@@ -42,18 +42,18 @@ class WeightTechnique(Technique[ModelCall]):
 
     recordable = True
 
-    def plan(self, plan: Plan) -> None:  # noqa: B027 - most change nothing
+    def plan(self, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing
         """Change what the second model is made for, before any module is made."""
 
-    def replace_module(self, name: str, module: Module, plan: Plan) -> Module | None:
+    def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
         """Return a new module to take the place of ``module`` (which stays as it is), or None."""
         return None
 
-    def convert_tensor(self, name: str, tensor: torch.Tensor, plan: Plan) -> torch.Tensor:
+    def convert_tensor(self, name: str, tensor: torch.Tensor, plan: WeightPlan) -> torch.Tensor:
         """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
         return tensor
 
-    def finish(self, model: BaseModel, plan: Plan) -> None:  # noqa: B027 - most change nothing
+    def finish(self, model: BaseModel, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing
         """Change attributes of the second model that are neither modules nor tensors."""
 
     def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from .rounds import Output, Rounds, Run, SideRuns
+from .rounds import Output, Rounds, SideRuns, TimedRun
 
 _NEARLY = 0.05
 """A step that lacks so little of its time fits."""
@@ -29,7 +29,7 @@ class Control:
     output: Output
 
 
-def steps_that_fit(steps: int, baseline: list[Run], optimized: list[Run]) -> int:
+def steps_that_fit(steps: int, baseline: list[TimedRun], optimized: list[TimedRun]) -> int:
     """Return how many of a baseline's steps take no longer than the optimized side took for all of its own.
 
     At least 0 and fewer than ``steps``. What a run does before and during its first step is paid once, however many
@@ -63,7 +63,7 @@ def draw_fewer_steps(rounds: Rounds, steps: int, baseline: SideRuns, optimized: 
     return Control(fit, seconds, output), ""
 
 
-def _median(runs: list[Run], part: str) -> float | None:
+def _median(runs: list[TimedRun], part: str) -> float | None:
     values = [value for run in runs if (value := getattr(run, part)) is not None]
     return median(values) if values else None
 

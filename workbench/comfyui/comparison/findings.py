@@ -26,7 +26,7 @@ from ..report_text import report_text
 from ..sampling import SamplingJob
 from .fewer_steps import Control
 from .pictures import Pictures
-from .rounds import ComparisonSettings, Run, Side, SideRuns
+from .rounds import ComparisonSettings, Side, SideRuns, TimedRun
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Comparison:
     job: SamplingJob
     settings: ComparisonSettings
     unit: str
-    baseline: list[Run]
-    optimized: list[Run]
+    baseline: list[TimedRun]
+    optimized: list[TimedRun]
     pictures: Pictures
     from_preview: bool
     latent_change: float
@@ -136,7 +136,7 @@ def evaluate(
     )
 
 
-def speedup_of(baseline: list[Run], optimized: list[Run]) -> tuple[str, Speedup]:
+def speedup_of(baseline: list[TimedRun], optimized: list[TimedRun]) -> tuple[str, Speedup]:
     """Return what the headline's speed-up is of, and the speed-up."""
     both = [*baseline, *optimized]
     if all(run.decode_seconds is None for run in both):
@@ -146,7 +146,7 @@ def speedup_of(baseline: list[Run], optimized: list[Run]) -> tuple[str, Speedup]
     return unit, measure_speedup([seconds(run, unit) for run in baseline], [seconds(run, unit) for run in optimized])
 
 
-def seconds(run: Run, unit: str) -> float:
+def seconds(run: TimedRun, unit: str) -> float:
     """Return what a run took in the unit of the headline."""
     if unit == "step":
         return run.step_seconds or 0.0

@@ -18,7 +18,7 @@ from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement import AS_GOOD, Distance, Farthest
 from ..machine import host_version
 from .findings import Comparison, seconds
-from .rounds import Run
+from .rounds import TimedRun
 
 _UNITS = {
     "step": translatable("one step"),
@@ -149,7 +149,7 @@ def environment(model: ModelPatcher) -> dict[str, Any]:
     }
 
 
-def peak(runs: list[Run], key: str) -> int | None:
+def peak(runs: list[TimedRun], key: str) -> int | None:
     """Return the largest of the runs' peaks; None if it was not measured."""
     return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
 
@@ -184,7 +184,7 @@ def _peaks(found: Comparison, key: str) -> dict[str, int | None]:
     return {"baseline": peak(found.baseline, key), "optimized": peak(found.optimized, key)}
 
 
-def _median(runs: list[Run], unit: str) -> float:
+def _median(runs: list[TimedRun], unit: str) -> float:
     return median(seconds(run, unit) for run in runs)
 
 

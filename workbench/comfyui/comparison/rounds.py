@@ -71,7 +71,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedRun:
     """What one timed run took; None for a part that is not compared or cannot be measured here.
 
     Attributes:
@@ -93,10 +93,10 @@ class SideRuns:
     """All timed runs of one side, and its different outputs by the number, from 1, of the first run that gave each."""
 
     side: Side
-    runs: list[Run] = field(default_factory=list)
+    runs: list[TimedRun] = field(default_factory=list)
     outputs: dict[int, Output] = field(default_factory=dict)
 
-    def add(self, run: Run, output: Output) -> None:
+    def add(self, run: TimedRun, output: Output) -> None:
         """Add one timed run; an output that repeats an earlier one is not kept."""
         self.runs.append(run)
         if not any(output.equals(earlier) for earlier in self.outputs.values()):
@@ -161,7 +161,7 @@ class Rounds:
         sampled = sample(model, job, job.seed, self._clock, self._on_step)
         return sampled.seconds, Output(sampled.latent)
 
-    def _run(self, side: Side, seed: int) -> tuple[Run, Output]:
+    def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
         device = torch.device(side.model.load_device)
         latent = None if self._compares_sampling else self._shared_latent(side, seed)
         sampling = step = decoding = None
@@ -178,7 +178,7 @@ class Rounds:
                 synchronize(device)
                 decoding, images = self._clock() - started, images.cpu()
                 self._on_step()
-        return Run(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Output(latent, images)
+        return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Output(latent, images)
 
     def _shared_latent(self, side: Side, seed: int) -> Tensor:
         if seed not in self._shared:

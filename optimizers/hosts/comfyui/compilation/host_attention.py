@@ -19,7 +19,7 @@ from torch.nn import Module
 
 from .....core.phrases import translatable
 from .....core.shadow import Shadows
-from ..attention_chain import SLOT, Layer, add_innermost
+from ..attention_chain import SLOT, Attend, add_innermost
 
 if TYPE_CHECKING:
     from ..protocols import Options
@@ -105,7 +105,7 @@ def _(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return q.new_empty(q.shape)
 
 
-def _as_operator(func: Layer, q: Tensor, k: Tensor, v: Tensor, heads: int, *args: object, **kwargs: object) -> Tensor:
+def _as_operator(func: Attend, q: Tensor, k: Tensor, v: Tensor, heads: int, *args: object, **kwargs: object) -> Tensor:
     """Compute one call of ComfyUI's attention; ``func`` is the function that ComfyUI has chosen."""
     name = getattr(func, "__name__", "")
     if not torch.compiler.is_compiling() or name not in _OPERATORS:
@@ -171,7 +171,7 @@ def in_layers(network: Module, shadows: Shadows) -> None:
 
 
 @cache
-def _calling_operator(forward: FunctionType, chosen: Layer) -> FunctionType:
+def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
     """Return a copy of ``forward`` to which ComfyUI's attention is the operator; nothing else that it knows changes.
 
     Without its module's name: torch would look there for the function, and not in what the copy knows.

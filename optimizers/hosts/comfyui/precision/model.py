@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .....core.activity import Activity
     from ....precision.settings import PrecisionSettings
     from ..protocols import BaseModel, ModelPatcher
-    from ..weight_clone import Plan
+    from ..weight_clone import WeightPlan
 
 _NETWORK = "diffusion_model."
 
@@ -56,18 +56,18 @@ class WeightPrecision(WeightTechnique, ModelPrecision):
 
     kept: tuple[str, ...] = ()
 
-    def plan(self, plan: Plan) -> None:
+    def plan(self, plan: WeightPlan) -> None:
         """Say what all layers compute in, and keep ComfyUI's own settings in step."""
         plan.compute_dtype = self.dtype
         if self.dtype != self.previous:
             plan.config.set_inference_dtype(self.storage, None if self.storage == self.dtype else self.dtype)
 
-    def convert_tensor(self, name: str, tensor: Tensor, plan: Plan) -> Tensor:
+    def convert_tensor(self, name: str, tensor: Tensor, plan: WeightPlan) -> Tensor:
         """Convert the network's weights; the noise schedule beside it stays in fp32."""
         kept = not name.startswith(_NETWORK) or any(part in name for part in self.kept)
         return tensor if kept else self.convert_weight(tensor)
 
-    def finish(self, model: BaseModel, plan: Plan) -> None:
+    def finish(self, model: BaseModel, plan: WeightPlan) -> None:
         """Tell the network what it is in now, and its layers to cast where they must."""
         if self.dtype == self.previous:
             return

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .....core.activity import Activity
     from ..protocols import Conditioning, ModelPatcher
     from ..stack import ModelCall
-    from ..weight_clone import Plan
+    from ..weight_clone import WeightPlan
     from .linear import QuantizedLayer
 
 _PREFIX = "diffusion_model."
@@ -41,11 +41,11 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         QuantizationPolicy.__init__(self, settings, decisions)
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
 
-    def plan(self, plan: Plan) -> None:
+    def plan(self, plan: WeightPlan) -> None:
         """Tell ComfyUI that this model has quantised layers."""
         plan.config.quant_config = {"mixed_ops": True}
 
-    def replace_module(self, name: str, module: Module, plan: Plan) -> Module | None:
+    def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
         """Return the int8 layer for a chosen linear layer."""
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)

@@ -8,7 +8,7 @@ of the wrong tokens would be garbage.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from .....core.technique import COMPILATION, find
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
 from ....token_merging.policy import counted
-from ..attention_chain import add_layer
+from ..attention_chain import Attend, add_layer
 from ..model import describe_model
 from ..newer import kept_memory, unheard
 from ..schedule import Scheduled, SchedulePosition
@@ -40,9 +40,6 @@ _OTHER_PLACES = traced(
 
 KeptKeys = dict[tuple[int, torch.device], Tensor]
 """Which keys stay, by the number of tokens and the device."""
-
-Attend = Callable[..., Tensor]
-"""``optimized_attention``, or the next layer of an override around it."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn import Module
 from .....core.phrases import traced
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
-from ....token_merging.unet_policy import CallState, UNetReduction, restored
+from ....token_merging.unet_policy import CallState, UNetReduction, restored_output
 from ..model import describe_model
 from ..newer import kept_memory
 from ..schedule import Scheduled, SchedulePosition
@@ -161,7 +161,7 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
     def _after_attention(self, output: Tensor, extra_options: Options) -> Tensor:
         """ComfyUI's ``attn1_output_patch`` and ``attn2_output_patch``: back to all tokens."""
         reduction: Reduction | None = extra_options.pop(_RESTORE, None)
-        return output if reduction is None else restored(reduction, output, extra_options[STATE].activity)
+        return output if reduction is None else restored_output(reduction, output, extra_options[STATE].activity)
 
 
 class _FeedForwards:

@@ -11,7 +11,7 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import counted
-from ....token_merging.unet_policy import CallState, UNetReduction, restored
+from ....token_merging.unet_policy import CallState, UNetReduction, restored_output
 from ..host import Host, tensor_given
 from ..patches import Patches, current
 from ..unet import Block, image_attention
@@ -102,7 +102,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             keys = reduction.reduce(hidden_states)
             if not reduction.shrinks_queries:
                 return forward(hidden_states, encoder_hidden_states=keys, **options)
-            return restored(reduction, forward(keys, **options), self.activity)
+            return restored_output(reduction, forward(keys, **options), self.activity)
 
         return reduced
 
@@ -115,7 +115,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             if reduction is None or not reduction.shrinks_queries:
                 return forward(hidden_states, *args, **options)
             self.activity.use(block.name, reduction.tokens, reduction.kept)
-            return restored(reduction, forward(reduction.reduce(hidden_states), *args, **options), self.activity)
+            return restored_output(reduction, forward(reduction.reduce(hidden_states), *args, **options), self.activity)
 
         return merged
 
