@@ -49,8 +49,9 @@ CALIBRATIONS = {
     "euler_ancestral": Calibration(1.8),
     "heun": Calibration(0.5, margin=2.5),
     "uni_pc": Calibration(0.65, margin=2.5),
-    "res_multistep": Calibration(0.55, margin=2.25),
+    "res_multistep": Calibration(0.7, margin=2.5),
     "deis": Calibration(1.5),
+    "lms": Calibration(1.0),
 }
 """Measured for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
 

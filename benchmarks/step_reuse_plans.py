@@ -1,0 +1,87 @@
+"""Does a plan for Reuse Steps gain anything over its rule without one, on prompts that it was not found on?
+
+    python benchmarks/step_reuse_plans.py [--quick] [--json PATH] [--threads N] [--solvers NAME ...] [--budget SHARE]
+
+A plan is found on some prompts of the icon model, and judged on the 16 of step_reuse.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import torch
+from common import arguments
+from record import Row, report
+from step_reuse import ICONS, SOLVERS, Bench, Drawn, Solver, about_weights, quality, settings_of
+from step_reuse_constants import PROMPTS
+
+FIRST_SEED = 7100
+NOTES = {
+    "share": "distance of the latents as a share of what another seed changes",
+    "evaluations": "of the network in one run, mean; one without its negative pass counts half",
+    "kept": "share of the pairs that stayed inside of the budget",
+}
+
+
+def row_of(bench: Bench, name: str, work: str, budget: float, drawn: list[Drawn]) -> Row:
+    """Return what the runs of all pairs came to."""
+    numbers, shares = quality(bench, (one.latent for one in drawn))
+    more = {
+        "evaluations": statistics.fmean(one.evaluations for one in drawn),
+        "kept": statistics.fmean(share <= budget for share in shares),
+    }
+    return Row(name, work, quality=numbers | more)
+
+
+def measure(solver: Solver, options: argparse.Namespace) -> list[Row]:
+    """Find a plan and judge it."""
+    bench = Bench(replace(ICONS, weights=options.icons), solver, 1)
+    bench.pairs = bench.pairs[: 4 if options.quick else None]
+    node = settings_of(options.budget)
+    online = list(bench.node(node))  # which also loads the pack
+    from paceline.workbench.comfyui.calibration import calibrate
+    from paceline.workbench.comfyui.sampling import SamplingJob
+
+    def job(number: int, prompt: str) -> Any:
+        latent = {"samples": torch.zeros(1, 4, 32, 32)}
+        positive, negative = bench.encode(prompt), bench.encode("")
+        settings = (solver.steps, ICONS.guidance, solver.sampler, solver.scheduler)
+        return SamplingJob(positive, negative, latent, FIRST_SEED + number, *settings)
+
+    with torch.inference_mode():
+        found = calibrate(
+            bench.patcher, [job(*one) for one in enumerate(PROMPTS[: options.prompts])], options.budget, print
+        )
+    print(found, flush=True)
+    work = f"icons, {solver.name}, guidance {ICONS.guidance:g}, budget {options.budget:g}, {len(bench.pairs)} pairs"
+    own = {"evaluations": found.evaluations, "share_worst": found.share}
+    return [
+        row_of(bench, "without a plan", work, options.budget, online),
+        Row(f"plan, on the {options.prompts} prompts that it was found on", work, quality=own),
+        row_of(bench, "plan", work, options.budget, list(bench.node(node | {"plan": found.plan.to_json()}))),
+    ]
+
+
+def main() -> None:
+    """Measure the solvers that were asked for."""
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    rows = [
+        row for solver in SOLVERS if solver.name in (options.solvers or [SOLVERS[0].name])
+        for row in measure(solver, options)
+    ]  # fmt: skip
+    notes = NOTES | {"icons": about_weights(replace(ICONS, weights=options.icons))}
+    report(rows, "the plain model with all steps, from the same seed", options.json, notes)
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--solvers", nargs="+", choices=[solver.name for solver in SOLVERS], metavar="NAME")
+    parser.add_argument("--budget", type=float, default=0.05)
+    parser.add_argument("--prompts", type=int, default=4, help="that the plan is found on")
+    parser.add_argument("--icons", type=type(ICONS.weights), default=ICONS.weights, help="weights of the icon model")
+
+
+if __name__ == "__main__":
+    main()
