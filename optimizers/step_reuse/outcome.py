@@ -19,6 +19,7 @@ class Outcome:
         methods: how often each forecast was used.
         bytes: memory of what was kept, at most.
         refused: skips that the plan asked for and the budget did not allow.
+        measured: whether the constants of the budget were measured with the run's solver.
         notes: why nothing was reused, or where the node stepped aside.
     """
 
@@ -31,6 +32,7 @@ class Outcome:
     methods: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     refused: int = 0
+    measured: bool = True
     notes: list[str] = field(default_factory=list)
 
     @property

@@ -50,6 +50,7 @@ class StepReusePolicy(Technique):
                         "help"
                     )
                 )
+                details.extend(_if_not_measured(found))
             return Summary("inactive", translatable("nothing was reused"), counts, tuple(details))
         parts = [
             phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations),
@@ -79,6 +80,7 @@ class StepReusePolicy(Technique):
                 steps=found.steps_in_same_time,
             )
         )
+        details.extend(_if_not_measured(found))
         if found.methods:
             used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
             details.append(phrase("forecasts: {used}", used=used))
@@ -99,6 +101,11 @@ def too_few(steps: int) -> str:
         steps=steps,
         fewest=FEWEST_STEPS,
     )
+
+
+def _if_not_measured(found: Outcome) -> list[str]:
+    text = translatable("this sampler was not measured: the rule keeps more in hand, and its estimate is rough")
+    return [] if found.measured else [text]
 
 
 def _percent(share: float, budget: float) -> float:

@@ -79,6 +79,7 @@ class ReuseRun:
         self.actions = actions
         self.outcome = outcome or Outcome()
         self.outcome.steps = len(self.levels) - 1
+        self.outcome.measured = solver in CALIBRATIONS
         self.budget = Budget(settings.budget, CALIBRATIONS.get(solver or "", CALIBRATION))
         self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
