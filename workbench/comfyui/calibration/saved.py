@@ -39,7 +39,7 @@ def plan_text(given: str) -> str:
     if not PRESET_NAME.fullmatch(text):
         return text
     try:
-        return plan_file(text).read_text(encoding="utf-8")
+        return plan_file(text).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError as error:
         raise InvalidSetting(
             phrase("There is no plan {name}.", name=repr(text)),
@@ -58,7 +58,7 @@ def is_saved(name: str, model: ModelPatcher, job: SamplingJob, budget: float) ->
     path = plan_file(name)
     if not path.is_file():
         return False
-    plan = Plan.from_json(path.read_text(encoding="utf-8"))
+    plan = Plan.from_json(path.read_text(encoding="utf-8", errors="replace"))
     sampler = sampler_name(sampler_object(job.sampler_name))
     other = plan.mismatch(type(model.model).__name__, sampler, job.steps, job.cfg)
     if other is None and plan.budget == budget and plan.scheduler == job.scheduler:
