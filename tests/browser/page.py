@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from comfy_host.paths import ROOT
 from PIL import Image
 
 from .graphs import BUILD
-
-ARTIFACTS = ROOT / "tests" / "artifacts"
+from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
 """Keys, as WebDriver names them."""
@@ -47,8 +42,25 @@ if (!window.requests) {
 """
 """Script that runs before the page's own: what the page asks its server, as long as the answer is under way."""
 
-Box = tuple[float, float, float, float]
-"""Left, top, width and height of a part of the page, in its pixels."""
+KEPT = """
+const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
+(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker);
+const places = (nodes) => JSON.stringify(nodes.map(({ id, type, pos }) => [id, type, pos]));
+const wanted = places(JSON.parse(JSON.stringify(changeTracker.activeState.nodes)));
+const holds = (value) => {
+  if (typeof value !== "string") {
+    if (Array.isArray(value?.nodes)) return places(value.nodes) === wanted;
+    return value !== null && typeof value === "object" && Object.values(value).some(holds);
+  }
+  try {
+    return value.startsWith("{") && holds(JSON.parse(value));
+  } catch {
+    return false;
+  }
+};
+return [localStorage, sessionStorage].some((storage) => Object.values(storage).some(holds));
+"""
+"""Script: whether the page has kept the open workflow as it is now, which it does a while after the last change."""
 
 
 def save(picture: Image.Image, path: Path) -> None:
@@ -56,90 +68,13 @@ def save(picture: Image.Image, path: Path) -> None:
     picture.quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-class Page:
-    """The page of a running ComfyUI.
-
-    Args:
-        start: starts a browser, and is called again when a test has failed.
-        base_url: the server's.
-    """
-
-    def __init__(self, start: Callable[[], Any], base_url: str) -> None:
-        self.base_url = base_url
-        self._start = start
-        self._begin()
-
-    def _begin(self) -> None:
-        self.driver, self.closed = self._start(), False
-        self.driver.set_script_timeout(120)
-        self.console: list[str] = []
-        self.made: dict[str, Any] = {}
+class Page(Tab):
+    """The page of a running ComfyUI."""
 
     def restart(self) -> None:
         """Go on in another browser, in which nothing has been made yet."""
-        with suppress(Exception):  # it may be the browser that has failed
-            self.close()
-        self._begin()
+        super().restart()
         self.open()
-
-    def close(self) -> None:
-        """End the browser."""
-        self.closed = True
-        self.driver.quit()
-
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what ``make`` returns. It is called again after a restart."""
-        if name not in self.made:
-            self.made[name] = make()
-        return self.made[name]
-
-    # ---- the browser
-
-    def script(self, body: str, *arguments: Any) -> Any:
-        """Run JavaScript, an async function's body with ``args``, and return what it returns."""
-        code = (
-            "const done = arguments[arguments.length - 1], args = [...arguments].slice(0, -1);"
-            f"(async () => {{ {body} }})().then((value) => done([value]), (error) => done(String(error.stack)));"
-        )
-        answer = self.driver.execute_async_script(code, *arguments)
-        if isinstance(answer, str):
-            raise AssertionError(answer)
-        return answer[0]
-
-    def wait(self, condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-        """Wait until ``condition`` returns something true, and return it."""
-        deadline = time.monotonic() + seconds
-        while not (value := condition()):
-            if time.monotonic() > deadline:
-                seen = self.screenshot("timeout")
-                raise AssertionError(f"After {seconds:g} s there is no {what}. The page is in {seen}.")
-            time.sleep(0.1)
-        return value
-
-    def screenshot(self, name: str) -> Path:
-        """Save what is seen now."""
-        ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        path = ARTIFACTS / f"{name}.png"
-        self.driver.save_screenshot(str(path))
-        return path
-
-    def element(self, selector: str) -> Any:
-        """Return the first element, or None."""
-        found = self.driver.find_elements("css selector", selector)
-        return found[0] if found else None
-
-    def press(self, *keys: str) -> None:
-        """Press keys where the focus is."""
-        self.driver.switch_to.active_element.send_keys(*keys)
-
-    def complaints(self) -> list[str]:
-        """Return the console's errors and warnings that come from our files or name us, since the page was opened."""
-        for entry in self.driver.get_log("browser"):
-            if entry["level"] in ("SEVERE", "WARNING"):
-                self.console.append(entry["message"])
-        return [line for line in self.console if "paceline" in line.lower()]
-
-    # ---- ComfyUI
 
     def open(self, query: str = "") -> Page:
         """Open the page and wait until it is ready."""
@@ -156,7 +91,8 @@ class Page:
         return self
 
     def reload(self) -> Page:
-        """Load the page again as a user does."""
+        """Load the page again as a user does, who has waited until the page has kept the open workflow."""
+        self.wait(lambda: self.script(KEPT), "kept workflow")
         self.script("window.loadedBefore = true")
         self.driver.refresh()
         self.wait(lambda: self.driver.execute_script("return !window.loadedBefore"), "new page")
@@ -292,8 +228,9 @@ class Page:
     def dismiss(self) -> None:
         """Close what the frontend says about missing models and nodes."""
         self.press(ESCAPE)
-        for button in self.driver.find_elements("css selector", ".p-toast-close-button, [data-testid=close-toast]"):
-            button.click()
+        # In one go: some close by themselves.
+        close = ".p-toast-close-button, [data-testid=close-toast]"
+        self.script("for (const button of document.querySelectorAll(args[0])) button.click()", close)
         self.settle()
 
     def fit(self) -> Box:
@@ -318,19 +255,6 @@ class Page:
         )
         self.settle()
         return tuple(box)
-
-    def picture(self, box: Box, margin: float = 0.0, scale: float = 2.0) -> Image.Image:
-        """Return what is seen in a part of the page, drawn ``scale`` times as large as on the screen."""
-        x, y, width, height = box
-        clip = {"x": x - margin, "y": y - margin, "width": width + 2 * margin, "height": height + 2 * margin}
-        answer = self.driver.execute_cdp_cmd("Page.captureScreenshot", {"clip": clip | {"scale": scale}})
-        return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("RGB")
-
-    def picture_of(self, selector: str, margin: float = 4) -> Image.Image:
-        """Return the same of as much of an element as has room on the page."""
-        place = self.element(selector).rect
-        room = self.script("return innerHeight") - place["y"] - margin
-        return self.picture((place["x"], place["y"], place["width"], min(place["height"], room)), margin)
 
     def click_title(self, node_id: int) -> None:
         """Click on a node's title, in either renderer, which selects the node."""

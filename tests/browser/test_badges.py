@@ -70,9 +70,9 @@ def test_details_appear_on_hover_and_with_the_keyboard(page: Page, renderer: str
     page.use(renderer)
     page.show_node(TOME)
     ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
-    tooltip = page.wait(lambda: page.element("[role=tooltip].paceline-tooltip"), "tooltip")
+    tooltip = page.wait(lambda: page.text("[role=tooltip].paceline-tooltip"), "tooltip")
     page.screenshot(f"details_{renderer}")
-    assert "384 -> 192 tokens" in tooltip.text and "fallbacks: 0" in tooltip.text
+    assert "384 -> 192 tokens" in tooltip and "fallbacks: 0" in tooltip
     ActionChains(page.driver).move_to_element(page.element("body")).perform()
     page.wait(lambda: page.element(".paceline-tooltip") is None, "end of the tooltip")
     page.script("args[0].focus()", page.badge(TOME))
@@ -242,9 +242,6 @@ def test_badges_can_be_switched_off(page: Page, ran: dict[str, Any]):
 def test_after_a_reload_there_is_the_same_workflow_with_its_badges(page: Page):
     edit(page, "node.pos = [137, 731]")
     before, badges = page.workflow(), page.badges()
-    # The frontend keeps its draft a while after the last change.
-    drafts = "return [...Object.values(localStorage), ...Object.values(sessionStorage)].join().replaceAll('\\\\', '')"
-    page.wait(lambda: '"pos":[137,731]' in page.script(drafts), "saved draft")
     page.reload()
     page.wait(lambda: len(page.workflow()["nodes"]) == len(before["nodes"]), "workflow of last time")
     page.wait(lambda: page.badges() == badges, "badges of before")

@@ -8,14 +8,15 @@ import json
 
 import pytest
 from browser.graphs import COMPARISON
-from browser.page import ARTIFACTS, CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
+from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
+from browser.tab import ARTIFACTS
 from comfy_host.paths import ROOT
 from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 LOADED = """
-const pictures = [...document.querySelectorAll(".paceline-comparison .paceline-viewer img")];
+const pictures = [...document.querySelectorAll(`${args[0] ?? ".paceline-comparison"} .paceline-viewer img`)];
 return pictures.length === 2 && pictures.every((picture) => picture.complete && picture.naturalWidth > 0);
 """
 
@@ -64,7 +65,7 @@ def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compare
     said = page.badges()
     assert len(said) == 3  # ToMe, attention, Compare Models
     assert not any(badge.startswith("failed") for badge in said.values())
-    assert "active in 3 of 10 self-attention blocks" in page.element(".paceline-report-text").text
+    assert "active in 3 of 10 self-attention blocks" in page.text(".paceline-report-text")
     assert axe(".paceline-report") == []
     if PICTURES:
         page.wait(lambda: page.element(".p-toast-message") is None, "end of what the frontend says")
@@ -88,23 +89,13 @@ def looks_at(page: Page, compared: int, renderer: str, theme: str = "dark") -> N
     page.wait(lambda: page.script(LOADED), "pictures")
 
 
-def press(page: Page, text: str, inside: str = ".paceline-comparison") -> None:
-    """Press the button that says ``text``."""
-    button = page.script(
-        "return [...document.querySelectorAll(`${args[1]} button`)].find((b) => b.textContent === args[0])",
-        text,
-        inside,
-    )
-    button.click()
-
-
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: str, theme: str):
     looks_at(page, compared, renderer, theme)
     page.screenshot(f"compare_{renderer}_{theme}")
     panel = page.element(".paceline-comparison")
-    assert page.element(".paceline-verdict").text
+    assert page.text(".paceline-verdict")
     assert len(page.driver.find_elements("css selector", ".paceline-rounds-row")) == 3
     assert len(page.driver.find_elements("css selector", ".paceline-rounds-dot")) == 3 * 2
     # Each picture once, and everything in sight without scrolling.
@@ -195,50 +186,47 @@ def test_the_right_button_opens_the_menu_of_the_node(page: Page, compared: int, 
     const menus = document.querySelectorAll(".litecontextmenu, [role=menu], .p-contextmenu");
     return [...menus].map((menu) => menu.innerText).join("\\n");
     """
-    text = page.wait(lambda: page.script(menu), "menu")
+    text = page.wait(lambda: "Bypass" in (text := page.script(menu)) and text, "menu")
     page.screenshot(f"compare_menu_{renderer}")
     assert "$$" not in text
-    assert "Bypass" in text
     page.press(ESCAPE)
     page.script("document.querySelectorAll('.litecontextmenu').forEach((menu) => menu.remove())")
 
 
 def test_a_batch_is_turned_over(page: Page, compared: int):
     looks_at(page, compared, VUE)
-    pager = page.element(".paceline-pager")
     source = "return document.querySelector('.paceline-layer-left img').src"
     first = page.script(source)
-    assert pager.find_element("css selector", "output").text == "1 / 2"
-    pager.find_elements("css selector", "button")[1].click()
-    assert pager.find_element("css selector", "output").text == "2 / 2"
+    assert page.text(".paceline-pager output") == "1 / 2"
+    page.click_on(lambda: page.driver.find_elements("css selector", ".paceline-pager button")[1], "next picture")
+    page.wait(lambda: page.text(".paceline-pager output") == "2 / 2", "next picture")
     assert page.script(source) != first
 
 
 def test_differences_and_blinking(page: Page, compared: int):
     looks_at(page, compared, VUE)
     try:
-        press(page, "Difference")
-        label = page.wait(lambda: page.element(".paceline-layer-heat .paceline-viewer-label"), "heat map")
-        assert label.text.startswith("Difference ×")
+        page.click("Difference", ".paceline-comparison")
+        drawn = """
+        const layer = document.querySelector(".paceline-layer-heat"), map = layer?.querySelector("canvas");
+        if (!layer?.querySelector(".paceline-viewer-label")?.textContent.startsWith("Difference ×")) return false;
+        const { data } = map.getContext("2d").getImageData(0, 0, map.width, map.height);
+        return data.some((value, i) => i % 4 < 3 && value > 200);
+        """
+        page.wait(lambda: page.script(drawn), "heat map")
         page.screenshot("compare_heat")
-        drawn = page.script(
-            """
-            const map = document.querySelector(".paceline-layer-heat canvas"), context = map.getContext("2d");
-            return [...context.getImageData(0, 0, map.width, map.height).data].some((v, i) => i % 4 < 3 && v > 200);
-            """
-        )
-        assert drawn
-        press(page, "Blink")
+        page.click("Blink", ".paceline-comparison")
         assert page.script("return document.getAnimations().some((a) => a.animationName === 'paceline-blink')")
     finally:
-        press(page, "Slider")
+        page.click("Slider", ".paceline-comparison")
 
 
 def test_full_screen_zooms_both_pictures_together(page: Page, compared: int, axe):
     looks_at(page, compared, VUE)
-    page.element("button[aria-label='Full screen']").click()
+    page.click("Full screen", ".paceline-comparison")
     page.wait(lambda: page.element(".paceline-lightbox[open]"), "full screen")
-    press(page, "Side by side", ".paceline-lightbox")
+    page.click("Side by side", ".paceline-lightbox")
+    page.wait(lambda: page.script(LOADED, ".paceline-lightbox"), "large pictures")
     zoomed = """
       const viewer = document.querySelector(".paceline-lightbox .paceline-viewer");
       const { left, top, width, height } = viewer.querySelector(".paceline-viewer-box").getBoundingClientRect();
@@ -267,7 +255,7 @@ def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared:
         };
         """
     )
-    page.element("button[aria-label='Save card']").click()
+    page.click("Save card", ".paceline-comparison")
     page.wait(lambda: page.script("return window.card !== null"), "card")
     encoded = page.script(
         "return btoa([...new Uint8Array(await window.card.arrayBuffer())].map((b) => String.fromCharCode(b)).join(''))"
@@ -286,7 +274,7 @@ def test_nothing_is_written_that_was_not_asked_for(page: Page, compared: int, se
 
 
 def test_it_is_still_there_after_a_reload(page: Page, compared: int):
-    verdict = page.element(".paceline-verdict").text
+    said = "return document.querySelector('.paceline-comparison .paceline-verdict')?.textContent"
+    verdict = page.wait(lambda: page.script(said), "verdict")
     page.reload()
-    page.wait(lambda: page.element(".paceline-comparison"), "comparison")
-    assert page.element(".paceline-verdict").get_attribute("textContent") == verdict
+    page.wait(lambda: page.script(said) == verdict, "comparison")

@@ -32,12 +32,11 @@ def open_dialog(page: Page) -> Any:
 
 
 def press(page: Page, label: str) -> None:
-    buttons = page.driver.find_elements("css selector", "dialog.paceline-dialog button")
-    next(button for button in buttons if button.text == label).click()
+    page.click(label, "dialog.paceline-dialog")
 
 
 def choose(page: Page, name: str) -> None:
-    page.element(f"dialog input[value={name}]").click()
+    page.click_on(lambda: page.element(f"dialog input[value={name}]"), f"choice {name}")
 
 
 def graph(page: Page) -> tuple[set[str], set[tuple[Any, ...]]]:
@@ -65,7 +64,7 @@ def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict
     assert "Set Attention Processor" in dialog.text and "Apply ToMe" in dialog.text
     page.screenshot(f"faster_dialog_{renderer}")
     choose(page, "lossless")
-    assert "Apply ToMe" not in page.element(".paceline-faster ul").text
+    assert "Apply ToMe" not in page.text(".paceline-faster ul")
     choose(page, "fast")
     press(page, "Insert")
     page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
@@ -200,7 +199,7 @@ def trial(page: Page) -> str:
     press(page, "Measure")
     page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
     page.screenshot("faster_measuring")
-    said = page.wait(lambda: page.element(".paceline-trial-result"), "result", 300).text
+    said = page.wait(lambda: page.text(".paceline-trial-result"), "result", 300)
     page.screenshot("faster_result")
     return said
 
@@ -280,9 +279,9 @@ def test_one_click_with_a_trained_model(page: Page):
     press(page, "Measure")
     page.wait(lambda: page.element(".paceline-trial li"), "first finding", 240)
     look(1.5)
-    said = page.wait(lambda: page.element(".paceline-trial-result"), "result", 500).text
+    said = page.wait(lambda: page.text(".paceline-trial-result"), "result", 500)
     look(4)
-    page.element("dialog.paceline-dialog .paceline-primary").click()  # Keep, or Close where nothing was faster
+    page.click_on(lambda: page.element("dialog.paceline-dialog .paceline-primary"), "Keep, or Close")
     page.settle()
     types, _ = graph(page)
     assert ("x faster" in said) == any(name.startswith("Paceline") for name in types)

@@ -14,10 +14,9 @@ from update_locales import DOCS, languages, load
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
-OFFERED = (
-    "return [...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
-    ".some((option) => option.textContent.includes(args[0]))"
-)
+OFFERS = "[...document.querySelectorAll('[role=option], .p-autocomplete-option, [data-testid*=result]')]"
+FIRST = f"return {OFFERS}[0]?.textContent.includes(args[0])"
+"""Script: whether the first result of the search, which Enter takes, is what is named so."""
 DIRECTION = "return getComputedStyle(document.querySelector('.node-help-content h1')).direction"
 PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
@@ -40,19 +39,24 @@ def english_again(page: Page) -> Iterator[None]:
     page.open()
 
 
+def search_for(page: Page, text: str) -> None:
+    page.script("await app.extensionManager.command.execute('Workspace.SearchBox.Toggle')")
+    typed = """
+    const field = document.activeElement;
+    if (field.tagName !== "INPUT") return false;
+    field.value = args[0];  // pasted, because the page searches anew after every key
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    return true;
+    """
+    page.wait(lambda: page.script(typed, text), "search field")
+
+
 def add_by_search(page: Page, kind: str, name: str) -> None:
     """Add a node as a user does: search for its name, take the first result, put it down with a click."""
     from selenium.webdriver import ActionChains
 
-    page.script("await app.extensionManager.command.execute('Workspace.SearchBox.Toggle')")
-    page.wait(lambda: page.driver.switch_to.active_element.tag_name == "input", "search field")
-    # Pasted, because the page searches anew after every key.
-    page.script(
-        "args[0].value = args[1]; args[0].dispatchEvent(new Event('input', { bubbles: true }))",
-        page.driver.switch_to.active_element,
-        name,
-    )
-    page.wait(lambda: page.script(OFFERED, name), f"result for {name}")
+    search_for(page, name)
+    page.wait(lambda: page.script(FIRST, name), f"result for {name}")
     page.press(ENTER)
     page.wait(lambda: page.script("return app.graph.nodes.some((n) => n.type === args[0])", kind), name)
     ActionChains(page.driver).move_to_element_with_offset(page.element("#graph-canvas"), -200, 200).click().perform()
@@ -68,18 +72,13 @@ WORDS = (
 @pytest.mark.parametrize("word", WORDS)
 def test_the_words_that_people_type_find_us(page: Page, word: str, nodes: dict[str, Any]):
     page.empty()
-    page.script("await app.extensionManager.command.execute('Workspace.SearchBox.Toggle')")
-    page.wait(lambda: page.driver.switch_to.active_element.tag_name == "input", "search field")
-    page.script(
-        "args[0].value = args[1]; args[0].dispatchEvent(new Event('input', { bubbles: true }))",
-        page.driver.switch_to.active_element,
-        word,
-    )
+    search_for(page, word)
     names = [info["display_name"] for info in nodes.values()]
-    found = "return args[0].some((name) => (() => {" + OFFERED.replace("args[0]", "name") + "})())"
+    found = f"return {OFFERS}.some((option) => args[0].some((name) => option.textContent.includes(name)))"
     page.wait(lambda: page.script(found, names), f"node of ours for {word}")
     page.screenshot(f"search_{word}")
     page.press(ESCAPE)
+    page.wait(lambda: page.script("return document.activeElement.tagName !== 'INPUT'"), "end of the search")
 
 
 def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, nodes: dict[str, Any]):
@@ -163,7 +162,7 @@ def open_help(page: Page, node: int, title: str, name: str) -> None:
     """Open a node's help from its toolbox."""
     page.show_node(node, zoom=0.5)
     page.click_title(node)
-    page.wait(lambda: page.element("[data-testid=info-button]"), "info button").click()
+    page.click_on(lambda: page.element("[data-testid=info-button]"), "info button")
     heading = "return document.querySelector('.node-help-content h1')?.textContent.trim()"
     page.wait(lambda: page.script(heading) == title, f"help of {title}")
     page.screenshot(f"help_{name}")

@@ -17,13 +17,14 @@ pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
 
 
 @pytest.fixture
-def second_tab(page: Page) -> Iterator[None]:
-    """Another tab, with a client id of its own; the first one is in front."""
+def second_tab(page: Page) -> Iterator[str]:
+    """Another tab, with a client id of its own, as WebDriver names it; the first one is in front."""
     first = page.driver.current_window_handle
     page.driver.switch_to.new_window("tab")
     page.open()
+    second = page.driver.current_window_handle
     page.driver.switch_to.window(first)
-    yield
+    yield second
     for handle in page.driver.window_handles:
         if handle != first:
             page.driver.switch_to.window(handle)
@@ -77,21 +78,21 @@ def test_another_clients_run_of_the_same_nodes_changes_no_badge(page: Page):
     assert page.badges() == before
 
 
-def test_a_second_tab_has_the_badges_too(page: Page, second_tab: None, ran: dict[str, Any]):
-    first, second = page.driver.window_handles
-    page.driver.switch_to.window(second)
+def test_a_second_tab_has_the_badges_too(page: Page, second_tab: str, ran: dict[str, Any]):
+    first = page.driver.current_window_handle
+    page.driver.switch_to.window(second_tab)
     page.load(ran)
     page.wait(lambda: page.badges().get(str(TOME)) == ACTIVE, "badges of the first tab's run")
     page.driver.switch_to.window(first)
     page.script("app.graph.getNodeById(args[0]).widgets.find((w) => w.name === 'max_downsample').value = '8'", TOME)
     assert page.run() == "success"
-    page.driver.switch_to.window(second)
+    page.driver.switch_to.window(second_tab)
     words = "settings changed since · active in 7 of 7 self-attention blocks"
     page.wait(lambda: page.badges().get(str(TOME), "").endswith(words), "badge of the new run")
 
 
 def test_a_run_that_began_before_the_page_is_shown(page: Page, ran: dict[str, Any]):
-    start(page, steps=200)
+    start(page, steps=2000)  # more than there is time for: it is cancelled
     page.wait(lambda: page.badges().get(str(TOME), "").startswith("working"), "sampling")
     assert page.badges()[str(ATTENTION)] == "working: ↻sampling"
     page.screenshot("badge_sampling")
@@ -107,7 +108,7 @@ def test_a_run_that_began_before_the_page_is_shown(page: Page, ran: dict[str, An
 
 
 def test_cancelling_before_the_first_step_says_cancelled(page: Page):
-    start(page, steps=200, cancel=True)
+    start(page, steps=2000, cancel=True)
     page.wait(lambda: page.script("return window.outcome") == "execution_interrupted", "end")
     page.wait(lambda: page.badges().get(str(TOME), "").startswith("cancelled: ×cancelled"), "badge")
     assert all("not active" not in text and "no call" not in text for text in page.badges().values())
@@ -116,10 +117,18 @@ def test_cancelling_before_the_first_step_says_cancelled(page: Page):
 def test_an_open_tooltip_goes_on_with_its_badge(page: Page):
     page.script("args[0].focus()", page.badge(TOME))
     page.wait(lambda: page.element(".paceline-tooltip"), "tooltip")
+    # Noted by the page: a slow test could look too late.
+    page.script(
+        """
+        const seen = (window.tooltips = new Set());
+        const note = () => seen.add(document.querySelector(".paceline-tooltip")?.textContent ?? "");
+        new MutationObserver(note).observe(document.body, { childList: true, characterData: true, subtree: true });
+        """
+    )
     start(page, steps=30)
-    # Read in one go: it is drawn anew with each event.
+    seen = "return [...window.tooltips].some((text) => text.includes(args[0]))"
+    page.wait(lambda: page.script(seen, "sampling"), "tooltip of the run")
     tooltip = "return document.querySelector('.paceline-tooltip')?.textContent ?? ''"
-    page.wait(lambda: "sampling" in page.script(tooltip), "tooltip of the run")
     page.wait(lambda: "active in 3 of 7" in page.script(tooltip), "tooltip of the end", 120)
     page.script("args[0].blur()", page.badge(TOME))
 

@@ -240,7 +240,7 @@ def test_the_pointer_shows_a_cells_picture(page: Page, swept: int):
     labels = set()
     for point in page.driver.find_elements("css selector", ".paceline-point circle"):
         ActionChains(page.driver).move_to_element(point).perform()
-        labels.add(page.element(".paceline-cell strong").text)
+        labels.add(page.text(".paceline-cell strong"))
     assert len(labels) == 4
     ready = "const i = document.querySelector('.paceline-cell img'); return i?.complete && i.naturalWidth > 0"
     page.wait(lambda: page.script(ready), "picture of the cell")

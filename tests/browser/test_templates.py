@@ -88,16 +88,16 @@ def test_the_templates_browser_offers_them_with_their_pictures(page: Page):
         assert sorted(json.load(answer)["paceline"]) == TEMPLATES
     page.script("await app.extensionManager.command.execute('Comfy.BrowseTemplates')")
     source = "//*[@role='dialog']//*[not(*) and normalize-space()='Paceline']"
-    found = page.wait(lambda: page.driver.find_elements("xpath", source), "our templates")
-    found[0].click()
+    page.click_on(lambda: next(iter(page.driver.find_elements("xpath", source)), None), "our templates")
+    title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
+    page.wait(lambda: page.driver.find_elements("xpath", title), "cards")
     page.settle()
     page.screenshot("templates")
     for name in TEMPLATES:
         picture = f"{page.base_url}/api/workflow_templates/paceline/{name}.jpg"
         with urllib.request.urlopen(picture, timeout=30) as answer:
             assert answer.headers["Content-Type"] == "image/jpeg"
-    title = "//*[@role='dialog']//*[not(*) and normalize-space()='img2img_preset']"
-    page.driver.find_element("xpath", title).click()
+    page.click_on(lambda: page.driver.find_element("xpath", title), "card")
     page.wait(lambda: shown(page) == types("img2img_preset"), "template")
     page.dismiss()
 

@@ -19,7 +19,7 @@ const HEIGHT = 24;
 /** @typedef {import("./timeline.js").Part} Part */
 /** @typedef {{seconds: number, job: import("./speed_history.js").Job, once: boolean}} Uncompared with nothing, or with one run only */
 
-/** @type {Set<string>} prompts that only measure a baseline */
+/** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
 const measurements = new Set();
 
 /**
@@ -72,7 +72,7 @@ export function startChips(timeline) {
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));
-        await renewCompared(job.key, measurements.has(run.promptId));
+        await renewCompared(job.key, (await Promise.all(measurements)).includes(run.promptId));
       }
       part.chip = text;
       if (run.over && job?.techniques) {
@@ -136,8 +136,10 @@ function measureButton(sampler, { seconds, once }) {
   const whole = `${words("measure")} (${timeText(baselineTime(seconds))})`;
   const button = createButton(once ? words("measure") : whole, async () => {
     button.disabled = true;
+    const measurement = measureBaseline(sampler);
+    measurements.add(measurement.catch(() => ""));
     try {
-      measurements.add(await measureBaseline(sampler));
+      await measurement;
     } catch (error) {
       const summary = String(/** @type {Error} */ (error).message);
       app.extensionManager.toast.add({ severity: "error", summary, life: 6000 });

@@ -3,7 +3,7 @@
 import { app } from "./comfy.js";
 import { convert } from "./convert.js";
 import { createButton, showDialog } from "./dialog.js";
-import { asOneStep, nodeAt } from "./graph.js";
+import { asOneStep, nodeAt, openWorkflow } from "./graph.js";
 import { insertOn } from "./insert.js";
 import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
@@ -60,8 +60,17 @@ function apply(plans) {
   );
 }
 
-/** Open the dialog with the three choices. */
+let asking = false;
+
+/** Open the dialog with the three choices: one, however often it is asked for before the server has answered. */
 export async function makeFaster() {
+  if (asking) return;
+  asking = true;
+  await openChoices().finally(() => (asking = false));
+}
+
+async function openChoices() {
+  const workflow = openWorkflow();
   const prompt = await openPrompt();
   /** @type {Advice} */
   const { choices, wires } = await ask(ROUTE, prompt);
@@ -71,6 +80,7 @@ export async function makeFaster() {
   const heading = Object.assign(document.createElement("h3"), { textContent: words("fasterInserts") });
   const list = document.createElement("ul");
   let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
+  if (openWorkflow() !== workflow) return; // the answer is about nodes of another one
   /** @type {Plan[]} */
   let plans = [];
   const go = createButton(words("insert"), () => {

@@ -19,9 +19,10 @@ export const NO_RUN = "paceline_trial";
  */
 export async function runPrompt(prompt, pick, progress = () => {}, cancelled = undefined) {
   cancelled?.throwIfAborted();
-  const { prompt_id } = await ask("/prompt", { client_id: api.clientId, prompt });
   return new Promise((resolve, reject) => {
     const stop = new AbortController();
+    // Its messages can be quicker than the answer that says which prompt it is: they wait for that.
+    const asked = ask("/prompt", { client_id: api.clientId, prompt });
     /** @type {Shown | undefined} */
     let shown;
     /**
@@ -29,9 +30,10 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
      * @param {(detail: any) => void} handler
      */
     const on = (type, handler) => {
-      const listener = (/** @type {Event} */ event) => {
+      const listener = async (/** @type {Event} */ event) => {
         const { detail } = /** @type {CustomEvent} */ (event);
-        if (detail?.prompt_id === prompt_id) handler(detail);
+        const { prompt_id } = await asked.catch(() => ({}));
+        if (prompt_id && detail?.prompt_id === prompt_id) handler(detail);
       };
       /** @type {EventTarget} */ (api).addEventListener(type, listener, { signal: stop.signal });
     };
@@ -41,24 +43,24 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       action();
     };
     const cancel = () => {
-      void withdraw(prompt_id);
+      void asked.then(withdraw);
       end(() => reject(new DOMException("", "AbortError")));
     };
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
-    if (cancelled?.aborted) cancel();
     on("progress", ({ value, max }) => progress(max ? value / max : 0));
     on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
     on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
     on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
+    asked.catch((error) => end(() => reject(error)));
   });
 }
 
 /**
  * Take a prompt out of the queue; if it runs by now, stop it.
- * @param {string} prompt_id
+ * @param {{prompt_id: string}} prompt
  */
-async function withdraw(prompt_id) {
+async function withdraw({ prompt_id }) {
   await ask("/queue", { delete: [prompt_id] });
   await ask("/interrupt", { prompt_id });
 }
