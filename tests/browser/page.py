@@ -12,6 +12,7 @@ from typing import Any
 from PIL import Image
 
 from .graphs import BUILD
+from .scripts import COUNT_REQUESTS, KEPT, LATE_ANSWERS
 from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
@@ -25,42 +26,6 @@ CANVAS, VUE = "canvas", "vue"
 
 PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
 """Whether the pictures in the repository shall be made anew, as ``tools/update_pictures.py`` asks for."""
-
-COUNT_REQUESTS = """
-if (!window.requests) {
-  const { fetch } = window, requests = (window.requests = new Set());
-  window.fetch = (resource, ...rest) => {
-    const answer = fetch(resource, ...rest), { origin, pathname } = new URL(resource.url ?? resource, location.href);
-    if (origin === location.origin) {
-      const request = { toString: () => pathname };
-      requests.add(request);
-      answer.then((found) => found.clone().arrayBuffer()).catch(() => {}).then(() => requests.delete(request));
-    }
-    return answer;
-  };
-}
-"""
-"""Script that runs before the page's own: what the page asks its server, as long as the answer is under way."""
-
-KEPT = """
-const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
-(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker);
-const places = (nodes) => JSON.stringify(nodes.map(({ id, type, pos }) => [id, type, pos]));
-const wanted = places(JSON.parse(JSON.stringify(changeTracker.activeState.nodes)));
-const holds = (value) => {
-  if (typeof value !== "string") {
-    if (Array.isArray(value?.nodes)) return places(value.nodes) === wanted;
-    return value !== null && typeof value === "object" && Object.values(value).some(holds);
-  }
-  try {
-    return value.startsWith("{") && holds(JSON.parse(value));
-  } catch {
-    return false;
-  }
-};
-return [localStorage, sessionStorage].some((storage) => Object.values(storage).some(holds));
-"""
-"""Script: whether the page has kept the open workflow as it is now, which it does a while after the last change."""
 
 
 def save(picture: Image.Image, path: Path) -> None:
@@ -191,6 +156,15 @@ class Page(Tab):
         outcome = self.wait(lambda: self.script("return window.ended"), "end of the run", seconds)
         self.settle()
         return outcome
+
+    @contextmanager
+    def late_answers(self) -> Iterator[None]:
+        """Let the server answer a prompt after its messages about the run, as a slow connection can."""
+        self.script(LATE_ANSWERS)
+        try:
+            yield
+        finally:
+            self.script("delete app.api.fetchApi")
 
     def show_node(self, node_id: int, zoom: float = 1.5) -> None:
         """Bring a node into the middle of the view."""

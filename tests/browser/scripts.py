@@ -1,0 +1,50 @@
+"""Scripts that see what the page asks and keeps, or change when it is answered."""
+
+from __future__ import annotations
+
+COUNT_REQUESTS = """
+if (!window.requests) {
+  const { fetch } = window, requests = (window.requests = new Set());
+  window.fetch = (resource, ...rest) => {
+    const answer = fetch(resource, ...rest), { origin, pathname } = new URL(resource.url ?? resource, location.href);
+    if (origin === location.origin) {
+      const request = { toString: () => pathname };
+      requests.add(request);
+      answer.then((found) => found.clone().arrayBuffer()).catch(() => {}).then(() => requests.delete(request));
+    }
+    return answer;
+  };
+}
+"""
+"""Script that runs before the page's own: what the page asks its server, as long as the answer is under way."""
+
+KEPT = """
+const { changeTracker } = app.extensionManager.workflow.activeWorkflow;
+(changeTracker.captureCanvasState ?? changeTracker.checkState).call(changeTracker);
+const places = (nodes) => JSON.stringify(nodes.map(({ id, type, pos }) => [id, type, pos]));
+const wanted = places(JSON.parse(JSON.stringify(changeTracker.activeState.nodes)));
+const holds = (value) => {
+  if (typeof value !== "string") {
+    if (Array.isArray(value?.nodes)) return places(value.nodes) === wanted;
+    return value !== null && typeof value === "object" && Object.values(value).some(holds);
+  }
+  try {
+    return value.startsWith("{") && holds(JSON.parse(value));
+  } catch {
+    return false;
+  }
+};
+return [localStorage, sessionStorage].some((storage) => Object.values(storage).some(holds));
+"""
+"""Script: whether the page has kept the open workflow as it is now, which it does a while after the last change."""
+
+LATE_ANSWERS = """
+const { api } = app, { fetchApi } = api;
+api.fetchApi = async (route, ...rest) => {
+  const over = new Promise((next) => api.addEventListener("execution_success", next, { once: true }));
+  const answer = await fetchApi.call(api, route, ...rest);
+  if (route === "/prompt") await over;
+  return answer;
+};
+"""
+"""Script that holds back the answer to a prompt until its run is over; ``delete app.api.fetchApi`` ends that."""
