@@ -43,7 +43,7 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       action();
     };
     const cancel = () => {
-      void asked.then(withdraw);
+      void asked.then(withdraw, () => {}); // refused: it is in no queue
       end(() => reject(new DOMException("", "AbortError")));
     };
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
