@@ -68,7 +68,7 @@ def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> R
     """Return the recipe ``name`` for ``machine``.
 
     With ``reuse_steps``, presets that may change the picture also leave out steps; Reuse Steps finds out from the
-    schedule whether that pays. Without it a preset is what it was before Reuse Steps came.
+    schedule whether that pays. It is off by default, as saved workflows must go on to draw what they drew.
 
     ``lossless`` changes no more than rounding does; ``balanced`` costs detail that is hard to see; ``fast`` costs
     detail that can be seen side by side.

@@ -223,7 +223,6 @@ def test_a_family_without_the_hook_is_refused_by_name(studio):
 def test_listing_nodes_imports_no_optional_package():
     """Schemas are asked for at every page load, and a broken optional package must not cost the nodes."""
     documented = sorted(folder.name for folder in (ROOT / "web" / "docs").iterdir())
-    assert len(documented) == 17
     script = (
         "import sys\n"
         f"sys.path[:0] = {[p for p in sys.path if p.endswith('tools')]!r}\n"

@@ -56,7 +56,7 @@ def test_an_import_that_points_up_is_found(checkout, file, line, reason):
 def test_nodes_are_not_named_below_them():
     """A node's id in a string is an arrow that points up, and no import shows it. Docstrings may give examples."""
     ids = re.findall(r'"Paceline([A-Z]\w+)"\)', (ROOT / "nodes" / "__init__.py").read_text())
-    assert len(ids) == 17
+    assert {"ApplyToMe", "FuseQKV"} <= set(ids)
     named = re.compile(rf"\bPaceline({'|'.join(ids)})\b|\b({'|'.join(ids)})\.[a-z]")
     for path in (path for layer in ("core", "optimizers", "workbench") for path in (ROOT / layer).rglob("*.py")):
         tree = ast.parse(path.read_text())
