@@ -1,10 +1,10 @@
-"""``plan``: find a plan for Reuse Steps, on a few prompts of your own.
+r"""``plan``: find a plan for Reuse Steps, on a few prompts of your own.
 
     python custom_nodes/ComfyUI-Paceline plan --checkpoint sd15.safetensors --prompt "a lighthouse at dusk" \
         --prompt "portrait of an old sailor" --budget 0.05 --sampler dpmpp_2m --scheduler karras --steps 20 --cfg 7
 
-Each prompt is drawn three times or a few times more. The plan is written into ComfyUI's user folder, and printed: paste
-it into the input "plan" of Reuse Steps. What comes after -- goes to ComfyUI.
+Each prompt is drawn three times or a few times more. The plan is written into ComfyUI's user folder, and printed: give
+the input "plan" of Reuse Steps its name, or the text. What comes after -- goes to ComfyUI.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--prompt", action="append", required=True, metavar="TEXT", help="may be repeated; four or more are better")
     add("--negative", default="", metavar="TEXT")
     add("--budget", type=float, default=0.05, metavar="SHARE", help="of what another seed changes (0.05)")
-    add("--name", default="plan", help="of the file")
+    add("--name", default="plan", help="of the plan (plan)")
     add("--size", type=int, default=512, metavar="N", help="sides of the picture in pixels (512)")
     add("--steps", type=int, default=20, metavar="N")
     add("--cfg", type=float, default=7.0, metavar="X")
