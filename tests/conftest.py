@@ -60,6 +60,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFile(config, log)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def written(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let the ComfyUI in this process write into a folder of its own: kept timings, compiled code and numbered files."""
+    in_process.folder = tmp_path_factory.mktemp("comfyui")
+
+
 @pytest.fixture(scope="session")
 def comfy() -> ModuleType:
     """ComfyUI's package ``comfy``, ready in this process, on the CPU."""

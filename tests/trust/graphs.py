@@ -77,7 +77,8 @@ class Generator:
 
     def __init__(self, object_info: dict[str, Any], compiled: float = 0.1, backend: str = "eager") -> None:
         self.compiled, self.backend = compiled, backend
-        self.core = {name: list(inputs_of(object_info[name])) for name in CORE if name in object_info}
+        others = [name for name, info in object_info.items() if _of_another_pack(info)]
+        self.core = {name: list(inputs_of(object_info[name])) for name in (*CORE, *others) if name in object_info}
         self.core = {name: inputs for name, inputs in self.core.items() if _model_node(object_info[name], inputs)}
         self.ours = {name: list(inputs_of(info)) for name, info in object_info.items() if name.startswith("Paceline")}
         self.ours = {name: inputs for name, inputs in self.ours.items() if _model_node(object_info[name], inputs)}
@@ -140,6 +141,12 @@ class Generator:
         if name == "PacelineQuantizeInt8" and draw.random() < 0.5:
             inputs["include"] = "attn|ff|mlp"
         return name, inputs
+
+
+def _of_another_pack(info: dict[str, Any]) -> bool:
+    """Return whether a node is neither ComfyUI's nor ours nor of these tests."""
+    pack = str(info.get("python_module", ""))
+    return pack.startswith("custom_nodes.") and pack not in ("custom_nodes.paceline", "custom_nodes.trust_nodes")
 
 
 def _model_node(info: dict[str, Any], inputs: list[Input]) -> bool:

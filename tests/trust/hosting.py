@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,6 @@ def write_loras(folder: Path) -> list[Path]:
     return made
 
 
-def trust_server(loras: list[Path], **options: Any) -> ComfyServer:
-    """Return a server that is not started yet."""
-    return ComfyServer(custom_nodes=[NODES], models={"loras": loras}, **{"cpu": True, **options})
+def trust_server(loras: list[Path], packs: Sequence[Path] = (), **options: Any) -> ComfyServer:
+    """Return a server that is not started yet; ``packs``: folders of other node packs."""
+    return ComfyServer(custom_nodes=[NODES, *packs], models={"loras": loras}, **{"cpu": True, **options})

@@ -32,7 +32,9 @@ from judge import Judge, Verdict
 from slopes import growth
 
 
-def draw_graphs(first: int, count: int, minutes: float, compiled: float, backend: str = "eager") -> dict[str, Any]:
+def draw_graphs(
+    first: int, count: int, minutes: float, compiled: float, backend: str = "eager", packs: Sequence[Path] = ()
+) -> dict[str, Any]:
     """Draw graphs, with ``inductor`` only those that compile; return what was found, for the table in docs/TRUST.md."""
     started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
     nodes: Counter[str] = Counter()
@@ -40,7 +42,7 @@ def draw_graphs(first: int, count: int, minutes: float, compiled: float, backend
     drawn = lost = 0
     with (
         tempfile.TemporaryDirectory() as folder,
-        trust_server(write_loras(Path(folder))) as server,
+        trust_server(write_loras(Path(folder)), packs) as server,
         server.client() as client,
     ):
         generator = Generator(client.object_info(), compiled, backend)
@@ -117,6 +119,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no graph after this")
     parser.add_argument("--compiled", type=float, default=0.1, help="share of graphs that may have compiled models")
     parser.add_argument("--backend", default="eager", help="inductor: generate code, for graphs that compile only")
+    parser.add_argument(
+        "--packs", type=Path, nargs="+", default=[], help="folders of other node packs, whose nodes take part"
+    )
     parser.add_argument("--out", type=Path, help="a JSON file for the results")
     parser.add_argument("--again", type=Path, nargs="+", help="join such files, and draw what was wrong once more")
     given = parser.parse_args()
@@ -124,7 +129,7 @@ def main() -> int:
         before = joined([json.loads(file.read_text()) for file in given.again])
         found = draw_again(before, given.compiled, given.backend)
     else:
-        found = draw_graphs(given.first, given.count, given.minutes, given.compiled, given.backend)
+        found = draw_graphs(given.first, given.count, given.minutes, given.compiled, given.backend, given.packs)
     print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from . import standins
 from .paths import host_dir
+
+folder: Path | None = None
+"""Where this ComfyUI keeps what it writes, set before it starts; None: in its own folders, beside other processes."""
 
 _started: str | None = None
 
@@ -44,6 +48,12 @@ def bootstrap(cpu: bool = True) -> None:
     comfy.cli_args.args.cpu = device == "cpu"
     # The sub-quadratic attention that ComfyUI picks on a CPU asks psutil for free memory in every call.
     comfy.cli_args.args.use_pytorch_cross_attention = True
+    if folder is not None:
+        import folder_paths
+
+        folder_paths.set_user_directory(str(folder / "user"))
+        folder_paths.set_output_directory(str(folder / "output"))
+        folder_paths.set_temp_directory(str(folder))
     _started = device
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tools", "tests")]
 
 from .faults import TrustFault, TrustWrongType  # noqa: E402
 from .models import TrustControlNet, TrustHint, TrustLatent, TrustMask, TrustModel, TrustVAE  # noqa: E402

@@ -1,9 +1,13 @@
-"""Small models with random weights, made anew for each ``copy``: one that has seen many graphs, and a fresh one."""
+"""Small models, made anew for each ``copy``: one that has seen many graphs, and a fresh one.
+
+Their weights are random, but for the demo's trained model.
+"""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import emoji_model
 import torch
 from comfy_host import checkpoints, in_process, transformers, vaes, weights
 
@@ -12,7 +16,9 @@ UNETS = {
     "smallest": lambda seed: checkpoints.smallest_unet(seed),
     "sdxl": lambda seed: checkpoints.sdxl_layout(width=32, seed=seed, context=48),
 }
-KINDS = (*UNETS, *transformers.TRANSFORMERS)
+TRAINED = "emoji"
+FOUR_CHANNELS = (*UNETS, TRAINED)
+KINDS = (*FOUR_CHANNELS, *transformers.TRANSFORMERS)
 _kept: dict[tuple[str, int], tuple[Any, ...]] = {}
 _SEED = ("INT", {"default": 0, "min": 0, "max": 2**32})
 
@@ -40,6 +46,9 @@ class TrustModel:
         if kind in UNETS:
             model = UNETS[kind](seed)
             return model, *(in_process.random_conditioning(model, seed=which) for which in (1, 2, 3))
+        if kind == TRAINED:
+            model, encode = emoji_model.load()
+            return model, *map(encode, ("red apple", "", "pizza"))
         return transformers.build(kind, seed), *(transformers.conditioning(kind, seed=which) for which in (1, 2, 3))
 
 
@@ -102,7 +111,7 @@ class TrustLatent:
         }
 
     def make(self, kind: str, height: int, width: int, batch: int, noise: bool) -> tuple[dict[str, torch.Tensor]]:
-        if kind in UNETS:
+        if kind in FOUR_CHANNELS:
             samples = torch.zeros(batch, 4, height, width)
         else:
             samples = transformers.latent(kind, height, width, batch)
