@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def written(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Let the ComfyUI in this process write into a folder of its own: kept timings, compiled code and numbered files."""
+    """Let the ComfyUI in this process write into a folder of its own: kept timings, compiled code, numbered files."""
     in_process.folder = tmp_path_factory.mktemp("comfyui")
 
 

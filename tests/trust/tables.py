@@ -8,7 +8,7 @@ def _names(text: str) -> list[str]:
 
 
 UNETS = _names("sd15 sd15 sd15 sd15 emoji smallest smallest smallest smallest sdxl")
-"""Kinds of models; those named more often are drawn more often. SDXL with its 70 blocks takes half a minute. emoji is trained."""
+"""Kinds of models; those named more often are drawn more often. SDXL takes half a minute. emoji is a trained model."""
 TRANSFORMERS = _names("flux chroma sd3 sd35_medium qwen_image lumina2 z_image wan hunyuan_video")
 WIDER = _names("flux2 wan_i2v wan_vace wan_camera hunyuan_video_15 hunyuan_image")
 """Further kinds, whose networks are variants of those above."""
