@@ -77,8 +77,9 @@ class Generator:
 
     def __init__(self, object_info: dict[str, Any], compiled: float = 0.1, backend: str = "eager") -> None:
         self.compiled, self.backend = compiled, backend
-        others = [name for name, info in object_info.items() if _of_another_pack(info)]
-        self.core = {name: list(inputs_of(object_info[name])) for name in (*CORE, *others) if name in object_info}
+        self.others = [name for name, info in object_info.items() if _of_another_pack(info)]
+        known = [name for name in (*CORE, *self.others) if name in object_info]
+        self.core = {name: list(inputs_of(object_info[name])) for name in known}
         self.core = {name: inputs for name, inputs in self.core.items() if _model_node(object_info[name], inputs)}
         self.ours = {name: list(inputs_of(info)) for name, info in object_info.items() if name.startswith("Paceline")}
         self.ours = {name: inputs for name, inputs in self.ours.items() if _model_node(object_info[name], inputs)}

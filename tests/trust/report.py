@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
-PARTS = ("graphs", "inductor", "verdicts", "bad_inputs", "faults", "soak")
+PARTS = ("graphs", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak")
 
 _LEAKS = ("lost_by_comfyui", "leaked")
 
@@ -19,7 +19,7 @@ Found = Mapping[str, Any]
 def render(parts: Mapping[str, Found]) -> str:
     """Return the document for what was found; a part that is missing was not run, and that is said."""
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
-    sections = (_graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
+    sections = (_graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
     for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)
@@ -51,7 +51,11 @@ def _graphs(found: Found) -> str:
     ours = {name: count for name, count in found["nodes"].items() if name.startswith("Paceline")}
     rows += [("nodes of ours in them", sum(ours.values())), ("nodes of ComfyUI's that change a model in them",
              sum(found["nodes"].values()) - sum(ours.values()))]  # fmt: skip
-    text = _table(rows) + _about(found)
+    text = ""
+    if found.get("packs"):
+        rows += [("of these of other packs", sum(found["nodes"][name] for name in found["others"]))]
+        text = f"Packs: {', '.join(found['packs'])}.\n\n"
+    text += _table(rows) + _about(found)
     growth = ", ".join(f"{name.replace('_', ' ')} {value:+.3g}" for name, value in found["growth"].items()
                        if name not in _LEAKS)  # fmt: skip
     text += f"\nGrowth over ten graphs, in the second half of the run: {growth or 'not measured'}.\n"

@@ -39,12 +39,14 @@ def main() -> int:
     parser.add_argument("--graphs", type=int, default=1000)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--only", choices=report.PARTS, help="run one part, and keep the results of the others")
+    parser.add_argument("--packs", type=Path, nargs="+", default=[], help="folders of other packs to draw graphs with")
     parser.add_argument("--results", type=Path, default=cache_dir() / "trust")
     given = parser.parse_args()
     minutes, tried = given.minutes, commit()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.35, 0.1),
         "inductor": lambda: draw_graphs(given.first, 60, minutes * 0.1, 1.0, "inductor"),
+        "packs": lambda: draw_graphs(given.first, 300, minutes * 0.05, 0.1, packs=given.packs),
         "verdicts": lambda: judge_planted(1000),
         "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
         "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, "", minutes * 0.25),
@@ -52,7 +54,7 @@ def main() -> int:
     }
     given.results.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
-        if given.only in (None, name):
+        if given.only in (None, name) and (name != "packs" or given.packs):
             found = {**part(), "commit": tried}
             (given.results / f"{name}.json").write_text(json.dumps(found, indent=1))
     report.write(given.results)

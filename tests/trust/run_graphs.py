@@ -83,6 +83,8 @@ def draw_graphs(
         "growth": growth(memory),
         "memory": memory,
         "commit": commit(),
+        "packs": [pack.name for pack in packs],
+        "others": [name for name in generator.others if name in nodes],
     }
 
 
