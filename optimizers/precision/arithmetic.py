@@ -23,10 +23,11 @@ def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtyp
     ):
         if not chosen:
             continue
-        if device.type != "cuda":
-            problem = phrase(
-                "{name} is for NVIDIA GPUs, and this model computes on {device}.", name=name, device=device.type
-            )
+        # torch calls AMD's GPUs "cuda" too. Sums in fp16 are left out there; some of them have TF32.
+        amd = torch.version.hip is not None and device.type == "cuda" and name == "fp16_accumulation"
+        if amd or device.type != "cuda":
+            found = "ROCm" if amd else device.type
+            problem = phrase("{name} is for NVIDIA GPUs, and this model computes on {device}.", name=name, device=found)
             return problem, phrase("Switch {name} off.", name=name)
         if dtype != needed:
             found = str(dtype).removeprefix("torch.")

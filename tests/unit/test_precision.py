@@ -89,6 +89,12 @@ def test_a_switch_that_would_do_nothing_is_named(settings, device, dtype, words)
     assert "Switch" in found[1]
 
 
+def test_an_amd_gpu_has_no_sums_in_fp16(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    found = missing(PrecisionSettings(fp16_accumulation=True), torch.device("cuda"), torch.float16)
+    assert found is not None and found[0].endswith("this model computes on ROCm.")
+
+
 def test_settings():
     with pytest.raises(InvalidSetting, match="dtype is 'half'. It must be one of: auto, bf16, fp16, fp32"):
         PrecisionSettings(dtype="half")

@@ -10,7 +10,7 @@ from ....core.errors import InvalidSetting, UnsupportedModel
 from ...compilation.compiler import Compiler
 from ...compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks
 from ...compilation.policy import CompilePolicy
-from ...compilation.settings import CompileSettings, NetworkSettings
+from ...compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .host import Host, Technique
 from .memory_layout import to_channels_last
@@ -55,7 +55,8 @@ class ComponentCompilation(CompilePolicy, Technique):
         Technique.__init__(self, settings)
         scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
         how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
-        CompilePolicy.__init__(self, how, "")
+        asked = settings.mode == CUDA_GRAPH
+        CompilePolicy.__init__(self, how, "", ("without a recording: only the node Compile UNet records",) * asked)
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let the host's entry, or the network's blocks, run compiled. The first call compiles."""
