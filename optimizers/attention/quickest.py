@@ -109,7 +109,7 @@ class QuickestKernel:
                 continue
             shape = (batch, tokens, min(heads, _timed_heads(batch, tokens, tokens, size)), size)
             try:
-                q, k, v = (torch.randn(shape, device=self._device, dtype=self._dtype).transpose(1, 2) for _ in "qkv")
+                q, k, v = (self._random(shape).transpose(1, 2) for _ in "qkv")
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -117,6 +117,11 @@ class QuickestKernel:
             chosen = self.choose(own, q, k, v, None, False)
             if not self._without_memory:
                 self.in_compiled[size] = chosen
+
+    def _random(self, shape: tuple[int, ...]) -> Tensor:
+        """Return numbers of a generator of our own: a sampler may draw from torch's."""
+        generator = torch.Generator(self._device).manual_seed(0)
+        return torch.randn(shape, device=self._device, dtype=self._dtype, generator=generator)
 
     def run_changed(self) -> None:
         """Keep what was measured, and try again where memory had run out: a run begins or has ended."""

@@ -139,7 +139,9 @@ def test_compiled_code_times_nothing_and_uses_what_was_timed_before():
     expected = get("sdpa").load()(*inputs)
     assert torch.allclose(traced(*inputs), expected, atol=1e-6)
     assert seen == [OWN] and not rival.calls
+    drawn = torch.random.get_rng_state()
     choice.time_ahead(Kernel(6), [(1, 4, 16, 32), (1, 4, 80, 32)])
+    assert torch.equal(torch.random.get_rng_state(), drawn)  # or a sampler's noise would be another
     assert list(choice.in_compiled) == [32] and choice.in_compiled[32][0] == "sdpa_flash"
     assert set(rival.calls) == {80}  # the largest decides
     choice.in_compiled[32] = ("sdpa_flash", get("sdpa_math").load())
