@@ -278,7 +278,5 @@ def test_cuda_agrees_with_the_cpu(dtype):
     once, again = merge(x.cuda(), cuda), merge(x.cuda(), cuda)
     assert torch.equal(once, again)
     tolerance = 4 * torch.finfo(dtype).eps
-    torch.testing.assert_close(
-        once, implementation._merge_by_addition(x.cuda(), cuda, "mean"), rtol=tolerance, atol=tolerance
-    )
+    torch.testing.assert_close(once, implementation._merge_by_addition(x.cuda(), cuda), rtol=tolerance, atol=tolerance)
     assert torch.equal(unmerge(once, cuda)[0, 0], once[0, slot_of_token(cuda)[0, 0]])
