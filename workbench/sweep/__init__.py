@@ -3,15 +3,13 @@
 from .plain_grid import open_sweep
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
-from .space import ABSENT, Cell, Range, Space, cell_key, nodes_of, parse_space, picture_of
+from .space import Cell, Range, Space, cell_key, nodes_of, parse_space, picture_of
 from .storage import Storage, sqlite_storage
-from .study import MODES, Outcome, Sweep, SweepSettings
+from .study import MODES, Sweep, SweepSettings
 
 __all__ = [
-    "ABSENT",
     "MODES",
     "Cell",
-    "Outcome",
     "Range",
     "Result",
     "Space",

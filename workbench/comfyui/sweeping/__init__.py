@@ -1,7 +1,7 @@
 """A sweep over settings in ComfyUI: each cell is a comparison of the cell's nodes with the plain model."""
 
 from .cells import Applied, Bench
-from .identity import job_identity, upstream
+from .identity import upstream
 from .run import Finished, SweepPlan, describe_cell, run_sweep
 from .storages import storage_named
 
@@ -11,7 +11,6 @@ __all__ = [
     "Finished",
     "SweepPlan",
     "describe_cell",
-    "job_identity",
     "run_sweep",
     "storage_named",
     "upstream",
