@@ -160,7 +160,9 @@ def inductor_options(settings: CompileSettings) -> dict[str, object]:
     options: dict[str, object] = dict(torch._inductor.list_mode_options(mode))
     if sys.platform == "win32":  # a kernel's name has those of its operators, and Triton makes a file's name of it:
         options["triton.descriptive_names"] = False  # longer paths than Windows allows
-    if not uses_cudagraph_trees(settings):
+    if settings.mode == CUDA_GRAPH:  # somebody may have switched torch's own on for the process: one inside of ours
+        options["triton.cudagraphs"] = False
+    elif not uses_cudagraph_trees(settings):
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":
         known = torch._inductor.config.get_config_copy()  # a preset must not fail because torch has removed an option

@@ -38,6 +38,7 @@ def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch
     monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
     without = inductor_options(CompileSettings(mode="max-autotune"))
     assert set(options) - set(without) == {"triton.cudagraphs"}
+    assert inductor_options(CompileSettings(mode="cuda-graph")) == {"triton.cudagraphs": False}  # ours is around it
 
 
 def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkeypatch):
