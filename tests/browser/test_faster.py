@@ -113,7 +113,7 @@ def test_cancelling_a_trial_that_waits_stops_nobody_elses_run(page: Page, baseli
         press(page, "Measure")
         page.wait(lambda: ids("queue_pending"), "measurement that waits")
         press(page, "Cancel")
-        page.wait(lambda: "Stopped. Nothing was taken out." in page.element("dialog.paceline-dialog").text, "end")
+        page.wait(lambda: "Stopped. What was not" in page.element("dialog.paceline-dialog").text, "end")
         page.wait(lambda: not ids("queue_pending"), "empty queue")
         page.settle()
         assert ids("queue_running") == [others]

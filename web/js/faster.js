@@ -4,7 +4,7 @@ import { app } from "./comfy.js";
 import { convert } from "./convert.js";
 import { createButton, showDialog } from "./dialog.js";
 import { asOneStep, nodeAt, openWorkflow } from "./graph.js";
-import { insertOn } from "./insert.js";
+import { insertOn, makeNode } from "./insert.js";
 import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
 import { offerTrial } from "./trial_dialog.js";
@@ -153,7 +153,9 @@ function planLines({ wire, steps, foreign }, memory) {
   return [
     ...foreign.map(({ node, to }) => line(`${nodeAt(node)?.getTitle()} → ${titleOf(to)}`, words("convert"))),
     ...steps.map((step) => {
-      const values = Object.entries(step.inputs).map(([name, value]) => `${name} ${value}`);
+      const widgets = makeNode(step)?.widgets ?? [];
+      const label = (/** @type {string} */ name) => widgets.find((widget) => widget.name === name)?.label ?? name;
+      const values = Object.entries(step.inputs).map(([name, value]) => `${label(name)} ${value}`);
       const title = titleOf(step.node) + (values.length ? ` (${values.join(", ")})` : "");
       const cost = costWords(memory.get(wire)?.nodes[stepKey(step)]);
       return line(`${title} → ${where}`, wordsOf(`why_${step.node}`), cost);

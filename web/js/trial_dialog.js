@@ -67,9 +67,12 @@ export async function offerTrial(inserted, choice) {
       }
       show(sentences.join(" · "));
     } catch (error) {
-      const stopped = /** @type {Error} */ (error).name === "AbortError";
-      text.textContent = stopped ? words("trialStopped") : String(/** @type {Error} */ (error).message);
-      row.replaceChildren(undo(), createButton(words("keep"), () => dialog.close()));
+      const { name, message } = /** @type {Error} */ (error);
+      text.textContent = words(name === "AbortError" ? "trialStopped" : "trialFailed");
+      if (name !== "AbortError") text.after(Object.assign(document.createElement("small"), { textContent: message }));
+      const keep = createButton(words("keep"), () => dialog.close());
+      row.replaceChildren(undo(), keep);
+      keep.focus();
     }
     bar.hidden = true;
   }
