@@ -47,6 +47,17 @@ export function failure(message, told) {
   return { state: "failed", title: OURS, headline, counts: {}, details };
 }
 
+/** Titles of nodes that change no model: for them the other states are only colours. */
+const MEASURE = ["Compare Models", "Benchmark Sweep", "Profile", "Save int8 Model"];
+
+/**
+ * @param {Pick<Activity, "title" | "state">} activity
+ * @returns {string} its state in words
+ */
+export function stateText({ title, state }) {
+  return wordsOf(MEASURE.includes(title) && ["active", "partly", "inactive"].includes(state) ? "ran" : state);
+}
+
 /** Values of `node.mode`. */
 const MUTED = 2;
 const BYPASSED = 4;

@@ -1,8 +1,8 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer.
 
-import { activityLines, badgeText, headlineOf, shownActivity } from "./activity.js";
+import { activityLines, badgeText, headlineOf, shownActivity, stateText } from "./activity.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
-import { direction, stateWords, words } from "./words.js";
+import { direction, words } from "./words.js";
 
 /** @typedef {import("./activity.js").Activity} Activity */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
@@ -78,7 +78,7 @@ export class Badge {
     this.#sign.textContent = signOf(state);
     this.#text.textContent = badgeText(activity);
     this.#text.dir = direction();
-    this.#button.ariaLabel = `Paceline, ${stateWords(state)}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
+    this.#button.ariaLabel = `Paceline, ${stateText(activity)}: ${activityLines(activity).join(". ")}. ${words("showReport")}`;
     this.#progress.hidden = progress === undefined;
     // Without a value the bar says only that something goes on.
     if (progress == null) this.#progress.removeAttribute("value");

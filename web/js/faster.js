@@ -132,7 +132,9 @@ async function openChoices() {
   }
   choose(chosen);
   content.append(group, heading, list);
-  const dialog = showDialog(words("faster_title"), content, [createButton(words("cancel"), () => dialog.close()), go]);
+  const cancel = createButton(words("cancel"), () => dialog.close());
+  const dialog = showDialog(words("faster_title"), content, [cancel, go]);
+  if (go.disabled) cancel.focus();
 }
 
 /**

@@ -2,11 +2,10 @@
 // all nodes inside. Drawn on the canvas above a node's title, always as large on the screen.
 
 import { signOf } from "./badge.js";
-import { badgeText, shownActivity } from "./activity.js";
+import { badgeText, shownActivity, stateText } from "./activity.js";
 import { BADGES_SETTING } from "./badges.js";
 import { app } from "./comfy.js";
 import { executionIdsIn, inside, isOurs, openWorkflow, prefixOf } from "./graph.js";
-import { stateWords } from "./words.js";
 
 /** @typedef {import("./activity.js").Activity} Activity */
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */
@@ -73,9 +72,8 @@ function shownAt(store, executionId, node) {
  * @returns {string} e.g. "1 not active · 2 active"
  */
 function counted(activities) {
-  const states = [...new Set(activities.map(({ state }) => state))].sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
-  const count = (/** @type {string} */ state) => activities.filter((activity) => activity.state === state).length;
-  return states.map((state) => `${count(state)} ${stateWords(state)}`).join(" · ");
+  const texts = [...activities].sort((a, b) => ORDER.indexOf(a.state) - ORDER.indexOf(b.state)).map(stateText);
+  return [...new Set(texts)].map((text) => `${texts.filter((one) => one === text).length} ${text}`).join(" · ");
 }
 
 /**

@@ -1,14 +1,14 @@
 // The command "Paceline: report": what every Paceline node of the open workflow did in its last run.
 
-import { activityLines, shownActivity } from "./activity.js";
+import { activityLines, shownActivity, stateText } from "./activity.js";
 import { signOf } from "./badge.js";
 import { openDialog } from "./dialog.js";
 import { nodeAt, openWorkflow, ourNodes } from "./graph.js";
-import { stateWords, words } from "./words.js";
+import { words } from "./words.js";
 
 /** @typedef {import("./store.js").ActivityStore} ActivityStore */
 /** @typedef {import("./timeline.js").Timeline} Timeline */
-/** @typedef {{title: string, state: string, lines: string[]}} Row state: "" where there is none */
+/** @typedef {{title: string, state: string, said: string, lines: string[]}} Row state and what it is called: "" where there is none */
 
 /**
  * @param {ActivityStore} store
@@ -18,10 +18,12 @@ function reportRows(store) {
   return ourNodes().map(({ executionId, node }) => {
     const entry = store.entry(openWorkflow(), executionId);
     const activity = entry?.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
+    // Optimization Report, for one, runs and has nothing to say about itself.
+    const state = activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown");
     return {
       title: `${node.getTitle()} (#${executionId})`,
-      // Optimization Report, for one, runs and has nothing to say about itself.
-      state: activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown"),
+      state,
+      said: stateText({ title: activity?.title ?? "", state }),
       lines: activity ? activityLines(activity) : [],
     };
   });
@@ -36,7 +38,7 @@ function speedRows(timeline) {
   return (run?.parts ?? []).flatMap(({ node: id, chip, wonBack }) => {
     const node = chip ? nodeAt(id) : undefined;
     const lines = [chip, wonBack].flatMap((line) => line || []);
-    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", lines }] : [];
+    return node && chip ? [{ title: `${node.getTitle()} (#${id})`, state: "", said: "", lines }] : [];
   });
 }
 
@@ -51,7 +53,7 @@ export function openReport(store, timeline) {
     const title = Object.assign(document.createElement("dt"), { textContent: row.title });
     list.append(title);
     if (row.state) {
-      const textContent = `${signOf(row.state)} ${stateWords(row.state)}`;
+      const textContent = `${signOf(row.state)} ${row.said}`;
       const state = Object.assign(document.createElement("dd"), { textContent, className: "paceline-report-state" });
       state.dataset.state = row.state;
       list.append(state);
@@ -62,7 +64,7 @@ export function openReport(store, timeline) {
   openDialog({
     title: words("reportTitle"),
     content: rows.length ? list : empty,
-    text: rows.map(({ title, state, lines }) => [state ? `${title}: ${stateWords(state)}` : title, ...lines].join("\n  ")).join("\n"),
+    text: rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n"),
   });
 }
 

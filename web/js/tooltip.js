@@ -1,7 +1,7 @@
 // The details of a badge while the pointer is over it or it has the focus.
 
-import { activityLines } from "./activity.js";
-import { direction, stateWords } from "./words.js";
+import { activityLines, stateText } from "./activity.js";
+import { direction } from "./words.js";
 
 const ID = "paceline-tooltip";
 
@@ -16,7 +16,7 @@ export function showTooltip(owner, activity) {
   tooltip.role = "tooltip";
   tooltip.className = "paceline-tooltip";
   tooltip.dir = direction();
-  for (const line of [`${activity.title}: ${stateWords(activity.state)}`, ...activityLines(activity)]) {
+  for (const line of [`${activity.title}: ${stateText(activity)}`, ...activityLines(activity)]) {
     tooltip.append(Object.assign(document.createElement("div"), { textContent: line }));
   }
   document.body.append(tooltip);

@@ -222,14 +222,6 @@ export function words(key) {
 }
 
 /**
- * @param {string} state of an activity
- * @returns {string} the state in words; one that we do not know as it is
- */
-export function stateWords(state) {
-  return wordsOf(state);
-}
-
-/**
  * @param {string} key that the server has sent, or that is made of one
  * @returns {string} its words; a key that we do not know as it is
  */
