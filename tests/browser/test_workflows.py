@@ -260,7 +260,7 @@ def test_the_canvas_folds_advanced_inputs_and_cuts_no_title(page: Page, tome_wor
     assert "Optimization Report" in page.drawn()
 
 
-def test_in_nodes_2_a_new_node_is_as_high_as_what_it_shows(page: Page):
+def test_in_nodes_2_a_node_is_as_high_as_what_it_shows(page: Page, tome_workflow: dict[str, Any]):
     page.use(VUE)
     node = page.build("return make('PacelineApplyToMe', 0, 0, {}).id;")
     page.show_node(node, zoom=1.0)
@@ -278,3 +278,5 @@ def test_in_nodes_2_a_new_node_is_as_high_as_what_it_shows(page: Page):
     page.script("app.graph.getNodeById(args[0]).setSize([300, 700])", node)  # by hand
     page.load(page.workflow())
     assert page.script(height) >= 700
+    page.load(tome_workflow)  # saved with room for all of them
+    assert page.script("return app.graph.getNodeById(args[0]).size[1]", TOME) < 300

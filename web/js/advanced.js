@@ -62,9 +62,7 @@ export function foldAdvanced(node) {
   const { onConfigure } = node;
   node.onConfigure = function (saved) {
     onConfigure?.call(this, saved);
-    if (saved.properties?.[SHOWN] !== undefined) return;
-    if (litegraph().vueNodesMode) delete this.properties[SHOWN]; // it keeps the height that it was saved with
-    else fit(this);
+    if (saved.properties?.[SHOWN] === undefined) fit(this);
   };
 }
 
