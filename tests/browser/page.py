@@ -12,7 +12,7 @@ from typing import Any
 from PIL import Image
 
 from .graphs import BUILD
-from .scripts import COUNT_REQUESTS, KEPT, LATE_ANSWERS
+from .scripts import COUNT_REQUESTS, KEPT, SLOW_CONNECTION
 from .tab import Box, Tab
 
 ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
@@ -158,9 +158,9 @@ class Page(Tab):
         return outcome
 
     @contextmanager
-    def late_answers(self) -> Iterator[None]:
-        """Let the server answer a prompt after its messages about the run, as a slow connection can."""
-        self.script(LATE_ANSWERS)
+    def slow_connection(self) -> Iterator[None]:
+        """Let each run be over before the page hears which run it is, and the server hears what the page asks."""
+        self.script(SLOW_CONNECTION)
         try:
             yield
         finally:

@@ -38,13 +38,17 @@ return [localStorage, sessionStorage].some((storage) => Object.values(storage).s
 """
 """Script: whether the page has kept the open workflow as it is now, which it does a while after the last change."""
 
-LATE_ANSWERS = """
+SLOW_CONNECTION = """
 const { api } = app, { fetchApi } = api;
+const end = () => new Promise((next) => api.addEventListener("execution_success", next, { once: true }));
+let run = null;
+api.addEventListener("execution_start", () => (run = end()));
 api.fetchApi = async (route, ...rest) => {
-  const over = new Promise((next) => api.addEventListener("execution_success", next, { once: true }));
+  const over = route === "/prompt" ? end() : null;
+  await run;
   const answer = await fetchApi.call(api, route, ...rest);
-  if (route === "/prompt") await over;
+  await over;
   return answer;
 };
 """
-"""Script that holds back the answer to a prompt until its run is over; ``delete app.api.fetchApi`` ends that."""
+"""Script that holds back what the page asks in a run, and which run it is; ``delete app.api.fetchApi`` ends that."""

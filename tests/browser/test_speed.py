@@ -220,15 +220,15 @@ def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[i
             node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before
     page.load(workflow)
     page.script(SEED_AND_STEPS, SAMPLER, next(seeds))
-    assert page.run() == "success"
-    page.wait(lambda: "no baseline yet" in chip(page), "chip")
-    page.show_node(SAMPLER)
-    page.screenshot("chip_without_baseline")
-    before = page.badges()
-    label = "return document.querySelector('.paceline-chip button')?.textContent ?? ''"
-    offer = page.wait(lambda: page.script(label), "button")
-    assert offer.startswith("measure (about ")
-    with page.late_answers():
+    with page.slow_connection():
+        assert page.run() == "success"
+        page.wait(lambda: "no baseline yet" in chip(page), "chip")
+        page.show_node(SAMPLER)
+        page.screenshot("chip_without_baseline")
+        before = page.badges()
+        label = "return document.querySelector('.paceline-chip button')?.textContent ?? ''"
+        offer = page.wait(lambda: page.script(label), "button")
+        assert offer.startswith("measure (about ")
         page.click(offer, ".paceline-chip")
         page.wait(lambda: "against off" in chip(page), "baseline")
     assert page.element(".paceline-chip button") is None

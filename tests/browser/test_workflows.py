@@ -163,7 +163,7 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
     label = page.wait(lambda: page.script(f"{in_toolbar}?.ariaLabel"), "button above the selected node")
     assert label == "Paceline: turn into single nodes"
     page.screenshot("expand_button")
-    with page.late_answers():
+    with page.slow_connection():
         page.click(label, ".selection-toolbox")  # nothing was run before, and nothing is sampled for it
         page.wait(lambda: page.script("return app.graph.getNodeById(args[0]) == null", made), "single nodes")
     page.settle()

@@ -63,12 +63,12 @@ export function startChips(timeline) {
     if (!run?.parts.length) texts.clear();
     const parts = run?.parts.filter(({ kind }) => kind === "samplingRun") ?? [];
     for (const part of run ? parts : []) {
-      const seconds = secondsPerStep(part);
-      if (seconds === null || !run) continue;
+      if (secondsPerStep(part) === null || !run) continue;
       const name = `${run.promptId} ${part.node}`;
       const known = jobs.get(name) ?? jobOf(run.promptId, part.node);
       jobs.set(name, known);
       const job = await known;
+      const seconds = secondsPerStep(part) ?? 0; // with the steps that were done while the server was asked
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));

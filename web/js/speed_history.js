@@ -3,6 +3,7 @@
 
 import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
+import { ask } from "./server.js";
 
 const SETTING = /** @type {any} */ ("Paceline.Speeds"); // the frontend's types list the frontend's settings only
 const MOST_TIMES = 10;
@@ -15,15 +16,16 @@ const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|d
 /** @typedef {import("./prompt.js").Prompt} Prompt */
 
 /**
- * @param {string} promptId of the run that goes on
+ * @param {string} promptId of the run that goes on, or is over
  * @param {string} node the sampler's execution id
  * @returns {Promise<Job | null>} null if the server does not say what it runs
  */
 export async function jobOf(promptId, node) {
   try {
-    const response = await api.fetchApi("/queue");
-    const { queue_running } = response.ok ? await response.json() : { queue_running: [] };
-    const found = queue_running.find((/** @type {unknown[]} */ [, id]) => id === promptId);
+    const { queue_running } = await ask("/queue");
+    const running = queue_running.find((/** @type {unknown[]} */ [, id]) => id === promptId);
+    // A short run is over before the question reaches the server.
+    const found = running ?? (await ask(`/history/${promptId}`))[promptId]?.prompt;
     return found ? describe(found[2], node) : null;
   } catch {
     return null;
