@@ -125,6 +125,8 @@ class CudaRecording:
             if end is not None:
                 with suppress(RuntimeError):  # it was ended after all
                     end(self._device.index, pool)
+        with suppress(RuntimeError):
+            _end_for_the_generator(self._device)
 
 
 @cache
@@ -148,6 +150,18 @@ def _first_wait(run: Callable[[], Tree]) -> str:
         finally:
             torch.cuda.set_sync_debug_mode(before)
     return next((f"{one.filename}:{one.lineno}" for one in heard if _WAIT in str(one.message)), "")
+
+
+def _end_for_the_generator(device: torch.device) -> None:
+    """Tell torch's generator of random numbers that a failed recording is over, by one that does not fail.
+
+    Up to torch 2.11 nothing else does: drawing numbers on that GPU, and replaying any recording, would raise an error.
+    """
+    number, graph = torch.zeros(1, device=device), torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    graph.capture_begin(capture_error_mode="thread_local")
+    number.add_(1)
+    graph.capture_end()
 
 
 def _let_go(error: BaseException) -> None:

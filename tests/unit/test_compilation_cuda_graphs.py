@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import weakref
 
 import pytest
 import torch
+from comfy_host.paths import ROOT
 from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
 from paceline.optimizers.compilation.cuda_recording import _let_go
 from paceline.optimizers.compilation.network import Refined
@@ -227,3 +231,36 @@ def test_a_recording_that_fails_leaves_the_process_as_it_was():
         for _ in range(3):
             torch.testing.assert_close(fine("weights", x)[0], layer(x))
     assert (fine.failure, fine.replayed) == ("", 2)
+
+
+UNFORESEEN = f"""
+import sys
+sys.path[:0] = [{str(ROOT / "tools")!r}]
+from comfy_host import pack
+pack.load_pack()
+import torch
+from paceline.optimizers.compilation.cuda_graphs import RecordedFunction
+
+def waits(x):
+    y = x + 1
+    torch.cuda.synchronize()
+    return (y * 2,)
+
+before, failing, after = (RecordedFunction(run) for run in (lambda x: (x * 3,), waits, lambda x: (x - 4,)))
+x = torch.ones(8, device="cuda")
+for recorded, expected in ((before, 3), (failing, 4), (after, -3), (before, 3)):
+    for _ in range(3):
+        assert recorded("weights", x)[0].tolist() == [expected] * 8
+assert failing.failure and not before.failure and not after.failure
+torch.randn(8, device="cuda")
+print("passed")
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("allocator", ["backend:native", "backend:cudaMallocAsync"])
+def test_a_wait_that_torch_does_not_tell_of_leaves_the_process_as_it_was(allocator):
+    """In a process of its own: the driver's allocator could end it. Random numbers and other recordings go on."""
+    known = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": allocator}
+    done = subprocess.run([sys.executable, "-c", UNFORESEEN], capture_output=True, text=True, timeout=300, env=known)
+    assert "passed" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
