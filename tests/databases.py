@@ -28,7 +28,7 @@ def postgresql() -> Iterator[str]:
         run = partial(subprocess.run, check=True, cwd=folder, stdout=subprocess.DEVNULL, **user)
         run([found[-1], "-D", f"{folder}/db", "-U", "test", "-A", "trust", "--no-sync"])
         options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
-        control = [found[-1].parent / "pg_ctl", "-D", f"{folder}/db", "-w", "-l", f"{folder}/log"]
+        control = [found[-1].parent / "pg_ctl", "-D", f"{folder}/db", "-w", "-t", "600", "-l", f"{folder}/log"]
         run([*control, "-o", options, "start"])
         yield f"postgresql+psycopg://test@/postgres?host={folder}"
         run([*control, "-m", "immediate", "stop"])

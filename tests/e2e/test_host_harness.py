@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from comfy_host.client import ComfyClient, PromptFailed
 from comfy_host.paths import ROOT
 from comfy_host.server import ComfyServer, ServerFailed
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -46,13 +46,6 @@ def alive(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def wait_until_gone(pid: int, seconds: float = 15.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return not alive(pid)
 
 
 def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_checkpoint: Path):
@@ -175,8 +168,8 @@ def test_the_server_ends_with_the_process_that_started_it(number):
     try:
         assert alive(pid)
         parent.send_signal(number)
-        parent.wait(60)
-        assert wait_until_gone(pid)
+        parent.wait()
+        assert until(lambda: not alive(pid))
     finally:
         parent.kill()
         if alive(pid):
