@@ -73,15 +73,14 @@ def _again(wrong: Found) -> str:
 
 def _verdicts(found: Found) -> str:
     kinds = {"1.00": "as fast", "1.03": "3 % faster", "0.97": "3 % slower"}
-    head = " | ".join(f"{kind}: false, not certain" for kind in kinds.values())
-    lines = [f"| machine | {head} |", "|---|---:|---:|---:|"]
+    lines = [f"| machine | {' | '.join(kinds.values())} |", "|---|---:|---:|---:|"]
     for machine, rows in found["times"].items():
-        cells = (f"{rows[gain]['wrong'] / rows[gain]['of']:.1%}, {rows[gain]['uncertain'] / rows[gain]['of']:.0%}"
-                 for gain in kinds)  # fmt: skip
+        cells = [f"{row['wrong'] / row['of']:.1%} false, {row['uncertain'] / row['of']:.0%} not certain" for row in
+                 map(rows.__getitem__, kinds)]  # fmt: skip
         lines.append(f"| {machine} | {' | '.join(cells)} |")
     runs, rounds = found["runs"], ", ".join(map(str, found["rounds"]))
     pictures = _table([(f"{name}: wrong verdicts of {runs:,}", wrong) for name, wrong in found["pictures"].items()])
-    text = f"Shares of {runs:,} verdicts for each of {rounds} rounds together.\n\n"
+    text = f"Shares of {runs:,} verdicts for each of {rounds} rounds together, on a model that is\n\n"
     return text + "\n".join(lines) + "\n\n" + pictures + _about(found)
 
 
