@@ -69,8 +69,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     options=["grid", "optuna", "plan"],
                     default="grid",
                     tooltip="grid: every combination once. optuna: a search that learns which settings are worth "
-                    "trying; lines may hold ranges (0.2 .. 0.8). plan: find a plan for Reuse Steps within "
-                    "largest_difference and measure whether it gains anything; grid is not read.",
+                    "trying; lines may hold ranges (0.2 .. 0.8). plan: find a plan for Reuse Steps, for half "
+                    "of largest_difference, and measure it beside the rule without one; grid is not read.",
                 ),
                 io.Int.Input(
                     "trials", default=20, min=1, max=10000, tooltip="How many settings optuna tries. grid ignores it."

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import require_number
 from ..core.phrases import joined, phrase, translatable
+from ..optimizers.step_reuse.plan import ROOM
 from ..workbench.comfyui.calibration import calibrate, is_saved, save_plan
 from ..workbench.sweep import Space
 
@@ -21,6 +22,7 @@ def plan_space(
 ) -> Space:
     """Return the cells that are measured: Reuse Steps without a plan and with the one that is found and saved here.
 
+    The plan is found for a part of the budget that leaves room for other prompts, so that the node follows it in full.
     Each conditioning of ``positive`` is a prompt by itself: Conditioning (Combine) collects several. A plan that is
     there already for the same budget and steps is not looked for again: a sweep of the same name goes on.
 
@@ -28,7 +30,7 @@ def plan_space(
         model: MODEL without Reuse Steps.
         job: the picture.
         name: of the plan, one that a preset can have.
-        budget: how far the picture of a prompt may move.
+        budget: of Reuse Steps.
         seeds: how many runs the plan is found on at least.
         say: told what is going on.
 
@@ -37,14 +39,14 @@ def plan_space(
         UnsupportedModel: for conditionings with areas.
     """
     require_number("largest_difference", budget, 0.0, 1.0)
-    if not is_saved(name, model, job, budget):
+    if not is_saved(name, model, job, budget / ROOM):
         prompts = job.positive
         count = max(seeds, len(prompts))
         jobs = [
             replace(job, positive=[prompts[number % len(prompts)]], seed=job.seed + number) for number in range(count)
         ]
         title = translatable("looking for a plan")
-        found = calibrate(model, jobs, budget, lambda text: say(joined(": ", [title, text])))
+        found = calibrate(model, jobs, budget / ROOM, lambda text: say(joined(": ", [title, text])))
         save_plan(name, found)
         say(phrase("plan {name} saved", name=repr(name)))
     return Space({"ReuseSteps.budget": (budget,), "ReuseSteps.plan": ("", name)})

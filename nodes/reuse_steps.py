@@ -80,8 +80,8 @@ class PacelineReuseSteps(OptimizingNode):
                     optional=True,
                     advanced=True,
                     tooltip="A plan: which steps to leave out, found for one kind of run. Its name, if Benchmark Sweep "
-                    "or the command plan has saved it here, or its JSON. The budget still holds. Empty: decided while "
-                    "it runs.",
+                    "or the command plan has saved it here, or its JSON. It is followed in full where the budget is "
+                    "twice its own. Empty: decided while it runs.",
                 ),
             ],
             outputs=[io.Model.Output()],

@@ -141,9 +141,13 @@ class Budget:
         total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
         return self._calibration.distance(self.share(total))
 
-    def allows(self, cost: Distances, part: float) -> bool:
-        """Return whether one more skip stays inside of a part of the budget, with something in hand."""
-        return self._share_of(_added(self._pending, _squares(cost))) * self._calibration.margin <= self.limit * part
+    def allows(self, cost: Distances, part: float, proved: bool = False) -> bool:
+        """Return whether one more skip stays inside of a part of the budget.
+
+        The solver's margin is kept in hand, unless other runs have ``proved`` that the skip is a good one.
+        """
+        margin = 1.0 if proved else self._calibration.margin
+        return self._share_of(_added(self._pending, _squares(cost))) * margin <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -25,6 +26,16 @@ class Place:
     position: float
     sigma: float
     ahead: float
+
+    @classmethod
+    def among(cls, levels: Sequence[float], sigma: float) -> Place:
+        """Return where a noise level stands in a schedule, which ends with its last noise level."""
+        for number in range(len(levels) - 1):
+            here, after = levels[number], levels[number + 1]
+            if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
+                inside = min(max((here - sigma) / (here - after), 0.0), 1.0) if here > after else 0.0
+                return cls(float(number) if inside < 1e-4 else number + inside, sigma, after)
+        return cls(0.0, sigma, 0.0)
 
     @property
     def weight(self) -> float:

@@ -20,6 +20,11 @@ ACTIONS = (COMPUTE, GUIDANCE, *FORECASTS)
 """What can be done in a step: compute it; compute it without the negative pass; or forecast it, by which forecast."""
 
 FORMAT = 1
+ROOM = 2.0
+"""A plan is followed on the estimate alone where its own budget is so much smaller than the run's. On prompts that it
+was not found on, pictures moved up to 1.7 times as far as its budget: see benchmarks/step_reuse_plans.py.
+"""
+
 _LONGEST, _LONGEST_NAME = 500_000, 100
 _PASTE = translatable("Paste what the command plan has printed.")
 
@@ -87,6 +92,10 @@ class Plan:
         if guidance is not None and abs(guidance - self.guidance) > 1e-6:
             return f"the plan is for {self.title}, and the guidance here is {guidance:g}"
         return None
+
+    def leaves_room_in(self, budget: float) -> bool:
+        """Return whether the budget of a run has room for other prompts than those that the plan was found on."""
+        return self.budget * ROOM <= budget
 
     def to_json(self) -> str:
         """Return the plan as JSON."""

@@ -23,7 +23,7 @@ from .forecasts import AUTOMATIC, FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
 from .passes import Passes
-from .plan import COMPUTE, GUIDANCE
+from .plan import COMPUTE, GUIDANCE, Plan
 from .settings import StepReuseSettings
 from .solvers import ORDERS, SOLVERS, Correction
 
@@ -38,7 +38,6 @@ BEGINNING = 0.2
 
 LONGEST, LONGEST_WITHIN = 2, 0.05
 """How many evaluations in a row may be forecast with budgets up to that; twice as many with larger ones."""
-
 
 SEEDS, SKIPPED = "seeds", "skipped"
 """Names of what is measured beside the forecasts: the distance from the mean, and errors that are known by now."""
@@ -76,7 +75,7 @@ class ReuseRun:
         self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
         self._order = ORDERS.get(solver or "", 1)
         self.levels = list(noise_levels)
-        self.actions = actions
+        self.actions, self._proved = actions, False
         self.outcome = outcome or Outcome()
         self.outcome.steps = len(self.levels) - 1
         self.outcome.measured = solver in CALIBRATIONS
@@ -104,15 +103,7 @@ class ReuseRun:
 
     def place_of(self, sigma: float) -> Place:
         """Return where a noise level stands in the schedule."""
-        levels = self.levels
-        for number in range(len(levels) - 1):
-            here, after = levels[number], levels[number + 1]
-            if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
-                inside = min(max((here - sigma) / (here - after), 0.0), 1.0) if here > after else 0.0
-                if inside < 1e-4:
-                    return Place(float(number), sigma, after)
-                return Place(number + inside, sigma, after)
-        return Place(0.0, sigma, 0.0)
+        return Place.among(self.levels, sigma)
 
     def begin(self, place: Place, latent: Tensor, active: Hashable = None, guidance: float | None = None) -> Decision:
         """Decide about an evaluation.
@@ -166,10 +157,14 @@ class ReuseRun:
 
     def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
         cost = [self.place.weight * error for error in expected]
-        if not self.budget.allows(cost, part):
+        if not self.budget.allows(cost, part, self._proved):
             return False
         self.budget.spend(cost, for_good)
         return True
+
+    def follow(self, plan: Plan) -> None:
+        """Follow a plan, which must be for this run."""
+        self.actions, self._proved = plan.actions, plan.leaves_room_in(self.settings.budget)
 
     def _forget(self) -> None:
         """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""

@@ -131,7 +131,7 @@ class StepReuse(StepReusePolicy, Scheduled):
             family = type(guider.model_patcher.model).__name__
             mismatch = plan.mismatch(family, name, len(levels) - 1, getattr(guider, "cfg", None))
             if mismatch is None:
-                run.actions = plan.actions
+                run.follow(plan)
             else:
                 outcome.note(f"{mismatch}: the budget's rule worked without it")
         return run

@@ -151,7 +151,7 @@ class StepReuse(StepReusePolicy, Technique):
         family, sampler = type(pipeline).__name__, type(pipeline.scheduler).__name__
         mismatch = plan.mismatch(family, sampler, len(run.levels) - 1, getattr(pipeline, "guidance_scale", None))
         if mismatch is None:
-            run.actions = plan.actions
+            run.follow(plan)
         else:
             self.outcome.note(f"{mismatch}: the budget's rule worked without it")
 

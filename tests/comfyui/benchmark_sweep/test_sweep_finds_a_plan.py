@@ -10,18 +10,18 @@ from sweep_files import saved
 
 
 def test_a_plan_is_found_saved_measured_and_followed_by_its_name(sweeping, folders):
-    asked = {"search": "plan", "steps": 8, "largest_difference": 0.02}
+    asked = {"search": "plan", "steps": 8, "largest_difference": 0.04}
     sweeping.run("this is not read", **asked)
     file = folders / "user" / "__paceline" / "plans" / "a study.json"
     plan = Plan.from_json(file.read_text())
     assert (plan.steps, plan.sampler, plan.budget) == (8, "dpmpp_2m", 0.02)
     content = saved(folders)
     cells = [entry["cell"] for entry in content["results"]]
-    assert cells == [{"ReuseSteps.budget": 0.02, "ReuseSteps.plan": name} for name in ("", "a study")]
+    assert cells == [{"ReuseSteps.budget": 0.04, "ReuseSteps.plan": name} for name in ("", "a study")]
     assert {entry["state"] for entry in content["results"]} == {"measured"}
 
     node = sweeping.studio.nodes["PacelineReuseSteps"]
-    inputs = {"budget": 0.02, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
+    inputs = {"budget": 0.04, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
     with torch.inference_mode():
         model = node.execute(model=sweeping.model, plan="a study", **inputs).args[0]
     assert model.get_attachment("paceline").find("step_reuse").settings.plan == plan

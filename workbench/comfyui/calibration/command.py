@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from ....optimizers.step_reuse.plan import ROOM
 from ..latents import empty_latent
 from ..sampling import SamplingJob
 from ..standalone import load_checkpoint, model_file, run_command, say
@@ -52,7 +53,9 @@ def _run(options: argparse.Namespace) -> None:
     print(
         f"\n{found.evaluations:g} of {found.plan.steps} evaluations of the network; the picture of the worst prompt "
         f"moves by {found.share:.1%} of what another seed changes (budget {found.plan.budget:.1%}).\n\n"
-        f"{found.plan.to_json()}\n\n{written}"
+        f"{found.plan.to_json()}\n\n{written}\n\n"
+        f"Give Reuse Steps a budget of {ROOM * found.plan.budget:g} or more: other prompts move farther, and with less "
+        "the plan is not followed in full."
     )
 
 
