@@ -17,21 +17,28 @@ export function createBar(title, pieces, notes = []) {
   const caption = Object.assign(document.createElement("figcaption"), { textContent: `${title}: ${secondsText(total)}` });
   const bar = Object.assign(document.createElement("div"), { className: "paceline-bar-pieces" });
   const names = Object.assign(document.createElement("ul"), { className: "paceline-bar-names" });
+  const seen = (/** @type {number} */ seconds) => total > 0 && seconds / total >= 0.002;
+  const textOf = (/** @type {string} */ kind, /** @type {number} */ seconds) =>
+    `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round((100 * seconds) / total)} %)`;
+  /** @type {Map<string, number>} seconds of each kind, over all its pieces */
+  const kinds = new Map();
   for (const { kind, seconds, marks } of pieces) {
-    const share = total ? seconds / total : 0;
-    if (share < 0.002) continue;
-    const text = `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round(100 * share)} %)`;
-    const piece = Object.assign(document.createElement("span"), { title: text });
+    kinds.set(kind, (kinds.get(kind) ?? 0) + seconds);
+    if (!seen(seconds)) continue;
+    const piece = Object.assign(document.createElement("span"), { title: textOf(kind, seconds) });
     piece.dataset.kind = kind;
-    piece.style.flexGrow = String(share);
+    piece.style.flexGrow = String(seconds / total);
     for (const mark of marks ?? []) {
       const line = document.createElement("i");
       line.style.insetInlineStart = `${100 * mark}%`;
       piece.append(line);
     }
-    const name = Object.assign(document.createElement("li"), { textContent: text });
-    name.dataset.kind = kind;
     bar.append(piece);
+  }
+  for (const [kind, seconds] of kinds) {
+    if (!seen(seconds)) continue;
+    const name = Object.assign(document.createElement("li"), { textContent: textOf(kind, seconds) });
+    name.dataset.kind = kind;
     names.append(name);
   }
   figure.append(caption, bar, names, ...notes.map((textContent) => Object.assign(document.createElement("p"), { textContent })));
