@@ -33,8 +33,11 @@ class Source(Protocol):
     def attach(self, patcher: Any) -> None:
         """Take part in a model's evaluations."""
 
-    def alone(self, way: str, features: Features, compute: Compute) -> Tensor:
-        """Return what ``compute`` gives with some blocks only, and ``features`` in place of what the rest gives."""
+    def alone(self, way: str, features: Features, compute: Compute, known: Features | None = None) -> Tensor:
+        """Return what ``compute`` gives with some blocks only, and ``features`` in place of what the rest gives.
+
+        ``known``: what all blocks gave in this evaluation, where it was computed: then some need not run again.
+        """
 
 
 def source_of(network: Any) -> Source:
@@ -57,7 +60,7 @@ class OuterBlocks:
         """Take part in a model's evaluations."""
         patcher.set_model_output_block_patch(self._patch)
 
-    def alone(self, way: str, features: Features, compute: Compute) -> Tensor:
+    def alone(self, way: str, features: Features, compute: Compute, known: Features | None = None) -> Tensor:
         """Return what ``compute`` gives with so many blocks on each side, and ``features`` in place of the rest."""
         count = int(way[-1])
         network, kept, blocks = self._network, dict(self.kept), len(self._network.output_blocks)
@@ -90,7 +93,7 @@ class FirstBlocks:
     def __init__(self, network: Any) -> None:
         self._double = len(network.double_blocks)
         self._count = count = self._double + len(network.single_blocks)
-        self._ways = {f"first blocks, {first}": (first, count) for first in range(count)}
+        self._ways = {f"first blocks, {first}": (first, count) for first in (*range(count // 2 + 1), count - 2)}
         for first, last in ((1, 1), (2, 2)):
             self._ways[f"first blocks, {first}, and last, {last}"] = (first, count - last)
         # Blocks are alike: what stands before and behind them takes a hundredth.
@@ -104,10 +107,16 @@ class FirstBlocks:
             kind, place = ("double", number) if number < self._double else ("single", number - self._double)
             patcher.set_model_patch_replace(partial(self._block, number), "dit", f"{kind}_block", place)
 
-    def alone(self, way: str, features: Features, compute: Compute) -> Tensor:
-        """Return what ``compute`` gives with some blocks, and the residual of the others by ``features``."""
-        kept = self.kept
-        self.kept, self._skipped, self._features = {}, range(*self._ways[way]), features
+    def alone(self, way: str, features: Features, compute: Compute, known: Features | None = None) -> Tensor:
+        """Return what ``compute`` gives with some blocks, and the residual of the others by ``features``.
+
+        With ``known`` and no last blocks, only what stands before and behind all blocks runs: the test is free.
+        """
+        kept, (start, stop) = self.kept, self._ways[way]
+        if known is not None and stop == self._count:
+            features = {0: known[0], stop: known[start] + features[stop] - features[start]}
+            start = 0
+        self.kept, self._skipped, self._features = {}, range(start, stop), features
         found = compute()
         self.kept, self._skipped = kept, range(0)
         return found

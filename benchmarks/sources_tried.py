@@ -9,10 +9,11 @@ Three questions, on the icon model or the transformer that learned icons, in run
   the final latent by (``effect``)? *Blocks*: the outer ones of a UNet or the first ones of a transformer run, and get
   what the others gave before, kept or extrapolated (partial_steps.py). *Guidance*: without the negative pass, as at
   the ends of a limited interval (arXiv 2404.07724), or with the last difference, kept or extrapolated.
-- *Whole runs*: Reuse Steps' own rule with these blocks as a third way. It is given the exact errors of each way in
-  every computed step, and the time of that is not counted: a UNet would have to run the blocks for it, so no real rule
-  can do as well; a transformer needs its last layer alone, where no last blocks run. *Gain*: how many dB nearer than
-  the rule without them, with as many evaluations (between its budgets by interpolation).
+- *Whole runs*: Reuse Steps' own rule with these blocks as a third way, whose error is booked, and taken back in the
+  next computed step, as that of a forecast. It is given the exact errors of each way in every computed step, and the
+  time of that is not counted: a UNet would have to run the blocks for it, so no real rule can do as well; a transformer
+  needs its last layer alone, where no last blocks run. *Gain*: how many dB nearer than the rule without them, with as
+  many evaluations (between its budgets by interpolation).
 - *Limited interval*: the last steps without the negative pass, beside as many evaluations of fewer steps.
 """
 
@@ -100,21 +101,21 @@ def one_step(sampling: Sampling, pair: tuple[str, int]) -> Iterator[tuple[str, i
     def step(number: int, sigma: float, x: Tensor, compute: Compute) -> Tensor:
         place = Place(float(number), sigma, sampling.levels[number + 1])
         guesses: dict[str, Tensor] = {}
+        denoised = compute()
+        positive, negative = sampling.passes
+        now = dict(sampling.blocks.kept)
         if len(known) == 2:
             guesses |= {name: history.forecast(name, place, x) for name in FORECASTS}
             ahead = {block: 2 * known[1][block] - known[0][block] for block in known[1]}
             for way in sampling.blocks.costs:
-                guesses[f"{way}, kept"] = sampling.blocks.alone(way, known[1], compute)
-                guesses[f"{way}, extrapolated"] = sampling.blocks.alone(way, ahead, compute)
-        denoised = compute()
-        positive, negative = sampling.passes
-        if len(known) == 2:
+                guesses[f"{way}, kept"] = sampling.blocks.alone(way, known[1], compute, now)
+                guesses[f"{way}, extrapolated"] = sampling.blocks.alone(way, ahead, compute, now)
             more = guidance - 1
             guesses["no guidance"] = positive
             guesses["difference, kept"] = positive + more * differences[-1]
             guesses["difference, extrapolated"] = positive + more * (2 * differences[-1] - differences[-2])
         found.extend((name, number, effect(place) * float(rms(guess - denoised))) for name, guess in guesses.items())
-        known[:] = [*known[-1:], dict(sampling.blocks.kept)]
+        known[:] = [*known[-1:], now]
         differences[:] = [*differences[-1:], positive - negative]
         history.add(place, x.clone(), denoised.clone())
         return denoised
@@ -133,17 +134,18 @@ class WithBlocks(ReuseRun):
 
     def offer(self, rates: dict[Way, ErrorRate]) -> None:
         """Give it the errors that each way had in the computed steps, cheapest first."""
-        self.rates, self.way, self.before = rates, ("", False), -1.0
+        self.rates, self.before = rates, -1.0
+        self.way: Way | None = None
 
     def _decide(self, place: Place) -> Decision:
-        decision = super()._decide(place)
+        decision, self.way = super()._decide(place), None
         steps, distance = len(self.levels) - 1, place.position - self.before
-        late = self._computed >= WARM_UP and BEGINNING * steps <= place.position and distance <= 4
+        late = self._computed >= WARM_UP and BEGINNING * steps <= place.position <= steps - 3 and distance <= 4
         if decision is Decision.COMPUTE and late:
             for way, rate in self.rates.items():
-                self.way = way
-                if rate.known and self._pays(rate.expected(distance), place.position / steps, for_good=True):
-                    return Decision.GUIDANCE
+                if rate.known and self._pays(rate.expected(distance), (1 + place.position / steps) / 2):
+                    self.way, self.method = way, "blocks"
+                    return Decision.FORECAST
         return decision
 
 
@@ -165,22 +167,19 @@ def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, ways: Se
         place = run.place_of(sigma)
         decision = run.begin(place, x)
         run.next_slot()
+        if run.way is not None:
+            spent[0] += costs[run.way[0]]
+            return run.end(sampling.blocks.alone(run.way[0], features(place.position, run.way[1]), compute))
         if decision is Decision.FORECAST:
             return run.end(run.forecast(0, x)[0])
-        if decision is Decision.GUIDANCE:
-            spent[0] += costs[run.way[0]]
-            denoised = sampling.blocks.alone(run.way[0], features(place.position, run.way[1]), compute)
-        else:
-            spent[0] += 1
-            guesses = {
-                way: sampling.blocks.alone(way[0], features(place.position, way[1]), compute)
-                for way in (run.rates if len(known) == 2 else ())
-            }
-            denoised = compute()
-            for way, guess in guesses.items():
-                run.rates[way].test(place.position - known[-1][0], rms(guess - denoised).tolist())
-            known[:] = [*known[-1:], (place.position, dict(sampling.blocks.kept))]
-            run.before = place.position
+        spent[0] += 1
+        denoised = compute()
+        now = dict(sampling.blocks.kept)
+        for way, rate in run.rates.items() if len(known) == 2 else ():
+            guess = sampling.blocks.alone(way[0], features(place.position, way[1]), compute, now)
+            rate.test(place.position - known[-1][0], rms(guess - denoised).tolist())
+        known[:] = [*known[-1:], (place.position, now)]
+        run.before = place.position
         run.keep(0, x, [denoised])
         return run.end(denoised)
 

@@ -67,4 +67,7 @@ def test_comfyui_predicts_what_was_trained_and_the_residual_of_left_out_blocks_t
     for way in blocks.costs:
         assert torch.allclose(blocks.alone(way, kept, denoised), plain, atol=1e-4), way
     other = {number: state * (1 + number / 8) for number, state in kept.items()}
-    assert not torch.allclose(blocks.alone("first blocks, 1", other, denoised), plain, atol=1e-2)
+    coarse = blocks.alone("first blocks, 1", other, denoised)
+    assert not torch.allclose(coarse, plain, atol=1e-2)
+    tested = blocks.alone("first blocks, 1", other, denoised, known=kept)
+    assert torch.allclose(tested, coarse, atol=1e-4), "the free test says what running the first block would"
