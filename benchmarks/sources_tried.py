@@ -227,8 +227,7 @@ def whole_runs(sampling: Sampling, work: str, budgets: Sequence[float]) -> Itera
             elif (gains := gain(found, curve)) is not None:
                 found |= gains
             yield Row(f"{name}, budget {budget:g}", work, quality=found)
-    for found in curve:
-        fewer = max(1, int(found["evaluations"]))
+    for fewer in sorted({max(1, int(found["evaluations"])) for found in curve}, reverse=True):
         numbers = _of(bench, [(bench.plain(*pair, fewer), 0.0) for pair in bench.pairs])
         yield Row(f"{fewer} steps", work, quality=numbers | {"evaluations": float(fewer)})
 
