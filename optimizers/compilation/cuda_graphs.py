@@ -20,6 +20,7 @@ from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
 from .cuda_recording import CudaRecording, Record, Recording
+from .failures import first_line
 from .trees import Tree, describe, map_tensors
 
 MEMORY = "there is no memory left to record a CUDA graph"
@@ -140,7 +141,10 @@ class RecordedFunction:
         return result[0]
 
     def _replay(self, variant: _Variant, tensors: list[torch.Tensor]) -> tuple[Tree] | None:
-        """Return the output of a replay; None if there is no memory for it, and then recordings give theirs back."""
+        """Return the output of a replay; None if it fails, and then recordings give their memory back.
+
+        For want of memory, or where another program's failed recording has left torch in the middle of it.
+        """
         assert variant.recording is not None
         try:
             for kept, given in zip(variant.inputs, tensors, strict=True):
@@ -148,10 +152,8 @@ class RecordedFunction:
             variant.recording.replay()
             result = map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
         except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
             self.forget()
-            self.failure = MEMORY
+            self.failure = _reason(error, "a recording cannot be replayed")
             return None
         self.replayed += 1
         return (result,)
@@ -196,11 +198,14 @@ class RecordedFunction:
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
             variant.inputs, variant.recording = [], None
-            memory = is_out_of_memory(error)
-            self.failure = MEMORY if memory else f"this model cannot be recorded ({str(error).splitlines()[0][:200]})"
+            self.failure = _reason(error, "this model cannot be recorded")
             return False
         self.recorded += 1
         return True
+
+
+def _reason(error: Exception, otherwise: str) -> str:
+    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({first_line(error)})"
 
 
 def _one_device(tensors: list[torch.Tensor]) -> torch.device:

@@ -185,6 +185,20 @@ def test_what_a_failed_recording_has_allocated_goes_while_the_error_is_still_the
         assert all(one() is None for one in made)
 
 
+def test_a_recording_that_cannot_be_replayed_ends_no_run():
+    """Another program's recording may have failed, and torch then raises an error at each replay."""
+
+    class Stuck(Replayable):
+        def replay(self):
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+
+    recorded = RecordedFunction(network, Stuck)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        assert torch.equal(recorded("weights", x)[0], x * 2)
+    assert recorded.failure.startswith("a recording cannot be replayed (Offset increment")
+
+
 def test_torchs_own_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert cudagraph_trees_refusal() == "there is no CUDA device"
