@@ -142,7 +142,8 @@ class Judge:
             ours = is_sentence_of_ours(error)
             expected = "ordered by a test" in str(error) or "interrupted" in str(error) or ours
             if not expected and graph.fault not in ("memory", "cancel"):
-                verdict.problems.append(f"fault {graph.fault} became {error.exception_type}: {error}")
+                kind = error.exception_type.split("/")[-1]  # without the folder of a pack
+                verdict.problems.append(f"fault {graph.fault} became {kind}: {error}")
 
     def _refused(self, graph: Graph, error: PromptFailed, verdict: Verdict, plain: Kept) -> Verdict:
         if not is_sentence_of_ours(error):
