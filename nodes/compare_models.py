@@ -164,7 +164,7 @@ class PacelineCompareModels(PacelineNode):
 def shown_comparison(
     numbers: Mapping[str, Any], files: Mapping[str, Any], verdict: Verdict, lines: Sequence[str], compiling: float
 ) -> dict[str, Any]:
-    """Return what the page shows of a comparison: ``Comparison`` in web/js/payloads.d.ts.
+    """Return what the page shows of a comparison: ``Comparison`` in web/js/measurements.d.ts.
 
     Args:
         numbers: all that was found, as it is saved.

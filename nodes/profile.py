@@ -87,7 +87,7 @@ class PacelineProfile(PacelineNode):
 
 
 def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, Any]) -> Payload:
-    """Return a profile as data: ``Profile`` in web/js/payloads.d.ts, and what the output ``json`` has."""
+    """Return a profile as data: ``Profile`` in web/js/measurements.d.ts, and what the output ``json`` has."""
     return {
         "loading": found.loading,
         "steps": list(found.steps),

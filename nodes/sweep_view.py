@@ -67,7 +67,7 @@ class SweepView:
         send(SWEEP_EVENT, self._node, sweep_payload(self.payload(self._results)))
 
     def payload(self, results: Sequence[Result], preset: str | None = None) -> Payload:
-        """Return what the page shows: ``Sweep`` in web/js/payloads.d.ts."""
+        """Return what the page shows: ``Sweep`` in web/js/measurements.d.ts."""
         best = {id(one) for one in pareto_front(results)}
         return {
             "study": self._study,

@@ -35,7 +35,7 @@ _ALLOWED = {
 """What is good enough, for each choice."""
 
 Finding = Mapping[str, Any]
-"""``Comparison`` in web/js/payloads.d.ts."""
+"""``Comparison`` in web/js/measurements.d.ts."""
 
 
 @dataclass

@@ -1,4 +1,5 @@
-// Print, for each interface of web/js/payloads.d.ts, its keys and whether web/js reads them: {"Cache": {"bytes": true}}.
+// Print, for each interface of payloads.d.ts and measurements.d.ts in web/js, its keys and whether web/js reads them:
+// {"Cache": {"bytes": true}}.
 //
 // TypeScript itself says where a key is used. Giving a key a value is no reading of it. That a key is read which is not
 // in the interface is an error of the type check already.
@@ -9,9 +10,9 @@ import ts from "typescript";
 const here = import.meta.dirname;
 const file = join(here, "tsconfig.json");
 const config = ts.getParsedCommandLineOfConfigFile(file, {}, { ...ts.sys, onUnRecoverableConfigFileDiagnostic() {} });
-const payloads = resolve(here, "../../web/js/payloads.d.ts");
+const declared = ["payloads", "measurements"].map((name) => resolve(here, `../../web/js/${name}.d.ts`));
 const service = ts.createLanguageService({
-  getScriptFileNames: () => [...config.fileNames, payloads],
+  getScriptFileNames: () => [...config.fileNames, ...declared],
   getScriptVersion: () => "1",
   getScriptSnapshot: (name) => ts.ScriptSnapshot.fromString(ts.sys.readFile(name) ?? ""),
   getCurrentDirectory: () => dirname(file),
@@ -38,13 +39,14 @@ function isWritten({ fileName, textSpan }) {
 }
 
 const found = {};
-for (const statement of program.getSourceFile(payloads).statements) {
-  if (!ts.isInterfaceDeclaration(statement)) continue;
-  const keys = (found[statement.name.text] = {});
-  for (const { name } of statement.members) {
-    const uses = service.findReferences(payloads, name.getStart()) ?? [];
-    const places = uses.flatMap(({ references }) => references).filter((use) => resolve(use.fileName) !== payloads);
-    keys[name.text] = places.some((place) => !isWritten(place));
+for (const payloads of declared)
+  for (const statement of program.getSourceFile(payloads).statements) {
+    if (!ts.isInterfaceDeclaration(statement)) continue;
+    const keys = (found[statement.name.text] = {});
+    for (const { name } of statement.members) {
+      const uses = service.findReferences(payloads, name.getStart()) ?? [];
+      const places = uses.flatMap(({ references }) => references).filter((use) => !declared.includes(resolve(use.fileName)));
+      keys[name.text] = places.some((place) => !isWritten(place));
+    }
   }
-}
 console.log(JSON.stringify(found));

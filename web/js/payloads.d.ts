@@ -1,4 +1,9 @@
 // What the server sends. A test holds these keys against those that Python sends and against those that we read.
+// What it sends of measurements is in measurements.d.ts.
+
+import type { Comparison, Profile, Sweep } from "./measurements";
+
+export * from "./measurements";
 
 /**
  * A text as data, from `data` in core/phrases.py: a number, a text, or a template with its values. A text that stands
@@ -162,146 +167,6 @@ export interface NodeOutput {
   paceline_profile?: Profile[];
   paceline_steps?: Step[];
 }
-
-/** From `shown_comparison` in nodes/compare_models.py. */
-export interface Comparison {
-  /** One line. */
-  verdict: string;
-  /** What the verdict found: `faster`, `slower`, `no_gain`, `no_effect`, `unknown`, `suspicious` or `broken`. */
-  found: string;
-  /** As of an activity; `failed` if something is wrong with the picture. */
-  state: string;
-  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
-  quality: string;
-  /** Seconds that went into compiling. */
-  compiling: number;
-  /** Median over the rounds. */
-  speedup: number;
-  /** Lower end of its 95 % interval; null where there is none that says anything. */
-  speedup_low: number | null;
-  /** Upper end. */
-  speedup_high: number | null;
-  /** The difference as a share of what another seed changes; null if that changes nothing. */
-  seed_share: number | null;
-  /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
-  speedup_of: string;
-  /** Of each round, by side. */
-  seconds: Record<string, number[]>;
-  /** The baseline with fewer steps, in the optimized side's time; null if it was not drawn. */
-  fewer_steps: FewerSteps | null;
-  /** To the baseline, by name: of the optimized side first, then what it is held against. */
-  distances: Record<string, Distance>;
-  /** What stands below the verdict. */
-  lines: string[];
-  /** `verdict` and `lines` for other languages than English; comparisons of earlier versions have none. */
-  phrases?: ComparisonPhrases;
-  /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
-  pictures: Record<string, SavedImage[]>;
-  /** A picture of all of it, which holds the workflow. */
-  sheet: SavedImage;
-  /** What it was measured on and with, by name. */
-  about: Record<string, string>;
-}
-
-/** The control of a comparison. */
-export interface FewerSteps {
-  /** As many as fit into the time of the optimized side. */
-  steps: number;
-  /** Of the compared runs. */
-  full_steps: number;
-  /** Of its whole sampling. */
-  seconds: number;
-  /** How many times the difference of the optimized side, by LPIPS where it was measured; null if that has none. */
-  ratio: number | null;
-  /** Whether it does as well as the optimized side. */
-  as_good: boolean;
-}
-
-/** How far pictures are apart; null where a number does not exist. */
-export interface Distance {
-  rmse: number;
-  psnr: number | null;
-  ssim: number | null;
-  lpips: number | null;
-}
-
-/** From `shown_profile` in nodes/profile.py. All times in seconds. */
-export interface Profile {
-  /** Before the first step: loading, compiling, first allocations. */
-  loading: number;
-  /** Each step. */
-  steps: number[];
-  /** The VAE; null without one. */
-  decoding: number | null;
-  /** The median step, which `slices` are parts of. */
-  step: number;
-  /** By what is done in them. */
-  slices: Record<string, number>;
-  remedies: Remedy[];
-  /** What it was measured on, by name. */
-  about: Record<string, string>;
-}
-
-/** A node that makes a part of a step shorter. */
-export interface Remedy {
-  /** One of the slices. */
-  part: string;
-  /** Of the node. */
-  title: string;
-  /** Share of the whole step that it saves at most. */
-  at_most: number;
-  steps: Step[];
-}
-
-/** Websocket event `paceline.sweep`, from `SweepView` in nodes/sweep_view.py. */
-export interface SweepPayload {
-  /** Execution id. */
-  node: string;
-  prompt_id: string;
-  sweep: Sweep;
-}
-
-/** What is known of a sweep, from `SweepView.payload`. */
-export interface Sweep {
-  study: string;
-  /** Cells in all. */
-  total: number;
-  /** The largest difference of a preset, as a share of a seed change. */
-  limit: number;
-  /** Of both sides together, on average; null before the first cell. */
-  seconds_per_step: number | null;
-  running: boolean;
-  /** Name of the preset that was saved; null if none was. */
-  preset: string | null;
-  /** Those that are measured. */
-  cells: SweepCell[];
-}
-
-/** One setting that was tried. */
-export interface SweepCell {
-  label: string;
-  /** `measured`, `out of memory`, `not possible` or `broken`. */
-  state: string;
-  speedup: number | null;
-  /** Ends of the speed-up's 95 % interval; null where there is none that says anything. */
-  low: number | null;
-  high: number | null;
-  /** As a share of a seed change. */
-  difference: number | null;
-  /** That of the plain model with as many steps as fit into the same time; null if it was not drawn. */
-  control: number | null;
-  /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
-  best: boolean;
-  text: string;
-  /** `text` for other languages than English. */
-  phrase: Phrase;
-  /** Kept for as long as the server runs. */
-  picture: SavedImage | null;
-  steps: Step[];
-}
-
-/** As ComfyUI's route `/view` takes it. */
-export type SavedImage = Record<"filename" | "subfolder" | "type", string>;
 
 /** A node that Optimize (Preset) has applied, and what it has set. */
 export interface Step {
