@@ -81,7 +81,7 @@ SOLVERS = (
     Solver("dpmpp_3m_sde", "exponential", 30),
     Solver("lcm", "sgm_uniform", 8),
 )
-FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20))
+FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20), Solver("res_multistep", "simple", 20))
 """What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
 QUICK = (SOLVERS[0], SOLVERS[3])
 
@@ -265,7 +265,8 @@ def main() -> None:
     for name in (options.only,) if options.only else ("emoji", "icons"):
         witness, solvers = WITNESSES[name]
         witness = replace(witness, weights=options.icons) if name == "icons" else witness
-        wanted = options.solvers or [one.name for one in solvers if not options.quick or one in (*QUICK, *FLOW_SOLVERS)]
+        quick = FLOW_SOLVERS if solvers is FLOW_SOLVERS else QUICK
+        wanted = options.solvers or [one.name for one in solvers if not options.quick or one in quick]
         for solver in (solver for solver in solvers if solver.name in wanted):
             bench = Bench(witness, solver, 1 if options.quick else options.seeds)
             bench.pairs = bench.pairs[: 8 if options.quick else None]

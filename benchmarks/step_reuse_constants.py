@@ -15,7 +15,7 @@ import statistics
 from dataclasses import replace
 
 import torch
-from step_reuse import BUDGETS, ICONS, Bench, Solver, rms, settings_of
+from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Solver, rms, settings_of
 
 PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",
@@ -30,7 +30,8 @@ def main() -> None:
     options = _parser().parse_args()
     torch.set_num_threads(options.threads)
     sampler, scheduler, steps = options.solver.removesuffix(" steps").split(", ")
-    bench = Bench(replace(ICONS, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
+    witness = ICONS_FLUX if options.transformer else ICONS
+    bench = Bench(replace(witness, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
     bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
@@ -38,13 +39,13 @@ def main() -> None:
 
     name = sampler_name(sampler_object(sampler))
     asked = (options.factor, options.power, options.margin)
-    constants = module.CALIBRATIONS.get(name, module.CALIBRATION)
+    constants, _ = module.calibration_of(name, not options.transformer)
     if any(value is not None for value in asked):
         known = (constants.factor, constants.power, constants.margin)
         constants = module.Calibration(
             *(new if new is not None else old for new, old in zip(asked, known, strict=True))
         )
-    module.CALIBRATIONS[name] = constants
+    (module.TRANSFORMER_CALIBRATIONS if options.transformer else module.CALIBRATIONS)[name] = constants
     found: list[tuple[float, float]] = []  # the sum of errors that the run knows of, and the true distance
     for budget in BUDGETS:
         rows = list(zip(bench.pairs, bench.node(settings_of(budget)), strict=True))
@@ -79,6 +80,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("solver", help="sampler, scheduler, steps")
+    parser.add_argument("--transformer", action="store_true", help="measure on the small Flux, not on the UNet")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     for name in ("factor", "power", "margin"):

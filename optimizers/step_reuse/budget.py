@@ -53,10 +53,20 @@ CALIBRATIONS = {
     "deis": Calibration(1.5),
     "lms": Calibration(1.0),
 }
-"""Measured for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
+"""Measured on a UNet for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
 
 CALIBRATION = Calibration(3.0)
 """For other solvers: measured with ``dpmpp_2m_sde``, whose steps are the largest, and too careful for most."""
+
+TRANSFORMER_CALIBRATIONS = {
+    "euler": Calibration(1.1, margin=4.5),
+    "dpmpp_2m": Calibration(1.1, margin=2.5),
+    "res_multistep": Calibration(1.0, margin=2.5),
+}
+"""The same on one small transformer (option ``--transformer``)."""
+
+TRANSFORMER_CALIBRATION = Calibration(3.0, margin=2.5)
+"""For other solvers there. Of eight that were tried, ``dpmpp_2m_sde`` needs most, 1.6."""
 
 SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""
@@ -66,6 +76,13 @@ PRIOR = 0.15
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
+
+
+def calibration_of(solver: str | None, unet: bool) -> tuple[Calibration, bool]:
+    """Return the constants for a solver on a UNet or another network, and whether they were measured with it."""
+    known, other = (CALIBRATIONS, CALIBRATION) if unet else (TRANSFORMER_CALIBRATIONS, TRANSFORMER_CALIBRATION)
+    return known.get(solver or "", other), solver in known
+
 
 Distances = list[float]
 """One number for each item of the batch."""
@@ -111,12 +128,12 @@ class Budget:
         calibration: of the solver.
 
     Attributes:
-        limit: as above.
+        limit, calibration: as above.
     """
 
     def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
         self.limit = limit
-        self._calibration = calibration
+        self.calibration = calibration
         self._settled: Distances = []
         self._pending: Distances = []
         self._kept: Distances = []
@@ -139,14 +156,14 @@ class Budget:
 
     def _share_of(self, pending: Distances) -> float:
         total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
-        return self._calibration.distance(self.share(total))
+        return self.calibration.distance(self.share(total))
 
     def allows(self, cost: Distances, part: float, proved: bool = False) -> bool:
         """Return whether one more skip stays inside of a part of the budget.
 
         The solver's margin is kept in hand, unless other runs have ``proved`` that the skip is a good one.
         """
-        margin = 1.0 if proved else self._calibration.margin
+        margin = 1.0 if proved else self.calibration.margin
         return self._share_of(_added(self._pending, _squares(cost))) * margin <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:

@@ -20,6 +20,7 @@ class Outcome:
         bytes: memory of what was kept, at most.
         refused: skips that the plan asked for and the budget did not allow.
         measured: whether the constants of the budget were measured with the run's solver.
+        unet: whether the network is a UNet, where the constants were measured on a model that draws well.
         notes: why nothing was reused, or where the node stepped aside.
     """
 
@@ -33,6 +34,7 @@ class Outcome:
     bytes: int = 0
     refused: int = 0
     measured: bool = True
+    unet: bool = True
     notes: list[str] = field(default_factory=list)
 
     @property

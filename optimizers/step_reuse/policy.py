@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ...core.activity import Activity, Summary
 from ...core.phrases import joined, phrase, translatable
 from ...core.technique import STEP_REUSE, Technique
@@ -50,7 +52,7 @@ class StepReusePolicy(Technique):
                         "help"
                     )
                 )
-                details.extend(_if_not_measured(found))
+                details.extend(_doubts(found))
             return Summary("inactive", translatable("nothing was reused"), counts, tuple(details))
         parts = [
             phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations),
@@ -80,7 +82,7 @@ class StepReusePolicy(Technique):
                 steps=found.steps_in_same_time,
             )
         )
-        details.extend(_if_not_measured(found))
+        details.extend(_doubts(found))
         if found.methods:
             used = ", ".join(f"{name} {count}" for name, count in sorted(found.methods.items()))
             details.append(phrase("forecasts: {used}", used=used))
@@ -103,9 +105,12 @@ def too_few(steps: int) -> str:
     )
 
 
-def _if_not_measured(found: Outcome) -> list[str]:
-    text = translatable("this sampler was not measured: the rule keeps more in hand, and its estimate is rough")
-    return [] if found.measured else [text]
+def _doubts(found: Outcome) -> Iterator[str]:
+    """Yield why the estimate is rough."""
+    if not found.measured:
+        yield translatable("this sampler was not measured: the rule keeps more in hand, and its estimate is rough")
+    if not found.unet:
+        yield translatable("the rule was measured on one small transformer only: for this model its estimate is rough")
 
 
 def _percent(share: float, budget: float) -> float:

@@ -18,7 +18,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from .budget import CALIBRATION, CALIBRATIONS, Budget, Distances, ErrorRate, rms
+from .budget import Budget, Distances, ErrorRate, calibration_of, rms
 from .forecasts import AUTOMATIC, FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
@@ -61,6 +61,7 @@ class ReuseRun:
         outcome: is kept up to date.
         solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
             taken back in the next computed step.
+        unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class ReuseRun:
         actions: Sequence[str] | None = None,
         outcome: Outcome | None = None,
         solver: str | None = None,
+        unet: bool = False,
     ) -> None:
         self.settings = settings
         self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
@@ -78,8 +80,9 @@ class ReuseRun:
         self.actions, self._proved = actions, False
         self.outcome = outcome or Outcome()
         self.outcome.steps = len(self.levels) - 1
-        self.outcome.measured = solver in CALIBRATIONS
-        self.budget = Budget(settings.budget, CALIBRATIONS.get(solver or "", CALIBRATION))
+        calibration, self.outcome.measured = calibration_of(solver, unet)
+        self.outcome.unet = unet
+        self.budget = Budget(settings.budget, calibration)
         self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
         self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
         self._guidance_rate = ErrorRate(0)

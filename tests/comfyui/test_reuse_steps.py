@@ -5,7 +5,7 @@ from __future__ import annotations
 import emoji_model
 import pytest
 import torch
-from comfy_host import in_process
+from comfy_host import in_process, transformers
 from paceline.optimizers.step_reuse.plan import Plan
 
 pytestmark = pytest.mark.slow
@@ -73,6 +73,16 @@ def test_a_budget_of_nothing_changes_no_bit(studio, emoji, sampler):
     assert said.state == "inactive"
     unknown = any("this sampler was not measured" in line for line in said.details)
     assert unknown == (sampler in ("dpmpp_sde", "dpmpp_2s_ancestral"))
+
+
+def test_a_transformer_is_judged_by_what_was_measured_on_one(studio, emoji):
+    said = "measured on one small transformer"
+    model = reuse(studio, emoji[0])
+    draw(emoji, model, steps=9)
+    assert said not in str(summary(model).details)
+    model, prompt = reuse(studio, transformers.build("flux")), transformers.conditioning("flux")
+    in_process.sample(model, prompt, prompt, transformers.latent("flux"), 3, 9, 2.0, "euler", "simple")
+    assert said in str(summary(model).details)
 
 
 def test_a_sampler_has_the_name_that_its_plan_has(studio):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.step_reuse.budget import Budget, Calibration, ErrorRate
+from paceline.optimizers.step_reuse.budget import CALIBRATIONS, Budget, Calibration, ErrorRate, calibration_of
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
 from paceline.optimizers.step_reuse.history import History, Place
 from paceline.optimizers.step_reuse.plan import Plan
@@ -153,6 +153,16 @@ def test_a_longer_leap_is_expected_to_be_worse():
     assert rate.expected(2.0) == pytest.approx([0.4])
 
 
+@pytest.mark.parametrize("solver", [*CALIBRATIONS, "another", None])
+def test_networks_that_are_no_unet_are_judged_with_more_care(solver):
+    there, _ = calibration_of(solver, unet=True)
+    here, _ = calibration_of(solver, unet=False)
+    for errors in (0.002, 0.01, 0.05):
+        assert here.distance(errors) * here.margin > there.distance(errors) * there.margin
+    run = ReuseRun(StepReuseSettings(), LEVELS, solver=solver)
+    assert not run.outcome.unet and run.budget.calibration == here
+
+
 def drive(run, predict, steps=20):
     """Run Euler with a ``ReuseRun`` around ``predict(x, sigma)``; return decisions and the latent."""
     x, decisions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0], []
@@ -181,12 +191,12 @@ def abrupt(x, sigma):
 
 
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
-    run = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
+    run = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
     decisions, found = drive(run, smooth)
     full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
     assert decisions.count(Decision.FORECAST) >= 6
     assert (found - full).square().mean().sqrt() < 0.05
-    late = drive(ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler"), abrupt)[0][12:]
+    late = drive(ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
     assert late.count(Decision.FORECAST) <= 1
 
 
@@ -194,10 +204,10 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
 def test_a_planted_bad_plan_is_caught(found_for, most):
     """A plan that leaves out the steps in which all happens. The budget computes them all the same, and counts it."""
     plan = ["compute"] * 4 + ["hold"] * 15 + ["compute"]
-    guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler")
+    guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
     guarded.follow(replace(PLAN, actions=tuple(plan), budget=found_for))
     decisions, near = drive(guarded, abrupt)
-    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, plan, solver="euler")
+    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, plan, solver="euler", unet=True)
     trusting.budget.limit = float("inf")
     far = drive(trusting, abrupt)[1]
     full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]
@@ -210,7 +220,7 @@ def test_a_plan_that_leaves_room_is_followed_without_the_margin():
     """Twice its own budget is room for other prompts; in less, the rule keeps as much in hand as without a plan."""
     skipped = []
     for found_for in (0.04, 0.03):
-        run = ReuseRun(StepReuseSettings(budget=0.06), LEVELS, solver="euler")
+        run = ReuseRun(StepReuseSettings(budget=0.06), LEVELS, solver="euler", unet=True)
         run.follow(replace(PLAN, actions=("compute",) * 5 + ("hold", "hold", "compute") * 5, budget=found_for))
         skipped.append(drive(run, lambda x, sigma: 3 * smooth(x, sigma))[0].count(Decision.FORECAST))
     assert skipped[0] < skipped[1]

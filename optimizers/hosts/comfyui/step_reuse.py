@@ -21,7 +21,7 @@ from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
-from .model import require_model, stack_of
+from .model import is_unet, require_model, stack_of
 from .schedule import Scheduled
 from .stack import STEPS, ModelCall
 
@@ -120,7 +120,8 @@ class StepReuse(StepReusePolicy, Scheduled):
         if settings.use_guidance and stack_of(guider.model_patcher).find(COMPILATION) is not None:
             settings = replace(settings, use_guidance=False)
             outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
-        run = ReuseRun(settings, levels, None, outcome, name) if len(levels) > 1 else None
+        unet = is_unet(guider.model_patcher)
+        run = ReuseRun(settings, levels, None, outcome, name, unet) if len(levels) > 1 else None
         if run is None or run.too_short:
             reasons.append(too_few(max(len(levels) - 1, 0)))
         if reasons or run is None:

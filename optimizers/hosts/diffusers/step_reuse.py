@@ -23,6 +23,7 @@ from ...step_reuse.run import Decision, ReuseRun
 from .components import DENOISER
 from .host import Technique
 from .schedule import SchedulePosition
+from .unet import is_unet
 
 if TYPE_CHECKING:
     from ....core.calls import Args, Function, Kwargs
@@ -77,7 +78,7 @@ class StepReuse(StepReusePolicy, Technique):
         pipeline: Any = host.pipeline
         if not isinstance(sample, Tensor) or pipeline is None:
             return compute(*args, **kwargs)
-        run = self._run_at(pipeline, kwargs.get("timestep", args[1] if len(args) > 1 else None))
+        run = self._run_at(host, pipeline, kwargs.get("timestep", args[1] if len(args) > 1 else None))
         if run is None:
             return compute(*args, **kwargs)
         guided = bool(getattr(pipeline, "do_classifier_free_guidance", False)) and sample.shape[0] % 2 == 0
@@ -123,7 +124,7 @@ class StepReuse(StepReusePolicy, Technique):
         kind = self._kind
         return (output,) if isinstance(kind, tuple) else type(kind)(sample=output)
 
-    def _run_at(self, pipeline: Any, timestep: object) -> ReuseRun | None:
+    def _run_at(self, host: Host, pipeline: Any, timestep: object) -> ReuseRun | None:
         """Return the state of the run that goes on; None where nothing can be left out."""
         timesteps: Tensor = pipeline.scheduler.timesteps
         self._position.moved_to(pipeline, timestep)
@@ -135,7 +136,8 @@ class StepReuse(StepReusePolicy, Technique):
             self.outcome = Outcome()
             levels = _levels(pipeline.scheduler)
             # image to image begins in the middle of the schedule
-            self._run = ReuseRun(self.settings, levels, None, self.outcome, _solver(pipeline.scheduler))
+            solver, unet = _solver(pipeline.scheduler), is_unet(host.component.part)
+            self._run = ReuseRun(self.settings, levels, None, self.outcome, solver, unet)
             remaining = len(levels) - 1 - index
             if remaining < 1 or self._run.too_short or ReuseRun(self.settings, levels[index:]).too_short:
                 self.outcome.note(too_few(remaining))
