@@ -103,13 +103,18 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "growth": {name: max(part["growth"][name] for part in parts) for name in parts[0]["growth"]},
         "processes": len(parts),
         "commit": parts[0]["commit"],
+        "packs": parts[0].get("packs", []),
+        "others": sorted({name for part in parts for name in part.get("others", [])}),
     }
 
 
-def draw_again(found: dict[str, Any], compiled: float, backend: str) -> dict[str, Any]:
-    """Draw the graphs that were wrong once more, now that something was mended, and note what came of them."""
+def draw_again(found: dict[str, Any], compiled: float, backend: str, packs: Sequence[Path]) -> dict[str, Any]:
+    """Draw the graphs that were wrong once more, now that something was mended, and note what came of them.
+
+    ``packs`` must be those of the run: with other nodes, a seed is another graph.
+    """
     for entry in found["wrong"]:
-        now = draw_graphs(entry["seed"], 1, 60.0, compiled, backend)
+        now = draw_graphs(entry["seed"], 1, 60.0, compiled, backend, packs)
         entry |= {"again": ", ".join(now["states"]), "commit": commit()}
     return found
 
@@ -129,7 +134,7 @@ def main() -> int:
     given = parser.parse_args()
     if given.again:
         before = joined([json.loads(file.read_text()) for file in given.again])
-        found = draw_again(before, given.compiled, given.backend)
+        found = draw_again(before, given.compiled, given.backend, given.packs)
     else:
         found = draw_graphs(given.first, given.count, given.minutes, given.compiled, given.backend, given.packs)
     print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
