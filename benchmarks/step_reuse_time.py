@@ -1,7 +1,9 @@
 """How much sooner whole sampling ends with Reuse Steps, and what it costs where no step is left out.
 
     python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl] [--latents 64]
-                                         [--rounds 3]
+                                         [--rounds 3] [--solver euler]
+
+With ``--solver`` the rows in which nothing is left out are not measured.
 
 Guidance 7, the solvers as the node's users have them. The weights are random, so what is left out is what this network
 allows, and says nothing about pictures: those are in step_reuse. *evaluations* of the network are counted beside the
@@ -10,6 +12,7 @@ time: one that is computed without its negative pass counts half.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -79,9 +82,14 @@ def measured(
         yield row
 
 
+def one_solver(parser: argparse.ArgumentParser) -> None:
+    """Add what chooses one solver."""
+    parser.add_argument("--solver", choices=[name for name, _, _ in SOLVERS], help="measure this one only")
+
+
 def main() -> None:
     """Measure the solvers on both layouts, or the one that was asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"), latents=True)
+    options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"), latents=True, more=one_solver)
     width, rounds = 64 if options.quick else 320, options.rounds or 3
     rows: list[Row] = []
     with torch.inference_mode():
@@ -89,8 +97,9 @@ def main() -> None:
             if options.only not in (None, key):
                 continue
             for size in options.latents or [16 if options.quick else side]:
-                rows += measured(layout, width, size // 2, SOLVERS[0], NOTHING, rounds)
-                for solver in SOLVERS:
+                if options.solver is None:
+                    rows += measured(layout, width, size // 2, SOLVERS[0], NOTHING, rounds)
+                for solver in [one for one in SOLVERS if options.solver in (None, one[0])]:
                     rows += measured(layout, width, size, solver, BUDGETS, rounds)
                     print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
     report(rows, PLAIN, options.json, NOTES)
