@@ -2,7 +2,8 @@
 
     python benchmarks/step_reuse_plans.py [--quick] [--json PATH] [--threads N] [--solvers NAME ...] [--budget SHARE]
 
-A plan is found on some prompts of the icon model, and judged on the 16 of step_reuse.py.
+A plan is found on some prompts of the icon model, and judged on the 16 of step_reuse.py: with the budget that it was
+found for, and with twice as much, from which on the node follows it in full.
 """
 
 from __future__ import annotations
@@ -40,8 +41,7 @@ def measure(solver: Solver, options: argparse.Namespace) -> list[Row]:
     """Find a plan and judge it."""
     bench = Bench(replace(ICONS, weights=options.icons), solver, 1)
     bench.pairs = bench.pairs[: 4 if options.quick else None]
-    node = settings_of(options.budget)
-    online = list(bench.node(node))  # which also loads the pack
+    next(bench.node(settings_of(options.budget)))  # loads the pack
     from paceline.workbench.comfyui.calibration import calibrate
     from paceline.workbench.comfyui.sampling import SamplingJob
 
@@ -56,13 +56,21 @@ def measure(solver: Solver, options: argparse.Namespace) -> list[Row]:
             bench.patcher, [job(*one) for one in enumerate(PROMPTS[: options.prompts])], options.budget, print
         )
     print(found, flush=True)
-    work = f"icons, {solver.name}, guidance {ICONS.guidance:g}, budget {options.budget:g}, {len(bench.pairs)} pairs"
+    title = f"icons, {solver.name}, guidance {ICONS.guidance:g}"
     own = {"evaluations": found.evaluations, "share_worst": found.share}
-    return [
-        row_of(bench, "without a plan", work, options.budget, online),
-        Row(f"plan, on the {options.prompts} prompts that it was found on", work, quality=own),
-        row_of(bench, "plan", work, options.budget, list(bench.node(node | {"plan": found.plan.to_json()}))),
-    ]
+    name = f"plan found for {options.budget:g}"
+    rows = [Row(f"{name}, on the {options.prompts} prompts that it was found on", f"{title}, the plan", quality=own)]
+    for budget in (options.budget, 2 * options.budget):
+        work, node = f"{title}, budget {budget:g}, {len(bench.pairs)} pairs", settings_of(budget)
+        planned = list(bench.node(node | {"plan": found.plan.to_json()}))
+        fit = [bench.fewer_steps(one.evaluations) for one in planned]
+        fewer, _ = quality(bench, (bench.plain(*pair, steps) for pair, steps in zip(bench.pairs, fit, strict=True)))
+        rows += [
+            row_of(bench, "without a plan", work, budget, list(bench.node(node))),
+            row_of(bench, name, work, budget, planned),
+            Row(f"fewer steps, beside {name}", work, quality=fewer),
+        ]
+    return rows
 
 
 def main() -> None:
