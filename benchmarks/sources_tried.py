@@ -35,6 +35,7 @@ from step_reuse import SOLVERS, WITNESSES, Bench, about_weights, in_process, qua
 from torch import Tensor
 
 in_process.bootstrap()
+from paceline.optimizers.hosts.comfyui.model import is_unet  # noqa: E402
 from paceline.optimizers.step_reuse.budget import ErrorRate, rms  # noqa: E402
 from paceline.optimizers.step_reuse.history import History, Place  # noqa: E402
 from paceline.optimizers.step_reuse.run import BEGINNING, WARM_UP, Decision, ReuseRun  # noqa: E402
@@ -153,7 +154,8 @@ def whole_run(sampling: Sampling, pair: tuple[str, int], budget: float, ways: Se
     """Return the latent that Reuse Steps draws, also with some blocks alone, and what it took in evaluations."""
     name = sampling.bench.solver.sampler
     settings = StepReuseSettings(budget=budget, use_guidance=False)
-    run, spent = WithBlocks(settings, sampling.levels, solver=name if name in KNOWN else None), [0.0]
+    solver, unet = name if name in KNOWN else None, is_unet(sampling.bench.patcher)
+    run, spent = WithBlocks(settings, sampling.levels, solver=solver, unet=unet), [0.0]
     costs = sampling.blocks.costs
     run.offer({(way, ahead): ErrorRate(int(ahead)) for way in sorted(ways, key=costs.get) for ahead in (False, True)})
     known: list[tuple[float, Features]] = []

@@ -21,6 +21,7 @@ from step_reuse_constants import PROMPTS
 
 FIRST_SEED = 7100
 NOTES = {
+    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
     "share": "distance of the latents as a share of what another seed changes",
     "evaluations": "of the network in one run, mean; one without its negative pass counts half",
     "kept": "share of the pairs that stayed inside of the budget",
