@@ -85,7 +85,11 @@ class Activity:
         """Return one line for each reason to skip places, with how many places."""
         reasons = list(self.skipped.values())
         return tuple(
-            phrase("skipped {count} blocks: {reason}", count=reasons.count(reason), reason=translatable(reason))
+            phrase(
+                "skipped {count} {count|block|blocks}: {reason}",
+                count=reasons.count(reason),
+                reason=translatable(reason),
+            )
             for reason in dict.fromkeys(reasons)
         )
 

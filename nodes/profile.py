@@ -117,7 +117,7 @@ def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
     ]
     times = [
         phrase("loading {seconds:.3g} s", seconds=found.loading),
-        phrase("{count} steps {seconds:.3g} s", count=len(found.steps), seconds=sum(found.steps)),
+        phrase("{count} {count|step|steps} {seconds:.3g} s", count=len(found.steps), seconds=sum(found.steps)),
     ]
     if found.decoding is not None:
         times.append(phrase("decoding {seconds:.3g} s", seconds=found.decoding))

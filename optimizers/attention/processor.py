@@ -154,7 +154,7 @@ class AttentionChoice(Technique):
             headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
-        headline = phrase("{names} in {calls} attention calls", names=self._names(activity), calls=calls)
+        headline = phrase("{names} in {calls} attention {calls|call|calls}", names=self._names(activity), calls=calls)
         return Summary(state, headline, counts, details)
 
     def _names(self, activity: Activity) -> str:

@@ -72,8 +72,8 @@ class RecordedNetwork:
         """Return what a report says about it."""
         counts = self.recorded
         parts = [
-            phrase("{count} CUDA graphs recorded", count=counts.recorded),
-            phrase("{count} steps replayed so far", count=counts.replayed),
+            phrase("{count} CUDA {count|graph|graphs} recorded", count=counts.recorded),
+            phrase("{count} {count|step|steps} replayed so far", count=counts.replayed),
         ]
         if counts.held_bytes:
             parts.append(phrase("{size:.0f} MiB held", size=counts.held_bytes / 2**20))
@@ -82,7 +82,9 @@ class RecordedNetwork:
             why = translatable(
                 "another kind of step came (image size, prompt length, ratio), or weights moved (LoRA, offloading)"
             )
-            lines.append(phrase("{count} CUDA graphs given up: {reason}", count=counts.dropped, reason=why))
+            lines.append(
+                phrase("{count} CUDA {count|graph|graphs} given up: {reason}", count=counts.dropped, reason=why)
+            )
         left = dict(self.not_recorded)
         if counts.crowded:
             why = translatable(
@@ -90,7 +92,8 @@ class RecordedNetwork:
             )
             left = {why: counts.crowded, **left}
         return lines + [
-            phrase("{count} steps not recorded: {reason}", count=count, reason=reason) for reason, count in left.items()
+            phrase("{count} {count|step|steps} not recorded: {reason}", count=count, reason=reason)
+            for reason, count in left.items()
         ]
 
 

@@ -49,10 +49,12 @@ class QKVFusion(Technique):
         ran = [(what, count) for what, count in calls.items() if count]
         if len(ran) == 1:
             ((what, count),) = ran
-            headline = phrase("one multiplication for {what} in {count} attention calls", what=what, count=count)
+            headline = phrase(
+                "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
+            )
             return Summary(state, headline, counts, details)
         headline = phrase(
-            "one multiplication for {first} in {count} and for {second} in {others} attention calls",
+            "one multiplication for {first} in {count} and for {second} in {others} attention {others|call|calls}",
             first=ALL,
             count=calls[ALL],
             second=KEYS_AND_VALUES,

@@ -140,7 +140,7 @@ class QuantizationPolicy(Technique):
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
         reasons = Counter(decision.reason for decision in self.decisions.kept)
         lines: list[str] = [
-            phrase("kept {count} layers in full precision: {reason}", count=count, reason=reason)
+            phrase("kept {count} {count|layer|layers} in full precision: {reason}", count=count, reason=reason)
             for reason, count in reasons.most_common()
         ]
         if self.decisions.seconds() is not None:

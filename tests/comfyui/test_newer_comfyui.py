@@ -162,7 +162,7 @@ def test_attention_that_a_checkpoint_asks_for_is_reported_or_left_alone(studio, 
     from comfy.ldm.modules import attention
 
     model = studio.attention(with_wishes, "sdpa_math")
-    assert "the checkpoint asks for an attention of its own in 1 layers" in studio.report(model)
+    assert "the checkpoint asks for an attention of its own in 1 layer," in studio.report(model)
 
     monkeypatch.setattr(attention, "optimized_attention", attention.attention_sub_quad)
     model = studio.run("PacelineCompileUNet", model=with_wishes, backend="eager", scope="repeated_blocks")

@@ -124,4 +124,4 @@ def test_self_attention_guidance_sees_the_whole_map_of_its_block(studio, core_no
     assert set(maps) == {(size[0] * size[1] // 4, size[0] * size[1] // 4)}
     report = studio.report(model)
     assert "active in 6 of 7" in report and "fallbacks: 0" in report
-    assert "skipped 1 blocks: another node computes this block's attention itself" in report
+    assert "skipped 1 block: another node computes this block's attention itself" in report

@@ -41,7 +41,8 @@ def unheard(network: Module) -> tuple[str, ...]:
         return ()
     return (
         phrase(
-            "the checkpoint asks for an attention of its own in {count} layers, which this node takes the place of",
+            "the checkpoint asks for an attention of its own in {count} {count|layer|layers}, which this node takes "
+            "the place of",
             count=count,
         ),
     )

@@ -42,4 +42,5 @@ class HostSchedule(Technique):
 
     def summarize(self, activity: Activity) -> Summary:
         """Return how many schedules were made."""
-        return Summary("active", f"{activity.model_calls} schedules made on the CPU")
+        count = activity.model_calls
+        return Summary("active", f"{count} {'schedule' if count == 1 else 'schedules'} made on the CPU")

@@ -86,7 +86,7 @@ def saved_lines(
         share = 1 - sum(entry[3] for entry in found) / sum(entry[2] for entry in found)
         lines.append(
             phrase(
-                "at {where}: {sizes} in {count} blocks, {share:.0%} less work in self-attention",
+                "at {where}: {sizes} in {count} {count|block|blocks}, {share:.0%} less work in self-attention",
                 where=where,
                 sizes=sizes,
                 count=len(found),
