@@ -3,7 +3,7 @@
 torch guards every weight by, among others, whether it was made in inference mode. ComfyUI loads weights in that mode
 and writes back those that a LoRA has changed outside of it, so each LoRA on other layers would compile the network
 anew, to the same code. In place of these guards there is one, on a text that stands for the sizes, dtypes and devices
-of all weights.
+of all weights. Only what is compiled after a graph break keeps torch's guards.
 """
 
 from __future__ import annotations
@@ -65,7 +65,14 @@ class WeightGuards:
         return self._key
 
     def keep(self, entries: Iterable[Any]) -> list[bool]:
-        """Say which of torch's guards to keep: all but those that :meth:`key` stands for (``guard_filter_fn``)."""
+        """Say which of torch's guards to keep: all but those that :meth:`key` stands for (``guard_filter_fn``).
+
+        The key stands for the weights only in code that looks at it. After a graph break, functions are compiled on
+        their own: they do not see the key, and may be called for several layers of different sizes.
+        """
+        entries = list(entries)
+        if not any(isinstance(entry.value, str) and entry.value == self._key for entry in entries):
+            return [True] * len(entries)
         ours = {identity for identity, _ in self._seen[1]}
         return [not (entry.guard_type == "TENSOR_MATCH" and id(entry.value) in ours) for entry in entries]
 

@@ -102,9 +102,52 @@ def test_a_host_that_says_nothing_has_moved_is_believed_and_no_longer(network):
 
 def test_only_guards_on_the_weights_themselves_are_left_out(network):
     guards = WeightGuards(network)
-    guards.key()
+    key = guards.key()
     kinds = [("TENSOR_MATCH", network[0].weight), ("TENSOR_MATCH", torch.zeros(1)), ("TYPE_MATCH", network[0].weight)]
-    assert guards.keep(SimpleNamespace(guard_type=kind, value=value) for kind, value in kinds) == [False, True, True]
+    entries = [SimpleNamespace(guard_type=kind, value=value) for kind, value in kinds]
+    assert guards.keep(entries) == [True, True, True]  # code that does not see the key
+    entries.append(SimpleNamespace(guard_type="CONSTANT_MATCH", value=key))
+    assert guards.keep(entries) == [False, True, True, True]
+
+
+class FirstHalf(torch.nn.Module):
+    """The sum of the first half of a layer's channels, so that code for another width gives another sum."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, width)
+
+    def forward(self, x):  # [batch, tokens, 4] -> [batch, tokens, 1]
+        h = self.layer(x)
+        return h[..., : h.shape[-1] // 2].sum(-1, keepdim=True)
+
+
+class Broken(torch.nn.Sequential):
+    def forward(self, x):
+        result = torch.zeros_like(x)
+        for block in self:
+            torch._dynamo.graph_break()  # in a loop: torch compiles the blocks' function, and not the loop
+            result = result + block(x)
+        return result
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_blocks_of_different_width_after_a_graph_break_have_code_of_their_own(backend):
+    with torch.inference_mode():
+        network = Broken(*(FirstHalf(width) for width in (4, 8, 4))).requires_grad_(False)
+    settings = CompileSettings(backend=backend, on_error="raise")
+    function = CompiledFunction(network.forward, settings, weights=WeightGuards(network))
+    x = torch.randn(2, 3, 4)
+    check(function, network, x)
+    replace(network[0].layer, torch.randn(4, 4))  # a LoRA: other weights of the same size
+    check(function, network, x)
+    graphs = function.state.graphs
+    for width in (4, 8):
+        replace(network[0].layer, torch.randn(width, 4))
+        network[0].layer.bias = torch.nn.Parameter(torch.randn(width), requires_grad=False)
+        check(function, network, x)
+    assert function.state.graphs <= graphs + 2
+    assert not function.state.eager_calls
 
 
 def test_the_structure_of_a_network_is_its_class_and_its_weights_sizes_and_dtypes(network):
