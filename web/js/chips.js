@@ -72,7 +72,7 @@ export function startChips(timeline) {
       const text = await chipText(part, seconds, job, history, run.over);
       if (run.over && job && !job.techniques) {
         await history.keep(job.key, name, secondsPerStepOfHalves(part));
-        await renewCompared(job.key, (await Promise.all(measurements)).includes(run.promptId));
+        await renewCompared(job.key, run.promptId);
       }
       part.chip = text;
       if (run.over && job?.techniques) {
@@ -81,27 +81,32 @@ export function startChips(timeline) {
         if (off.length <= OF_ONE_RUN) uncompared.set(part, { seconds, job, once: off.length > 0 });
       }
       if (run.over) timeline.keep();
-      show(run.workflow, part);
+      if (!answered.has(run.promptId)) show(run.workflow, part);
     }
   });
 
   /** @type {Map<Part, Uncompared>} */
   const uncompared = new Map();
 
+  /** @type {Set<string>} prompts that measured a baseline: the chip says what it was measured for, not how fast they were */
+  const answered = new Set();
+
   /**
    * Say again how fast a sampler was, now that there is a baseline.
    * @param {string} key of the job
-   * @param {boolean} asked whether that was measured for such a chip: else the run that gave it is what the chip is of
+   * @param {string} promptId of the run that gave it: where a chip asked for it, that chip is shown in its place
    */
-  const renewCompared = async (key, asked) => {
+  const renewCompared = async (key, promptId) => {
+    const asked = (await Promise.all(measurements)).includes(promptId);
     for (const [part, { seconds, job }] of uncompared) {
       if (job.key !== key) continue;
       uncompared.delete(part);
       part.chip = await chipText(part, seconds, job, history, true);
       const run = timeline.runs.find(({ parts }) => parts.includes(part));
       if (run) noteWonBack(run, part, seconds, await history.times(key));
-      // After what is said of the run that has just measured the baseline.
-      if (run && asked) setTimeout(() => show(run.workflow, part));
+      if (!run || !asked) continue;
+      answered.add(promptId);
+      show(run.workflow, part);
     }
   };
 
