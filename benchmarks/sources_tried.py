@@ -31,7 +31,8 @@ from typing import Any
 import torch
 from common import arguments
 from record import Row, report
-from step_reuse import SOLVERS, WITNESSES, Bench, about_weights, in_process, quality
+from step_reuse import SOLVERS, WITNESSES, Bench, about_weights, in_process
+from step_reuse_quality import quality
 from torch import Tensor
 
 in_process.bootstrap()

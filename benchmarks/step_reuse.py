@@ -12,10 +12,9 @@ seed, with one step fewer, and in bf16.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,6 +24,7 @@ import torch
 from common import arguments
 from record import ROOT, Row, keep, report
 from safetensors import safe_open
+from step_reuse_quality import fewer_steps_beside, of_node, quality, rms
 from torch import Tensor
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
@@ -187,28 +187,6 @@ class Bench:
         return max(1, min(int(evaluations / self.solver.evaluations + 1e-6), self.solver.steps - 1))
 
 
-def rms(a: Tensor, b: Tensor) -> float:
-    """Return the root mean square of a difference."""
-    return float((a.double() - b.double()).square().mean().sqrt())
-
-
-def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], list[float]]:
-    """Return distances of one latent for each pair to the plain model's, and each as a share of a seed change."""
-    shares, psnrs = [], []
-    for (prompt, seed), latent in zip(bench.pairs, latents, strict=True):
-        reference = bench.plain(prompt, seed)
-        shares.append(rms(latent, reference) / bench.seed_distance(prompt))
-        error = rms(bench.decode(latent, scale=1), bench.decode(reference, scale=1))
-        psnrs.append(-20 * math.log10(max(error, 1e-6)))
-    numbers = {
-        "psnr": statistics.fmean(psnrs),
-        "psnr_worst": min(psnrs),
-        "share": statistics.fmean(shares),
-        "share_worst": max(shares),
-    }
-    return numbers, shares
-
-
 def controls(bench: Bench, half: Any) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield what the numbers can be held against."""
     yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
@@ -234,13 +212,10 @@ def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bo
             yield Row(name, work, quality=numbers)
     for name, settings in variants.items():
         drawn = list(bench.node(settings))
-        found, shares = quality(bench, (one.latent for one in drawn))
-        fit = [bench.fewer_steps(one.evaluations) for one in drawn]
-        fewer, _ = quality(bench, (bench.plain(*pair, steps) for pair, steps in zip(bench.pairs, fit, strict=True)))
+        found, shares = of_node(bench, drawn, settings["budget"])
+        fewer, evaluations = fewer_steps_beside(bench, drawn)
         moved = [(share, one.estimate) for share, one in zip(shares, drawn, strict=True) if one.estimate > 0]
         found |= {
-            "evaluations": statistics.fmean(one.evaluations for one in drawn),
-            "kept": statistics.fmean(share <= settings["budget"] for share in shares),
             "gain": found["psnr"] - fewer["psnr"],
             "gain_worst": found["psnr_worst"] - fewer["psnr_worst"],
         }
@@ -248,8 +223,7 @@ def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bo
             found["estimate"] = statistics.fmean(0.5 <= share / estimate <= 2 for share, estimate in moved)
             found["ratio"] = statistics.median(share / estimate for share, estimate in moved)
         yield Row(name, work, quality=found)
-        steps = {"evaluations": statistics.fmean(fit) * bench.solver.evaluations}
-        yield Row(f"fewer steps, beside {name}", work, quality=fewer | steps)
+        yield Row(f"fewer steps, beside {name}", work, quality=fewer | {"evaluations": evaluations})
 
 
 def settings_of(budget: float, **others: Any) -> dict[str, Any]:

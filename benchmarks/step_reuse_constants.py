@@ -15,7 +15,8 @@ import statistics
 from dataclasses import replace
 
 import torch
-from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Solver, rms, settings_of
+from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Solver, settings_of
+from step_reuse_quality import rms
 
 PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",

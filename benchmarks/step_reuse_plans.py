@@ -9,33 +9,19 @@ found for, and with twice as much, from which on the node follows it in full.
 from __future__ import annotations
 
 import argparse
-import statistics
 from dataclasses import replace
 from typing import Any
 
 import torch
 from common import arguments
 from record import Row, report
-from step_reuse import ICONS, SOLVERS, Bench, Drawn, Solver, about_weights, quality, settings_of
+from step_reuse import ICONS, SOLVERS, Bench, Solver, about_weights, settings_of
+from step_reuse import NOTES as ALL_NOTES
 from step_reuse_constants import PROMPTS
+from step_reuse_quality import fewer_steps_beside, of_node
 
 FIRST_SEED = 7100
-NOTES = {
-    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
-    "share": "distance of the latents as a share of what another seed changes",
-    "evaluations": "of the network in one run, mean; one without its negative pass counts half",
-    "kept": "share of the pairs that stayed inside of the budget",
-}
-
-
-def row_of(bench: Bench, name: str, work: str, budget: float, drawn: list[Drawn]) -> Row:
-    """Return what the runs of all pairs came to."""
-    numbers, shares = quality(bench, (one.latent for one in drawn))
-    more = {
-        "evaluations": statistics.fmean(one.evaluations for one in drawn),
-        "kept": statistics.fmean(share <= budget for share in shares),
-    }
-    return Row(name, work, quality=numbers | more)
+NOTES = {key: ALL_NOTES[key] for key in ("psnr", "share", "evaluations", "kept")}
 
 
 def measure(solver: Solver, options: argparse.Namespace) -> list[Row]:
@@ -64,12 +50,10 @@ def measure(solver: Solver, options: argparse.Namespace) -> list[Row]:
     for budget in (options.budget, 2 * options.budget):
         work, node = f"{title}, budget {budget:g}, {len(bench.pairs)} pairs", settings_of(budget)
         planned = list(bench.node(node | {"plan": found.plan.to_json()}))
-        fit = [bench.fewer_steps(one.evaluations) for one in planned]
-        fewer, _ = quality(bench, (bench.plain(*pair, steps) for pair, steps in zip(bench.pairs, fit, strict=True)))
         rows += [
-            row_of(bench, "without a plan", work, budget, list(bench.node(node))),
-            row_of(bench, name, work, budget, planned),
-            Row(f"fewer steps, beside {name}", work, quality=fewer),
+            Row("without a plan", work, quality=of_node(bench, list(bench.node(node)), budget)[0]),
+            Row(name, work, quality=of_node(bench, planned, budget)[0]),
+            Row(f"fewer steps, beside {name}", work, quality=fewer_steps_beside(bench, planned)[0]),
         ]
     return rows
 

@@ -57,7 +57,6 @@ class ReuseRun:
     Args:
         settings: what was asked for.
         noise_levels: of the schedule, the last one included, from high to low.
-        actions: of a plan that is for this run, else None.
         outcome: is kept up to date.
         solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
             taken back in the next computed step.
@@ -68,7 +67,6 @@ class ReuseRun:
         self,
         settings: StepReuseSettings,
         noise_levels: Sequence[float],
-        actions: Sequence[str] | None = None,
         outcome: Outcome | None = None,
         solver: str | None = None,
         unet: bool = False,
@@ -77,7 +75,8 @@ class ReuseRun:
         self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
         self._order = ORDERS.get(solver or "", 1)
         self.levels = list(noise_levels)
-        self.actions, self._proved = actions, False
+        self.actions: Sequence[str] | None = None
+        self._proved = False
         self.outcome = outcome or Outcome()
         self.outcome.steps = len(self.levels) - 1
         calibration, self.outcome.measured = calibration_of(solver, unet)

@@ -162,7 +162,8 @@ def test_a_planted_bad_plan_is_caught(found_for, most):
     guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
     guarded.follow(replace(PLAN, actions=tuple(plan), budget=found_for))
     decisions, near = drive(guarded, abrupt)
-    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, plan, solver="euler", unet=True)
+    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, solver="euler", unet=True)
+    trusting.actions = plan
     trusting.budget.limit = float("inf")
     far = drive(trusting, abrupt)[1]
     full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]

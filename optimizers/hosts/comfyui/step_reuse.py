@@ -121,7 +121,7 @@ class StepReuse(StepReusePolicy, Scheduled):
             settings = replace(settings, use_guidance=False)
             outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
         unet = is_unet(guider.model_patcher)
-        run = ReuseRun(settings, levels, None, outcome, name, unet) if len(levels) > 1 else None
+        run = ReuseRun(settings, levels, outcome, name, unet) if len(levels) > 1 else None
         if run is None or run.too_short:
             reasons.append(too_few(max(len(levels) - 1, 0)))
         if reasons or run is None:

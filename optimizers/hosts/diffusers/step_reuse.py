@@ -137,7 +137,7 @@ class StepReuse(StepReusePolicy, Technique):
             levels = _levels(pipeline.scheduler)
             # image to image begins in the middle of the schedule
             solver, unet = _solver(pipeline.scheduler), is_unet(host.component.part)
-            self._run = ReuseRun(self.settings, levels, None, self.outcome, solver, unet)
+            self._run = ReuseRun(self.settings, levels, self.outcome, solver, unet)
             remaining = len(levels) - 1 - index
             if remaining < 1 or self._run.too_short or ReuseRun(self.settings, levels[index:]).too_short:
                 self.outcome.note(too_few(remaining))
