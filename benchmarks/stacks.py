@@ -112,7 +112,7 @@ def main() -> None:
     side, batch, steps = options.latent, options.batch, options.steps
     what = f"{WIDE[layout].name}, {'narrow' if options.quick else 'full width'}" if layout in WIDE else None
     what = what or f"{layout}, {width} channels"
-    cfg = 1.0 if layout == "flux" else 7.0  # Flux dev is guided without a second pass
+    cfg = 1.0 if layout.startswith("flux") else 7.0  # Flux dev is guided without a second pass
     work = f"{steps} steps, cfg {cfg:g}: {what}, {side * 8} x {side * 8}, batch {batch}, random weights"
     work += ", decoded" if options.vae else ""
     contenders: list[Contender] = []

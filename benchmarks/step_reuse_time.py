@@ -1,48 +1,77 @@
 """How much sooner whole sampling ends with Reuse Steps, and what it costs where no step is left out.
 
-    python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl] [--latents 64]
-                                         [--rounds 3] [--solver euler]
+    python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl|flux] [--latents 64]
+                                         [--rounds 3] [--solver euler] [--width 320] [--with-tome]
 
-With ``--solver`` the rows in which nothing is left out are not measured.
+With ``--solver`` the rows in which nothing is left out are not measured. With ``--with-tome`` the rows are Apply ToMe
+balanced, Reuse Steps, and both.
 
-Guidance 7, the solvers as the node's users have them. The weights are random, so what is left out is what this network
-allows, and says nothing about pictures: those are in step_reuse. *evaluations* of the network are counted beside the
-time: one that is computed without its negative pass counts half.
+Guidance 7 (Flux dev: 1), the solvers as the node's users have them. The weights are random, so what is left out is
+what this network allows, and says nothing about pictures: those are in step_reuse. *evaluations* of the network are
+counted beside the time: one that is computed without its negative pass counts half.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
 from common import Variant, arguments, measure
 from record import ROOT, Row, report
+from stack_variants import Models
 from step_reuse import NODE, settings_of
-from unets import unet
+from token_reduction import apply
+from transformers_at_width import WIDE
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.in_process import random_conditioning, sample  # noqa: E402
+from comfy_host.in_process import sample  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
-PLAIN = "without Reuse Steps"
-BUDGETS = {PLAIN: None, "budget 0.05": 0.05, "budget 0.15": 0.15}
-NOTHING = {PLAIN: None, "again without": None, "budget 0.0001, nothing left out": 0.0001}
-SOLVERS = (("dpmpp_2m", "normal", 20), ("euler", "normal", 30))
+PLAIN, TOME = "plain model", "preset balanced"
+FLUX = "flux-512"
+LAYOUTS = {"sd15": ("SD1.5", 64, 7.0), "sdxl": ("SDXL", 128, 7.0), "flux": (FLUX, 128, 1.0)}
+"""Each with the side of its latent and its guidance."""
+
+SOLVERS = {
+    "dpmpp_2m": ("dpmpp_2m", "normal", 20),
+    "euler": ("euler", "normal", 30),
+}
+FLOW_SOLVERS = {
+    "dpmpp_2m": ("dpmpp_2m", "simple", 20),
+    "euler": ("euler", "simple", 30),
+}
 NOTES = {
     "evaluations": "of the network in one run, each with its negative pass; one without counts half",
     "weights": "random: what is left out is what this network allows; on trained ones see step_reuse",
 }
 
+Change = Callable[[Any], Any]
+"""From a MODEL to one with our nodes."""
 
-def with_budget(model: Any, budget: float | None) -> Any:
-    """Return ``model`` with Reuse Steps, or as it is."""
-    if budget is None:
-        return model
-    return load_nodes()[NODE].execute(model=model, **settings_of(budget)).args[0]
+
+def reused(budget: float) -> Change:
+    """Return what adds Reuse Steps with a budget."""
+    return lambda model: load_nodes()[NODE].execute(model=model, **settings_of(budget)).args[0]
+
+
+def merged(model: Any) -> Any:
+    """Add Apply ToMe with its preset ``balanced``."""
+    return apply(model, TOME)
+
+
+NOTHING = {PLAIN: None, "again": None, "budget 0.0001, nothing left out": reused(0.0001)}
+BUDGETS = {PLAIN: None, "budget 0.05": reused(0.05), "budget 0.15": reused(0.15)}
+WITH_TOME = {
+    PLAIN: None,
+    "Apply ToMe balanced": merged,
+    "budget 0.05": reused(0.05),
+    "Apply ToMe balanced, budget 0.05": lambda model: reused(0.05)(merged(model)),
+    "Apply ToMe balanced, budget 0.15": lambda model: reused(0.15)(merged(model)),
+}
 
 
 class Counted:
@@ -57,50 +86,62 @@ class Counted:
 
 
 def measured(
-    layout: str, width: int, side: int, solver: tuple[str, str, int], budgets: dict[str, float | None], rounds: int
+    models: Models,
+    width: int,
+    side: int,
+    guidance: float,
+    solver: tuple[str, str, int],
+    changes: Mapping[str, Change | None],
+    rounds: int,
 ) -> Iterator[Row]:
     """Measure one solver at one size."""
-    on_gpu = torch.cuda.is_available()
-    model = unet(layout, width, torch.float16 if on_gpu else torch.float32, cpu=not on_gpu)
-    models = {name: with_budget(model, budget) for name, budget in budgets.items()}
-    positive, negative = random_conditioning(model, seed=1), random_conditioning(model, seed=2)
+    model = models.of(torch.float16 if torch.cuda.is_available() else torch.float32)
+    changed = {name: model if change is None else change(model) for name, change in changes.items()}
+    positive, negative = models.conditioning(1), models.conditioning(2)
     sampler, scheduler, steps = solver
-    counted, evaluations = Counted(model.model.diffusion_model), dict.fromkeys(budgets, 0.0)
+    counted, evaluations = Counted(model.model.diffusion_model), dict.fromkeys(changes, 0.0)
 
-    def run(name: str, size: int) -> None:
+    def run(name: str, side: int) -> None:
         counted.pictures = 0
-        latent = torch.zeros(1, 4, size, size)
-        sample(models[name], positive, negative, latent, 1, steps, 7.0, sampler, scheduler)
-        evaluations[name] = counted.pictures / 2
+        latent = models.latent(1, side)
+        sample(changed[name], positive, negative, latent, 1, steps, guidance, sampler, scheduler)
+        evaluations[name] = counted.pictures / (1 if guidance == 1.0 else 2)
 
-    for name in budgets:  # small and quick, only so that nobody is first
+    for name in changes:  # small and quick, only so that nobody is first
         run(name, 8)
-    work = f"{sampler}, {scheduler}, {steps} steps, guidance 7: {layout}, {width} channels, {side * 8} x {side * 8}"
-    variants: dict[str, Variant] = {name: partial(run, name, side) for name in budgets}
+    what = f"{models.layout}, {width} channels"
+    if models.layout in WIDE:
+        what = WIDE[models.layout].name + (", made narrow" if width < 320 else "")
+    work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
+    variants: dict[str, Variant] = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, warmups=0, memory_while_timed=True):
         row.quality = {"evaluations": evaluations[row.name]}
         yield row
 
 
-def one_solver(parser: argparse.ArgumentParser) -> None:
-    """Add what chooses one solver."""
-    parser.add_argument("--solver", choices=[name for name, _, _ in SOLVERS], help="measure this one only")
+def more(parser: argparse.ArgumentParser) -> None:
+    """Add what only this benchmark has."""
+    parser.add_argument("--solver", choices=SOLVERS, help="measure this one only")
+    parser.add_argument("--width", type=int, metavar="N", help="channels of a UNet's first level; 320 is the real size")
+    parser.add_argument("--with-tome", action="store_true", help="beside Apply ToMe, and together with it")
 
 
 def main() -> None:
     """Measure the solvers on both layouts, or the one that was asked for."""
-    options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"), latents=True, more=one_solver)
-    width, rounds = 64 if options.quick else 320, options.rounds or 3
+    options = arguments(__doc__.splitlines()[0], only=tuple(LAYOUTS), latents=True, more=more)
+    width, rounds = options.width or (64 if options.quick else 320), options.rounds or 3
+    changes = WITH_TOME if options.with_tome else BUDGETS
     rows: list[Row] = []
     with torch.inference_mode():
-        for key, layout, side in (("sd15", "SD1.5", 64), ("sdxl", "SDXL", 128)):
-            if options.only not in (None, key):
-                continue
+        for key in (options.only,) if options.only else ("sd15", "sdxl"):
+            layout, side, guidance = LAYOUTS[key]
+            models = Models(layout, width, torch.cuda.is_available())
+            solvers = FLOW_SOLVERS if layout == FLUX else SOLVERS
             for size in options.latents or [16 if options.quick else side]:
-                if options.solver is None:
-                    rows += measured(layout, width, size // 2, SOLVERS[0], NOTHING, rounds)
-                for solver in [one for one in SOLVERS if options.solver in (None, one[0])]:
-                    rows += measured(layout, width, size, solver, BUDGETS, rounds)
+                if options.solver is None and not options.with_tome:
+                    rows += measured(models, width, size // 2, guidance, solvers["dpmpp_2m"], NOTHING, rounds)
+                for solver in [options.solver] if options.solver else solvers:
+                    rows += measured(models, width, size, guidance, solvers[solver], changes, rounds)
                     print(f"measured {rows[-1].work}", file=sys.stderr, flush=True)
     report(rows, PLAIN, options.json, NOTES)
 
