@@ -159,12 +159,12 @@ class Budget:
         return self.calibration.distance(self.share(total))
 
     def allows(self, cost: Distances, part: float, proved: bool = False) -> bool:
-        """Return whether one more skip stays inside of a part of the budget.
+        """Return whether one more skip stays inside of a part of the budget; a budget of 0 allows none.
 
         The solver's margin is kept in hand, unless other runs have ``proved`` that the skip is a good one.
         """
         margin = 1.0 if proved else self.calibration.margin
-        return self._share_of(_added(self._pending, _squares(cost))) * margin <= self.limit * part
+        return self.limit > 0 and self._share_of(_added(self._pending, _squares(cost))) * margin <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""

@@ -45,7 +45,7 @@ class StepReusePolicy(Technique):
         }
         details = list(found.notes)
         if not found.forecast and not found.guidance:
-            if not details:
+            if found.evaluations:
                 details.append(
                     translatable(
                         "no evaluation could be left out inside of the budget: a larger budget, or more steps, would "

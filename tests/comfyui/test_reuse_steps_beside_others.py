@@ -5,44 +5,10 @@ from __future__ import annotations
 import model_changes as changes
 import pytest
 import torch
-from comfy_host import checkpoints, in_process
+from reusing import Calls, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.slow
-
-LOOSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
-
-
-def reuse(studio, model, **settings):
-    return studio.run("PacelineReuseSteps", model=model, **{**LOOSE, **settings})
-
-
-def technique(model):
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-
-    return stack_of(model).find("step_reuse")
-
-
-def outcome(model):
-    return technique(model).outcome
-
-
-class Calls:
-    """Counts the calls of a module."""
-
-    def __init__(self, module) -> None:
-        self.count = 0
-        self._module = module
-
-    def __enter__(self):
-        def add(*_):
-            self.count += 1
-
-        self._handle = self._module.register_forward_hook(add)
-        return self
-
-    def __exit__(self, *_):
-        self._handle.remove()
 
 
 def check(studio, model, steps=12, **sampling):
@@ -174,46 +140,6 @@ def test_each_picture_of_a_batch_is_judged(studio):
     studio.sample(model, steps=12, batch=3)
     assert outcome(model).forecast > 0
     assert outcome(model).bytes > 0
-
-
-def guided(model, guider, steps=12, sampler="euler"):
-    import comfy.samplers
-
-    noise = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(1))
-    sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
-    with torch.inference_mode():
-        return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)
-
-
-def test_two_models_as_one_guider(studio, core_node):
-    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
-    model = reuse(studio, studio.model)
-    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-    custom = "comfy_extras.nodes_custom_sampler"
-    plain = guided(model, core_node(custom, "DualModelGuider", model=studio.model, model_negative=second, **made))
-    with Calls(second.model.diffusion_model) as other:
-        found = guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
-    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
-    assert found.isfinite().all() and not torch.equal(found, plain)
-
-
-def test_perp_neg(studio, core_node):
-    empty = in_process.random_conditioning(studio.model, seed=9)
-    model = reuse(studio, studio.model, reuse_guidance=True)
-    made = {"positive": studio.positive, "negative": studio.negative, "empty_conditioning": empty, "cfg": 4.0}
-    guider = core_node("comfy_extras.nodes_perpneg", "PerpNegGuider", model=model, neg_scale=1.0, **made)
-    found = guided(model, guider)
-    assert outcome(model).forecast >= 3 and outcome(model).guidance == 0
-    assert found.isfinite().all()
-
-
-def test_self_attention_guidance(studio, core_node):
-    sag = core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
-    model = reuse(studio, sag)
-    with Calls(studio.model.model.diffusion_model) as unet:
-        found = studio.sample(model, steps=12, size=(64, 64))
-    assert outcome(model).forecast >= 3 and found.isfinite().all()
-    assert unet.count == 2 * outcome(model).computed  # its own pass is left out as well
 
 
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):

@@ -55,7 +55,8 @@ class Builder:
                 0,
             ]
         if self.truth and number == 0:
-            link = [self.add("TrustTruth", model=link, name=self.truth), 0]
+            counting = "TrustSteps" if self.graph.sampling else "TrustTruth"
+            link = [self.add(counting, model=link, name=self.truth), 0]
         return link
 
     def _linked(self, value: Any, link: Link) -> Any:
@@ -88,7 +89,7 @@ class Builder:
             "denoise": 1.0,
         }
         links = {"model": model, "positive": self.positive, "negative": self.negative, "latent_image": latent}
-        return [self.add("KSampler", **{**links, **chosen, **changes}), 0]
+        return [self.add("KSampler", **{**links, **chosen, **changes, **self.graph.sampling}), 0]
 
     # ---- what people do with a model
 
@@ -152,14 +153,16 @@ class Builder:
             "scheduler": "normal",
             "positive": self.positive,
             "negative": self.negative,
+            **self.graph.sampling,
         }
+        half = common["steps"] // 2
         first = self.add(
             "KSamplerAdvanced",
             model=self.model(),
             latent_image=self.latent(noise=False),
             add_noise="enable",
             start_at_step=0,
-            end_at_step=2,
+            end_at_step=half,
             return_with_leftover_noise="enable",
             **common,
         )
@@ -168,7 +171,7 @@ class Builder:
             model=self.model(1),
             latent_image=[first, 0],
             add_noise="disable",
-            start_at_step=2,
+            start_at_step=half,
             end_at_step=10000,
             return_with_leftover_noise="disable",
             **common,
@@ -176,8 +179,11 @@ class Builder:
         return [second, 0]
 
     def _guided(self, guider: Link, model: Link) -> Link:
-        sigmas = [self.add("BasicScheduler", model=model, scheduler="simple", steps=3, denoise=1.0), 0]
-        noise, sampler = self.add("RandomNoise", noise_seed=7), self.add("KSamplerSelect", sampler_name="euler")
+        chosen = {"scheduler": "simple", "steps": 3, "sampler_name": "euler", **self.graph.sampling}
+        schedule = {name: chosen[name] for name in ("scheduler", "steps")}
+        sigmas = [self.add("BasicScheduler", model=model, denoise=1.0, **schedule), 0]
+        noise = self.add("RandomNoise", noise_seed=7)
+        sampler = self.add("KSamplerSelect", sampler_name=chosen["sampler_name"])
         done = self.add(
             "SamplerCustomAdvanced",
             noise=[noise, 0],

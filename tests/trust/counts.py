@@ -23,10 +23,10 @@ def check_counts(prompt: dict[str, Any], told: dict[str, dict[str, Any]], plain:
     chains = [node for node in prompt.values() if node["class_type"] == "TrustFault"]
     if len(samplers) != 1 or len(chains) != 1:
         return []
-    attached = _attached(prompt)
+    nodes = attached(prompt)
     model = next(node["inputs"]["kind"] for node in prompt.values() if node["class_type"] == "TrustModel")
     problems: list[str] = []
-    for node in attached.values():
+    for node in nodes.values():
         event = told.get(node)
         if event is not None:  # a node that has handed its model on tells so once, when it runs
             kind = prompt[node]["class_type"]
@@ -35,10 +35,10 @@ def check_counts(prompt: dict[str, Any], told: dict[str, dict[str, Any]], plain:
     return problems
 
 
-def _attached(prompt: dict[str, Any]) -> dict[str, str]:
-    """Return the last node of each class on the sampled chain, after the last removal."""
+def attached(prompt: dict[str, Any], end: str = "TrustTruth") -> dict[str, str]:
+    """Return the last node of each class of ours on the chain that has ``end`` last, after the last removal."""
     found: dict[str, str] = {}
-    name = next(name for name, node in prompt.items() if node["class_type"] == "TrustTruth")
+    name = next(name for name, node in prompt.items() if node["class_type"] == end)
     while True:
         node = prompt[name]
         if node["class_type"] == "PacelineRemoveOptimizations":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from building import Builder, Prompt
@@ -30,6 +30,7 @@ class Graph:
         core: nodes of ComfyUI that change the model.
         fault: what happens in the middle of an extra run: "none", "memory", "error", "cancel".
         unload: whether models are unloaded between the runs.
+        sampling: other settings of its samplers: ``steps``, ``cfg``, ``sampler_name``, ``scheduler``.
     """
 
     seed: int
@@ -40,18 +41,17 @@ class Graph:
     fault: str = "none"
     unload: bool = False
     chains: list[list[tuple[str, dict[str, Any]]]] = field(default_factory=list)
+    sampling: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         names = [f"{name}{inputs}" for chain in self.chains for name, inputs in chain]
-        return f"graph {self.seed}: {self.kind}, {self.shape}, {self.fault}: {' > '.join(names)}"
+        what = ", ".join([self.kind, self.shape, self.fault, *map(str, self.sampling.values())])
+        return f"graph {self.seed}: {what}: {' > '.join(names)}"
 
     def without(self, node_class: str) -> Graph:
         """Return the graph without all nodes of a class of ours, e.g. those that have refused."""
-        left = Graph(self.seed, self.kind, self.shape, fault=self.fault, unload=self.unload)
-        left.chains = [[node for node in chain if node[0] != node_class] for chain in self.chains]
-        left.ours = [node for node in self.ours if node[0] != node_class]
-        left.core = self.core
-        return left
+        chains = [[node for node in chain if node[0] != node_class] for chain in self.chains]
+        return replace(self, chains=chains, ours=[node for node in self.ours if node[0] != node_class])
 
     def prompt(self, optimized: bool, copy: int, again: int, fault: str = "none", truth: str = "") -> Prompt:
         """Return the graph in API format.

@@ -30,12 +30,22 @@ from graphs import Generator
 from hosting import trust_server, write_loras
 from judge import Judge, Verdict
 from slopes import growth
+from step_graphs import StepGraphs, StepJudge
 
 
 def draw_graphs(
-    first: int, count: int, minutes: float, compiled: float, backend: str = "eager", packs: Sequence[Path] = ()
+    first: int,
+    count: int,
+    minutes: float,
+    compiled: float,
+    backend: str = "eager",
+    packs: Sequence[Path] = (),
+    steps: bool = False,
 ) -> dict[str, Any]:
-    """Draw graphs, with ``inductor`` only those that compile; return what was found, for the table in docs/TRUST.md."""
+    """Draw graphs; return what was found, for the table in docs/TRUST.md.
+
+    With ``inductor`` only those that compile, with ``steps`` those for Reuse Steps.
+    """
     started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
     nodes: Counter[str] = Counter()
     memory: list[dict[str, float]] = []
@@ -45,8 +55,9 @@ def draw_graphs(
         trust_server(write_loras(Path(folder)), packs) as server,
         server.client() as client,
     ):
-        generator = Generator(client.object_info(), compiled, backend)
-        judge = Judge(client, server.output_dir, lambda: server.log)
+        info = client.object_info()
+        generator = StepGraphs(info, compiled) if steps else Generator(info, compiled, backend)
+        judge = (StepJudge if steps else Judge)(client, server.output_dir, lambda: server.log)
         seeds = range(first, first + count)
         graphs = map(generator.graph, seeds) if backend == "eager" else generator.compiled_graphs(first)
         for graph in islice(graphs, count):
@@ -108,13 +119,15 @@ def joined(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def draw_again(found: dict[str, Any], compiled: float, backend: str, packs: Sequence[Path]) -> dict[str, Any]:
+def draw_again(
+    found: dict[str, Any], compiled: float, backend: str, packs: Sequence[Path], steps: bool
+) -> dict[str, Any]:
     """Draw the graphs that were wrong once more, now that something was mended, and note what came of them.
 
     ``packs`` must be those of the run: with other nodes, a seed is another graph.
     """
     for entry in found["wrong"]:
-        now = draw_graphs(entry["seed"], 1, 60.0, compiled, backend, packs)
+        now = draw_graphs(entry["seed"], 1, 60.0, compiled, backend, packs, steps)
         entry |= {"again": ", ".join(now["states"]), "commit": commit()}
     return found
 
@@ -125,6 +138,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no graph after this")
     parser.add_argument("--compiled", type=float, default=0.1, help="share of graphs that may have compiled models")
+    parser.add_argument(
+        "--steps", action="store_true", help="graphs for Reuse Steps, with enough steps to leave some out"
+    )
     parser.add_argument("--backend", default="eager", help="inductor: generate code, for graphs that compile only")
     parser.add_argument(
         "--packs", type=Path, nargs="+", default=[], help="folders of other node packs, whose nodes take part"
@@ -134,9 +150,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.again:
         before = joined([json.loads(file.read_text()) for file in given.again])
-        found = draw_again(before, given.compiled, given.backend, given.packs)
+        found = draw_again(before, given.compiled, given.backend, given.packs, given.steps)
     else:
-        found = draw_graphs(given.first, given.count, given.minutes, given.compiled, given.backend, given.packs)
+        found = draw_graphs(
+            given.first, given.count, given.minutes, given.compiled, given.backend, given.packs, given.steps
+        )
     print(json.dumps({name: found[name] for name in ("graphs", "states", "faults", "growth", "minutes")}, indent=1))
     if given.out is not None:
         given.out.write_text(json.dumps(found, indent=1))

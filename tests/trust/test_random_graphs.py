@@ -97,3 +97,17 @@ def a_wrong_number_of_blocks_is_noticed(judge, graph):
     for counts["blocks"] in (true - 1, true + 1):
         found += check_counts(prompt, ours.told, plain.truth, ours.truth)
     return len(found) == 2 and all("had fewer tokens" in problem for problem in found)
+
+
+def test_random_graphs_with_reuse_steps_say_what_they_did(trust_server, trust_client, object_info):
+    """A budget of 0 changes no bit, nothing crosses runs, and counts are those of the network: see ``StepJudge``."""
+    from step_graphs import StepGraphs, StepJudge
+
+    judge = StepJudge(trust_client, trust_server.output_dir, lambda: trust_server.log)
+    generator, skipped = StepGraphs(object_info, compiled=0.0), 0
+    for seed in (1, 7, 46):
+        graph = generator.graph(seed)
+        verdict = judge.judge(graph)
+        assert not verdict.problems, f"{graph}\n" + "\n".join(verdict.problems)
+        skipped += "forecast" in verdict.note or "guidance_reused" in verdict.note
+    assert skipped >= 2

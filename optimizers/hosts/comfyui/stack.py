@@ -156,7 +156,10 @@ class Technique(core.Technique, Generic[Call]):
             return self.summarize(run.activity)
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.describe(),))
-        why = translatable("the run was cancelled or failed before its first call was finished")
+        why = translatable(
+            "the run was cancelled or failed before its first call was finished, or a guider ran this model with the "
+            "nodes of its first one"
+        )
         return Summary("inactive", translatable("no call was finished"), details=(why,))
 
     def _announce(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase
+from ....core.phrases import phrase, translatable
 from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
@@ -26,7 +26,7 @@ from .schedule import Scheduled
 from .stack import STEPS, ModelCall
 
 if TYPE_CHECKING:
-    from ....core.activity import Activity
+    from ....core.activity import Activity, Summary
     from ....core.calls import Function
     from ...step_reuse.settings import StepReuseSettings
     from .protocols import Executor, ModelPatcher, Options
@@ -44,6 +44,11 @@ OTHER_CACHES = {
 
 ADAPTIVE = ("dpm_adaptive",)
 """Samplers that choose their steps by the error that they see, which a forecast would hide."""
+
+LOOK_AT_PASSES = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
+"""Options of nodes and samplers that make something else of the passes than plain guidance, or look at the negative one
+in the network: how far a difference that is used again would move the picture is not known then.
+"""
 
 
 class StepReuse(StepReusePolicy, Scheduled):
@@ -75,6 +80,22 @@ class StepReuse(StepReusePolicy, Scheduled):
         """Count a call, and keep the run's state out of the network's options."""
         call.transformer_options.pop(RUN, None)
         activity.use("call")
+
+    def run_changed(self) -> None:
+        """Forget the last outcome when a run begins: this MODEL may not be the one that is asked."""
+        run = self.runs.latest
+        if run is not None and run.seconds is None:
+            self.outcome = Outcome()
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return what was left out, or why this MODEL was not asked."""
+        if not self.outcome.evaluations and not self.outcome.notes:
+            self.outcome.note(
+                translatable(
+                    "it is on the second model of a guider, whose first one decides: put this node on that one"
+                )
+            )
+        return super().summarize(activity)
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
         """Return the three wrappers of this module, inside of what follows the sampler."""
@@ -147,12 +168,13 @@ class StepReuse(StepReusePolicy, Scheduled):
         steps: SamplingSteps | None = transformer_options.get(STEPS)
         sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
         guider = executor.class_obj
-        run.begin(
-            run.place_of(sigma),
-            x,
-            tuple(_taking_part(getattr(guider, "conds", {}), sigma)),
-            getattr(guider, "cfg", None),
-        )
+        guidance = getattr(guider, "cfg", None)
+        if run.settings.use_guidance and any(options.get(name) for name in LOOK_AT_PASSES):
+            run.outcome.note(
+                translatable("the negative pass is always computed: another node, or the sampler, looks at it")
+            )
+            guidance = None
+        run.begin(run.place_of(sigma), x, tuple(_taking_part(getattr(guider, "conds", {}), sigma)), guidance)
         guided: Tensor = executor(x, timestep, *args, **kwargs)
         return run.end(guided)
 

@@ -12,7 +12,7 @@ sys.path += [str(Path(__file__).resolve().parents[3] / name) for name in ("tools
 
 from .faults import TrustFault, TrustWrongType  # noqa: E402
 from .models import TrustControlNet, TrustHint, TrustLatent, TrustMask, TrustModel, TrustVAE  # noqa: E402
-from .truth import TrustKeep, TrustMemory, TrustTruth  # noqa: E402
+from .truth import TrustKeep, TrustMemory, TrustSteps, TrustTruth  # noqa: E402
 
 NODE_CLASS_MAPPINGS = {
     node.__name__: node
@@ -26,6 +26,7 @@ NODE_CLASS_MAPPINGS = {
         TrustFault,
         TrustWrongType,
         TrustTruth,
+        TrustSteps,
         TrustKeep,
         TrustMemory,
     )

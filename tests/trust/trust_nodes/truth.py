@@ -14,8 +14,8 @@ from torch.overrides import TorchFunctionMode
 
 from .leaks import leaks
 
-_counted: dict[str, list[list[tuple[int, int]]]] = {}
-"""By name: for each call of the network, query and key tokens of each attention call, in order."""
+_counted: dict[str, list[Any]] = {}
+"""By name: what TrustSteps saw, or TrustTruth: for each call of the network, the tokens of each attention call."""
 
 
 class _Attention(TorchFunctionMode):
@@ -64,6 +64,47 @@ class TrustTruth:
 
         clone = model.clone()
         clone.add_wrapper_with_key(comfy.patcher_extension.WrappersMP.APPLY_MODEL, "trust_truth", wrapper)
+        return (clone,)
+
+
+class TrustSteps:
+    """Note what the network was called for while this MODEL is sampled; nothing of it is traced by a compiler.
+
+    What is counted is a list of runs, each a list of evaluations, each a list of calls, each the kinds of its rows:
+    0 is the positive pass, 1 the negative one.
+    """
+
+    RETURN_TYPES = ("MODEL",)
+    FUNCTION = "patch"
+    CATEGORY = "trust"
+
+    @classmethod
+    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
+        return {"required": {"model": ("MODEL",), "name": ("STRING", {"default": "truth"})}}
+
+    def patch(self, model: Any, name: str) -> tuple[Any]:
+        from comfy.patcher_extension import WrappersMP
+
+        runs: list[Any] = []
+        _counted[name] = runs
+
+        def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            runs.append([])
+            return executor(*args, **kwargs)
+
+        def evaluation(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            runs[-1].append([])
+            return executor(*args, **kwargs)
+
+        def call(executor: Any, *args: Any, **kwargs: Any) -> Any:
+            options = kwargs["transformer_options"] if "transformer_options" in kwargs else args[5]
+            runs[-1][-1].append(list(options["cond_or_uncond"]))
+            return executor(*args, **kwargs)
+
+        clone = model.clone()
+        kinds = {WrappersMP.OUTER_SAMPLE: run, WrappersMP.PREDICT_NOISE: evaluation, WrappersMP.APPLY_MODEL: call}
+        for kind, wrapper in kinds.items():
+            clone.add_wrapper_with_key(kind, "trust_steps", wrapper)
         return (clone,)
 
 

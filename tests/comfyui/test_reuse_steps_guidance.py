@@ -1,0 +1,91 @@
+"""Reuse Steps with guiders, and with what takes the negative pass for more than plain guidance."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process
+from reusing import Calls, outcome, reuse, technique
+
+pytestmark = pytest.mark.slow
+
+
+def guided(model, guider, steps=12, sampler="euler"):
+    import comfy.samplers
+
+    noise = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(1))
+    sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
+    with torch.inference_mode():
+        return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)
+
+
+def test_two_models_as_one_guider(studio, core_node):
+    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    model = reuse(studio, studio.model)
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    custom = "comfy_extras.nodes_custom_sampler"
+    plain = guided(model, core_node(custom, "DualModelGuider", model=studio.model, model_negative=second, **made))
+    with Calls(second.model.diffusion_model) as other:
+        found = guided(model, core_node(custom, "DualModelGuider", model=model, model_negative=second, **made))
+    assert outcome(model).forecast >= 3 and other.count == outcome(model).computed
+    assert found.isfinite().all() and not torch.equal(found, plain)
+
+
+def test_the_second_model_of_a_guider_is_not_asked_and_says_so(studio, core_node):
+    """ComfyUI runs both models with the nodes of the first one."""
+    second = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    reused = reuse(studio, second)
+    studio.sample(reused, steps=12)
+    assert outcome(reused).forecast >= 3  # which is over, and must not be shown again
+    for first in (studio.model, reuse(studio, studio.model, budget=0.0)):
+        guided(first, core_node("comfy_extras.nodes_custom_sampler", "DualModelGuider", model=first,
+                                model_negative=reused, **made))  # fmt: skip
+        said = technique(reused).last_summary()
+        assert said.state == "inactive" and "guider" in str(said.details), said
+        assert outcome(reused).evaluations == 0
+
+
+def reuses_guidance(studio, model, **sampling):
+    """Return how often, and whether the report has a word on who else needs the negative pass."""
+    model = reuse(studio, model, reuse_forecast=False, reuse_guidance=True)
+    studio.sample(model, steps=12, **sampling)
+    return outcome(model).guidance, any("looks at it" in line for line in technique(model).last_summary().details)
+
+
+def test_the_negative_pass_is_computed_where_somebody_looks_at_it(studio, core_node):
+    """Self-Attention Guidance takes attention from it in the network; CFG++ samplers step along it, at any scale."""
+    extra = "comfy_extras.nodes_"
+    rescaled = core_node(f"{extra}model_advanced", "RescaleCFG", model=studio.model, multiplier=0.7)
+    sag = core_node(f"{extra}sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
+    assert reuses_guidance(studio, studio.model)[0] >= 3
+    for model, sampling in ((rescaled, {}), (sag, {"size": (64, 64)}), (studio.model, {"sampler": "euler_cfg_pp"})):
+        assert reuses_guidance(studio, model, **sampling) == (0, True)
+
+
+def test_a_budget_of_nothing_keeps_what_would_cost_nothing(studio):
+    """With a scale of 1 the negative pass has no weight, but leaving it out is rounded differently."""
+    model = studio.model.clone()
+    model.model_options["disable_cfg1_optimization"] = True
+    exact = reuse(studio, model, budget=0.0, reuse_guidance=True)
+    assert torch.equal(studio.sample(exact, steps=12, cfg=1.0), studio.sample(model, steps=12, cfg=1.0))
+    assert outcome(exact).computed == 12
+
+
+def test_perp_neg(studio, core_node):
+    empty = in_process.random_conditioning(studio.model, seed=9)
+    model = reuse(studio, studio.model, reuse_guidance=True)
+    made = {"positive": studio.positive, "negative": studio.negative, "empty_conditioning": empty, "cfg": 4.0}
+    guider = core_node("comfy_extras.nodes_perpneg", "PerpNegGuider", model=model, neg_scale=1.0, **made)
+    found = guided(model, guider)
+    assert outcome(model).forecast >= 3 and outcome(model).guidance == 0
+    assert found.isfinite().all()
+
+
+def test_self_attention_guidance(studio, core_node):
+    sag = core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
+    model = reuse(studio, sag)
+    with Calls(studio.model.model.diffusion_model) as unet:
+        found = studio.sample(model, steps=12, size=(64, 64))
+    assert outcome(model).forecast >= 3 and found.isfinite().all()
+    assert unet.count == 2 * outcome(model).computed  # its own pass is left out as well
