@@ -105,7 +105,7 @@ def test_random_graphs_with_reuse_steps_say_what_they_did(trust_server, trust_cl
 
     judge = StepJudge(trust_client, trust_server.output_dir, lambda: trust_server.log)
     generator, skipped = StepGraphs(object_info, compiled=0.0), 0
-    for seed in (1, 7, 46):
+    for seed in (1, 7, 121):
         graph = generator.graph(seed)
         verdict = judge.judge(graph)
         assert not verdict.problems, f"{graph}\n" + "\n".join(verdict.problems)
