@@ -17,7 +17,7 @@ FUZZ_SECONDS ?= 300
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 GPU_CHECK_ARGS ?=
-NOT_BENCHMARKS := collect common gpu_check keep_tests own_cost pack_for_gpu record own_part render_results roof stack_variants step_reuse_constants step_reuse_quality trained_models transformers_at_width unets
+NOT_BENCHMARKS := collect common gpu_check keep_tests own_cost pack_for_gpu record own_part partial_steps render_results roof stack_variants step_reuse_constants step_reuse_quality trained_models transformers_at_width unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 

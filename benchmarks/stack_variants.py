@@ -46,12 +46,15 @@ def ours(compiler: str) -> list[Variant]:
     graph = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph"})
     last = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph", "channels_last": True})
     fused, precision = ("PacelineFuseQKV", {}), ("PacelineModelPrecision", {"channels_last": True})
+    reused = ("PacelineReuseSteps", {"budget": 0.05, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True})
     return [
         Variant(DEFAULT),
         Variant("Compile UNet", (compiled,)),
         Variant("ComfyUI TorchCompileModel", core_compile=True),
         Variant("Compile UNet cuda-graph", (graph,)),
         Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
+        Variant("Reuse Steps 0.05", (reused,)),
+        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, tome("balanced"), reused)),
         Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
         Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
         Variant("Compile UNet cuda-graph + channels last", (precision, last)),
