@@ -36,6 +36,10 @@ def tome(preset: str) -> tuple[str, dict[str, Any]]:
     return "PacelineApplyToMe", {"preset": preset, "method": "auto", "ratio": 0.5, "max_downsample": "auto"}
 
 
+def reused(budget: float) -> tuple[str, dict[str, Any]]:
+    return "PacelineReuseSteps", {"budget": budget}
+
+
 def attention(backend: str) -> tuple[str, dict[str, Any]]:
     return "PacelineSetAttentionProcessor", {"backend": backend}
 
@@ -46,15 +50,14 @@ def ours(compiler: str) -> list[Variant]:
     graph = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph"})
     last = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph", "channels_last": True})
     fused, precision = ("PacelineFuseQKV", {}), ("PacelineModelPrecision", {"channels_last": True})
-    reused = ("PacelineReuseSteps", {"budget": 0.05, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True})
     return [
         Variant(DEFAULT),
         Variant("Compile UNet", (compiled,)),
         Variant("ComfyUI TorchCompileModel", core_compile=True),
         Variant("Compile UNet cuda-graph", (graph,)),
         Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
-        Variant("Reuse Steps 0.05", (reused,)),
-        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, tome("balanced"), reused)),
+        Variant("Reuse Steps 0.05", (reused(0.05),)),
+        Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, tome("balanced"), reused(0.05))),
         Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
         Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
         Variant("Compile UNet cuda-graph + channels last", (precision, last)),

@@ -6,32 +6,29 @@
 With ``--solver`` the rows in which nothing is left out are not measured. With ``--with-tome`` the rows are Apply ToMe
 balanced, Reuse Steps, and both.
 
-Guidance 7 (Flux dev: 1; on processors 512 of its 3072 channels), the solvers as the node's users have them. The weights are random, so what is left out is
-what this network allows, and says nothing about pictures: those are in step_reuse. *evaluations* of the network are
-counted beside the time: one that is computed without its negative pass counts half.
+Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
+weights are random, so what is left out is what this network allows, and says nothing about pictures: those are in
+step_reuse. *evaluations* of the network are counted beside the time: one without its negative pass counts half.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import torch
-from common import Variant, arguments, measure
+from common import arguments, measure
 from record import ROOT, Row, report
-from stack_variants import Models
-from step_reuse import NODE, settings_of
-from token_reduction import apply
+from stack_variants import Models, Nodes, Variant, reused, tome, with_nodes
 from transformers_at_width import WIDE
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import sample  # noqa: E402
-from comfy_host.pack import load_nodes  # noqa: E402
 
-PLAIN, TOME = "plain model", "preset balanced"
+PLAIN = "plain model"
 FLUX = "flux" if torch.cuda.is_available() else "flux-512"
 LAYOUTS = {"sd15": ("SD1.5", 64, 7.0), "sdxl": ("SDXL", 128, 7.0), "flux": (FLUX, 128, 1.0)}
 """Each with the side of its latent and its guidance."""
@@ -49,28 +46,18 @@ NOTES = {
     "weights": "random: what is left out is what this network allows; on trained ones see step_reuse",
 }
 
-Change = Callable[[Any], Any]
-"""From a MODEL to one with our nodes."""
+Changes = Mapping[str, Nodes]
+"""Names of rows with the nodes that each has."""
 
-
-def reused(budget: float) -> Change:
-    """Return what adds Reuse Steps with a budget."""
-    return lambda model: load_nodes()[NODE].execute(model=model, **settings_of(budget)).args[0]
-
-
-def merged(model: Any) -> Any:
-    """Add Apply ToMe with its preset ``balanced``."""
-    return apply(model, TOME)
-
-
-NOTHING = {PLAIN: None, "again": None, "budget 0.0001, nothing left out": reused(0.0001)}
-BUDGETS = {PLAIN: None, "budget 0.05": reused(0.05), "budget 0.15": reused(0.15)}
-WITH_TOME = {
-    PLAIN: None,
-    "Apply ToMe balanced": merged,
-    "budget 0.05": reused(0.05),
-    "Apply ToMe balanced, budget 0.05": lambda model: reused(0.05)(merged(model)),
-    "Apply ToMe balanced, budget 0.15": lambda model: reused(0.15)(merged(model)),
+BALANCED = tome("balanced")
+NOTHING: Changes = {PLAIN: (), "again": (), "budget 0.0001, nothing left out": (reused(0.0001),)}
+BUDGETS: Changes = {PLAIN: (), "budget 0.05": (reused(0.05),), "budget 0.15": (reused(0.15),)}
+WITH_TOME: Changes = {
+    PLAIN: (),
+    "Apply ToMe balanced": (BALANCED,),
+    "budget 0.05": (reused(0.05),),
+    "Apply ToMe balanced, budget 0.05": (BALANCED, reused(0.05)),
+    "Apply ToMe balanced, budget 0.15": (BALANCED, reused(0.15)),
 }
 
 
@@ -91,13 +78,13 @@ def measured(
     side: int,
     guidance: float,
     solver: tuple[str, str, int],
-    changes: Mapping[str, Change | None],
+    changes: Changes,
     rounds: int,
 ) -> Iterator[Row]:
     """Measure one solver at one size."""
     low = torch.bfloat16 if models.layout in WIDE else torch.float16
     model = models.of(low if torch.cuda.is_available() else torch.float32)
-    changed = {name: model if change is None else change(model) for name, change in changes.items()}
+    changed = {name: with_nodes(model, Variant(name, nodes), "eager") for name, nodes in changes.items()}
     positive, negative = models.conditioning(1), models.conditioning(2)
     sampler, scheduler, steps = solver
     counted, evaluations = Counted(model.model.diffusion_model), dict.fromkeys(changes, 0.0)
@@ -114,7 +101,7 @@ def measured(
     if models.layout in WIDE:
         what = WIDE[models.layout].name + (", made narrow" if width < 320 else "")
     work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
-    variants: dict[str, Variant] = {name: partial(run, name, side) for name in changes}
+    variants = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, warmups=0, memory_while_timed=True):
         row.quality = {"evaluations": evaluations[row.name]}
         yield row
