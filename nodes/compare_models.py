@@ -13,7 +13,7 @@ from ..core.phrases import data, translatable
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import TimedRun
-from ..workbench.comfyui.links import require_decoder
+from ..workbench.comfyui.links import require_conditioning, require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import Verdict, comparison_sheet
@@ -99,6 +99,14 @@ class PacelineCompareModels(PacelineNode):
                     tooltip="Where the optimized model is faster and draws another image: also draw the baseline with "
                     "as many steps as fit into the same time, to see whether fewer steps would do as well.",
                 ),
+                *(
+                    io.Conditioning.Input(
+                        f"{name}_optimized",
+                        optional=True,
+                        tooltip=f"The same as {name}, with the ControlNet behind the nodes to be judged.",
+                    )
+                    for name in ("positive", "negative")
+                ),
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -121,11 +129,14 @@ class PacelineCompareModels(PacelineNode):
         model_optimized: ModelPatcher | None = None,
         vae: VAE | None = None,
         vae_optimized: VAE | None = None,
+        positive_optimized: Conditioning | None = None,
+        negative_optimized: Conditioning | None = None,
         **sampler: Any,
     ) -> io.NodeOutput:
         """Run the comparison, save it, and show it at the node."""
-        if model_optimized is None and vae_optimized is None:
-            remedy = translatable("Connect model_optimized, vae_optimized, or both.")
+        conditionings = _conditionings(positive, negative, positive_optimized, negative_optimized)
+        if model_optimized is None and vae_optimized is None and conditionings is None:
+            remedy = translatable("Connect what is judged: model_optimized, vae_optimized or positive_optimized.")
             raise InvalidSetting(translatable("There is nothing to compare."), remedy)
         for name, given in (("vae", vae), ("vae_optimized", vae_optimized)):
             if given is not None:
@@ -137,6 +148,7 @@ class PacelineCompareModels(PacelineNode):
                 translatable("optimized"),
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
+                conditionings,
             ),
             SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
@@ -159,6 +171,25 @@ class PacelineCompareModels(PacelineNode):
         summary = "\n".join([found.verdict.text, *lines])
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
         return io.NodeOutput(image_output(sheet), summary, ui=payload)
+
+
+def _conditionings(
+    positive: Conditioning,
+    negative: Conditioning,
+    positive_optimized: Conditioning | None,
+    negative_optimized: Conditioning | None,
+) -> tuple[Conditioning, Conditioning] | None:
+    """Return what the optimized side is sampled with; None for the same as the baseline."""
+    given = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}
+    for name, value in given.items():
+        if value is not None:
+            require_conditioning(name, value)
+    if all(value is None for value in given.values()):
+        return None
+    return (
+        positive if positive_optimized is None else positive_optimized,
+        negative if negative_optimized is None else negative_optimized,
+    )
 
 
 def shown_comparison(

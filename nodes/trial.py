@@ -16,7 +16,7 @@ from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.prompt import Prompt, link_of, require_prompt
 from .built_in_presets import BUILT_IN
-from .trial_scene import Scene, scene_for
+from .trial_scene import Scene, scene_for, users_of
 
 TRIAL = "/paceline/trial"
 
@@ -70,13 +70,14 @@ def trial_payload(sent: Any) -> Payload:
         findings = list(sent["findings"])
         receivers = [str(receiver["node"]) for receiver in sent["receivers"]]
         require_choice("choice", choice, BUILT_IN)
-        scene = scene_for(prompt, str(sent["name"]), receivers)
         trial = Trial()
-        if not chain or scene is None or any(id not in prompt for id in chain):
+        scene = None
+        if chain and all(id in prompt for id in chain):
+            scene = scene_for(prompt, str(sent["name"]), [chain[-1], 0], receivers)
+        if scene is None:
             return _payload(trial, measurable=False)
-        source = prompt[chain[0]]["inputs"][scene.name]
         for node, before, after, times in _measurements(chain, choice, findings, trial):
-            made = _prompt_for(prompt, scene, source, before, after, times)
+            made = _prompt_for(prompt, scene, chain, before, after, times)
             return _payload(trial, prompt=made, node=node)
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
         if isinstance(error, InvalidSetting):
@@ -135,27 +136,45 @@ def _saved(found: Finding) -> float:
 
 
 def _prompt_for(
-    prompt: Prompt, scene: Scene, source: Any, before: Sequence[str], after: Sequence[str], times: Mapping[str, int]
+    prompt: Prompt,
+    scene: Scene,
+    chain: Sequence[str],
+    before: Sequence[str],
+    after: Sequence[str],
+    times: Mapping[str, int],
 ) -> Payload:
-    """Return a prompt that compares the source behind some nodes with the source behind others."""
-    made: Payload = {}
+    """Return a prompt that compares the chain's source behind some of its nodes with the source behind others."""
+    known: dict[str, Any] = {**prompt}
+    users = users_of(prompt, chain[-1:])
 
-    def behind(chain: Sequence[str], side: str) -> Any:
-        value = source
-        for id in chain:
+    def with_chain(kept: Sequence[str], side: str, inputs: Mapping[str, Any]) -> Payload:
+        """Return inputs as they are where the chain has only some of its nodes, on copies of what uses it."""
+        value = prompt[chain[0]]["inputs"][scene.name]
+        for id in kept:
             copy = f"{_COMPARE}_{side}_{id}"
-            made[copy] = {**prompt[id], "inputs": {**prompt[id]["inputs"], scene.name: value}}
+            known[copy] = {**prompt[id], "inputs": {**prompt[id]["inputs"], scene.name: value}}
             value = [copy, 0]
-        return value
 
-    sides = {scene.baseline: behind(before, "a"), scene.optimized: behind(after, "b")}
+        def moved(given: Any) -> Any:
+            link = link_of(given)
+            if link == (chain[-1], 0):
+                return value
+            return [f"{_COMPARE}_{side}_{link[0]}", link[1]] if link and link[0] in users else given
+
+        for id in users:
+            there = {name: moved(given) for name, given in prompt[id]["inputs"].items()}
+            known[f"{_COMPARE}_{side}_{id}"] = {**prompt[id], "inputs": there}
+        return {name: moved(given) for name, given in inputs.items()}
+
+    sides = {**with_chain(before, "a", scene.baseline), **with_chain(after, "b", scene.optimized)}
     fixed = {"fp32_reference": False, "filename_prefix": "paceline/trial", "save_files": False, "fewer_steps": False}
-    made[_COMPARE] = {"class_type": "PacelineCompareModels", "inputs": {**scene.settings, **sides, **times, **fixed}}
+    inputs = {**scene.settings, **sides, **times, **fixed}
+    made: Payload = {_COMPARE: {"class_type": "PacelineCompareModels", "inputs": inputs}}
     left = [*made]
     while left:
         for value in made[left.pop()]["inputs"].values():
             link = link_of(value)
-            if link is not None and link[0] in prompt and link[0] not in made:
-                made[link[0]] = prompt[link[0]]
+            if link is not None and link[0] in known and link[0] not in made:
+                made[link[0]] = known[link[0]]
                 left.append(link[0])
     return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,22 +23,23 @@ class Scene:
     Attributes:
         name: of our nodes' input, and of what is compared.
         settings: for Compare Models, but for both sides.
-        baseline: its input for what is there.
-        optimized: its input for what is tried.
+        baseline: its inputs for what is there, with the values that they have in the prompt.
+        optimized: likewise, for what is tried.
     """
 
     name: str
     settings: Mapping[str, Any]
-    baseline: str
-    optimized: str
+    baseline: Mapping[str, Any]
+    optimized: Mapping[str, Any]
 
 
-def scene_for(prompt: Prompt, name: str, receivers: Iterable[str]) -> Scene | None:
+def scene_for(prompt: Prompt, name: str, wire: Any, receivers: Collection[str]) -> Scene | None:
     """Return what to measure a wire with; None where Compare Models cannot stand in for what uses it.
 
     Args:
         prompt: the workflow.
-        name: of the wire: a MODEL's or a VAE's. A ControlNet's part of a step cannot be compared by itself.
+        name: of the wire: ``model``, ``vae`` or ``control_net``.
+        wire: the value of an input that it leads to.
         receivers: ids of the nodes that use it.
     """
     if name == "model":
@@ -46,20 +47,42 @@ def scene_for(prompt: Prompt, name: str, receivers: Iterable[str]) -> Scene | No
             for sampler in _samplers_of(prompt, receiver):
                 settings = _job(prompt, sampler)
                 if settings is not None:
-                    vae = _decoder(prompt, sampler)
                     settings.pop("model")
-                    return Scene(name, settings | ({} if vae is None else {"vae": vae}), *_sides(name))
+                    settings |= _decoder(prompt, sampler)
+                    return Scene(name, settings, {"model_baseline": wire}, {"model_optimized": wire})
     if name == "vae":
         for receiver in receivers:
             for sampler in _sources(prompt, receiver):
                 settings = _job(prompt, sampler)
                 if settings is not None:
-                    return Scene(name, {"model_baseline": settings.pop("model"), **settings}, *_sides(name))
+                    settings["model_baseline"] = settings.pop("model")
+                    return Scene(name, settings, {"vae": wire}, {"vae_optimized": wire})
+    if name == "control_net":
+        users = {*receivers, *users_of(prompt, receivers)}
+        for sampler in prompt:
+            settings = _job(prompt, sampler)
+            if settings is not None and any(_origin(settings[side]) in users for side in ("positive", "negative")):
+                settings["model_baseline"] = _before_ours(prompt, settings.pop("model"), "model")
+                settings |= _decoder(prompt, sampler)
+                baseline = {side: settings.pop(side) for side in ("positive", "negative")}
+                return Scene(name, settings, baseline, {f"{side}_optimized": wire for side, wire in baseline.items()})
     return None
 
 
-def _sides(name: str) -> tuple[str, str]:
-    return ("model_baseline", "model_optimized") if name == "model" else ("vae", "vae_optimized")
+def users_of(prompt: Prompt, ids: Iterable[str]) -> dict[str, None]:
+    """Return the nodes that use what some nodes give, also through others."""
+    users: dict[str | None, list[str]] = {}
+    for id, node in prompt.items():
+        for value in node["inputs"].values():
+            users.setdefault(_origin(value), []).append(id)
+    found: dict[str, None] = {}
+    left = [*ids]
+    while left:
+        for id in users.get(left.pop(), ()):
+            if id not in found:
+                found[id] = None
+                left.append(id)
+    return found
 
 
 def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
@@ -79,18 +102,23 @@ def _sources(prompt: Prompt, id: str) -> list[str]:
         id = before
 
 
-def _decoder(prompt: Prompt, sampler: str) -> Any:
-    """Return the VAE that decodes what a sampler gives, before nodes of ours: what is judged is the model."""
+def _decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
+    """Return ``vae``, which decodes what a sampler gives, before nodes of ours; nothing where none does."""
     for id, node in prompt.items():
         if "vae" in node["inputs"] and _from(prompt, id, "samples") == sampler:
-            wire, seen = node["inputs"]["vae"], {id}
-            while (link := link_of(wire)) and is_ours(prompt[link[0]]) and "vae" in prompt[link[0]]["inputs"]:
-                if link[0] in seen:
-                    return None
-                seen.add(link[0])
-                wire = prompt[link[0]]["inputs"]["vae"]
-            return wire
-    return None
+            return {"vae": _before_ours(prompt, node["inputs"]["vae"], "vae")}
+    return {}
+
+
+def _before_ours(prompt: Prompt, wire: Any, name: str) -> Any:
+    """Return a wire as it is before nodes of ours: what is judged is something else."""
+    seen: set[str] = set()
+    while (link := link_of(wire)) and is_ours(prompt[link[0]]) and name in prompt[link[0]]["inputs"]:
+        if link[0] in seen:
+            return None
+        seen.add(link[0])
+        wire = prompt[link[0]]["inputs"][name]
+    return wire
 
 
 def _job(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
@@ -137,10 +165,16 @@ def _levels(prompt: Prompt, id: str) -> dict[str, Any] | None:
     return None
 
 
+def _origin(value: Any) -> str | None:
+    """Return the node that a value comes from."""
+    link = link_of(value)
+    return None if link is None else link[0]
+
+
 def _from(prompt: Prompt, id: str, name: str) -> str | None:
     """Return the node that an input comes from."""
-    link = link_of(prompt[id]["inputs"].get(name))
-    return link[0] if link is not None and link[0] in prompt else None
+    origin = _origin(prompt[id]["inputs"].get(name))
+    return origin if origin in prompt else None
 
 
 def _value(prompt: Prompt, id: str, name: str, value: str) -> Any:

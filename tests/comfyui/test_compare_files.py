@@ -101,7 +101,8 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
     )
     before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
     assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
-    assert saved["speedup_low"] < saved["speedup"] < saved["speedup_high"]
+    low, high = saved["speedup_low"], saved["speedup_high"]  # none on a machine that is busy with other things
+    assert low is high is None or low < saved["speedup"] < high
     assert saved["files"]["optimized"] == ["tome_00001_optimized.png"]
 
     assert summary.splitlines()[0] == saved["verdict"]
@@ -121,7 +122,7 @@ def test_mistakes_are_sentences(emoji, vae, output_folder):
         "latent_image": emoji.latent, "seed": 1, "steps": 1, "cfg": 2.0, "sampler_name": "euler",
         "scheduler": "normal", "denoise": 1.0, "runs": 1, "warmup_runs": 0, "filename_prefix": "x",
     }  # fmt: skip
-    with pytest.raises(InvalidSetting, match="Connect model_optimized, vae_optimized, or both"):
+    with pytest.raises(InvalidSetting, match="Connect what is judged: model_optimized, vae_optimized or"):
         node.execute(**inputs)
     with pytest.raises(InvalidSetting, match="Connect the untouched VAE to vae"):
         node.execute(**inputs, vae_optimized=vae)
@@ -135,7 +136,7 @@ def test_mistakes_are_sentences(emoji, vae, output_folder):
 WRONG = {
     "positive": (None, 3, "red", [1], torch.zeros(1)), "negative": (None, {}, [["x"]]),
     "latent_image": (None, 3, {}, {"samples": None}, {"samples": torch.zeros(0, 4, 8, 8)}, torch.zeros(1, 4, 8, 8)),
-    "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
+    "positive_optimized": (3, "red"), "negative_optimized": ({}, [["x"]]), "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
     "model_optimized": (3, {}), "denoise": (float("nan"), float("inf"), None, "1", 2.0), "cfg": (float("nan"), None),
     "steps": (0, None, 2.5), "seed": (-1, None), "sampler_name": ("best", None), "scheduler": ("best", None),
     "filename_prefix": (None, 3, "a\0b"), "runs": (0, None, 1.5),

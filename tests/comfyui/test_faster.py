@@ -179,14 +179,57 @@ def test_samplers_with_a_guider_are_measured(guider, cfg):
     assert inputs["positive"] == inputs["negative"] == ["3", 0]
 
 
-def test_a_vae_is_measured_by_its_decoding_and_a_controlnet_not_by_itself():
+def test_a_vae_is_measured_by_its_decoding():
     prompt = prompt_with(**{"8": {"class_type": "PacelineCompileVAE", "inputs": {"vae": ["1", 2]}}})
     found = trial(prompt, [], ("8",), name="vae", receivers=[{"node": "6"}])
     inputs = found["prompt"]["paceline_trial"]["inputs"]
     assert inputs["vae"] == ["1", 2]
     assert found["prompt"][inputs["vae_optimized"][0]]["class_type"] == "PacelineCompileVAE"
     assert inputs["model_baseline"] == ["2", 0] and "model_optimized" not in inputs
-    assert not trial(prompt, [], ("8",), name="control_net")["measurable"]
+
+
+def with_controlnets() -> dict[str, Any]:
+    """Two ControlNets in a row on both conditionings, of which ours compiles the first, and our node on the model."""
+
+    def apply(control_net: list[Any], positive: list[Any], negative: list[Any]) -> dict[str, Any]:
+        given = {"control_net": control_net, "positive": positive, "negative": negative, "image": ["d", 0]}
+        return {"class_type": "ControlNetApplyAdvanced", "inputs": {**given, "strength": 1.0}}
+
+    return prompt_with(
+        **{
+            "8": {"class_type": "ControlNetLoader", "inputs": {"control_net_name": "x"}},
+            "9": {"class_type": "PacelineCompileControlNet", "inputs": {"control_net": ["8", 0]}},
+            "a": apply(["9", 0], ["3", 0], ["3", 0]),
+            "b": apply(["8", 0], ["a", 0], ["a", 1]),
+            "c": {"class_type": "PacelineApplyToMe", "inputs": {"model": ["1", 0]}},
+            "d": {"class_type": "LoadImage", "inputs": {"image": "x.png"}},
+            "5": {**PROMPT["5"], "inputs": {**PROMPT["5"]["inputs"], **{"model": ["c", 0]}, "positive": ["b", 0]}},
+        }
+    )
+
+
+def test_a_controlnet_is_measured_with_two_conditionings():
+    prompt = with_controlnets()
+    found = trial(prompt, [], ("9",), name="control_net", receivers=[{"node": "a"}])["prompt"]
+    inputs = found["paceline_trial"]["inputs"]
+    assert inputs["model_baseline"] == ["1", 0] and "model_optimized" not in inputs  # without nodes of ours
+    assert inputs["negative"] == inputs["negative_optimized"] == ["3", 0]
+    for side, control_net in (("positive", ["8", 0]), ("positive_optimized", ["paceline_trial_b_9", 0])):
+        second = found[inputs[side][0]]
+        assert second["class_type"] == "ControlNetApplyAdvanced" and second["inputs"]["control_net"] == ["8", 0]
+        first = found[second["inputs"]["positive"][0]]
+        assert first["inputs"] == {**prompt["a"]["inputs"], "control_net": control_net}
+    assert found["paceline_trial_b_9"] == prompt["9"]
+    assert not trial(prompt, [], ("9",), name="control_net", receivers=[{"node": "7"}])["measurable"]
+
+
+def test_a_model_is_measured_with_the_controlnets_of_the_workflow_on_both_sides():
+    prompt = with_controlnets()
+    found = trial(prompt, [], ("c",))["prompt"]
+    inputs = found["paceline_trial"]["inputs"]
+    assert (inputs["model_baseline"], inputs["positive"]) == (["1", 0], ["b", 0])
+    assert "positive_optimized" not in inputs
+    assert {name: found[name] for name in ("8", "9", "a", "b")} == {name: prompt[name] for name in ("8", "9", "a", "b")}
 
 
 @pytest.mark.parametrize("sent", [None, [], {}, {"prompt": PROMPT}, {"prompt": PROMPT, "chain": 3}])

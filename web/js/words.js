@@ -144,7 +144,7 @@ const ENGLISH = {
   measuredBefore: "Measured on this machine before, with this model, size and sampler.",
   measureAnew: "Measure anew",
   trialTitle: "Measure it on this machine",
-  trialOffer: "The nodes are in. Measure each one with this model, size and sampler, and keep only what is faster?",
+  trialOffer: "The nodes are in. Measure each one as this workflow samples, with its model, size, sampler and ControlNets, and keep only what is faster?",
   trialStart: "Measure",
   trialLater: "Not now",
   trialMeasuring: "Measuring",

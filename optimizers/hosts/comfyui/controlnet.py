@@ -8,6 +8,7 @@ one chain, each has its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 from torch.nn import Module
@@ -15,7 +16,7 @@ from torch.nn import Module
 from ....core.errors import UnsupportedModel, WrongObject, kind_of
 from ....core.phrases import phrase, translatable
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
-from .protocols import ControlNet, NetworkPatcher
+from .protocols import Conditioning, ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
 
 
@@ -103,6 +104,15 @@ def require_controlnet(control_net: object) -> None:
             phrase("This CONTROL_NET is {found}, not one of ComfyUI's own.", found=kind_of(control_net)),
             translatable("Load it with ComfyUI's Load ControlNet Model."),
         )
+
+
+def controlnets_in(conditioning: Conditioning) -> Iterator[ControlNet]:
+    """Yield the ControlNets that a CONDITIONING is sampled with."""
+    for _, options in cast("Iterable[tuple[object, Mapping[str, ControlNet | None]]]", conditioning):
+        control = options.get("control")
+        while control is not None:
+            yield control
+            control = control.previous_controlnet
 
 
 def _copy_with(control_net: ControlNet, stack: Stack) -> ControlNet:

@@ -232,5 +232,6 @@ class ControlNet(Protocol):
 
     control_model: Module
     control_model_wrapped: NetworkPatcher
+    previous_controlnet: ControlNet | None
 
     def copy(self) -> ControlNet: ...

@@ -50,7 +50,7 @@ def compare(
 
     Args:
         baseline: what is compared with.
-        optimized: what is judged. What it shares with the baseline, the model or the VAE, is not compared.
+        optimized: what is judged. What it shares with the baseline, sampling or the VAE, is not compared.
         job: what is sampled.
         settings: how often.
         say: told what is going on.
@@ -64,7 +64,8 @@ def compare(
     for side in (baseline, optimized):
         require_model(side.model)
     compares_decoding = optimized.vae is not baseline.vae
-    compares_sampling = optimized.model is not baseline.model or not compares_decoding
+    samples_alike = optimized.model is baseline.model and optimized.conditionings is None
+    compares_sampling = not samples_alike or not compares_decoding
     if compares_decoding and baseline.vae is None:
         problem = translatable("vae_optimized has nothing to be compared with.")
         raise InvalidSetting(problem, translatable("Connect the untouched VAE to vae."))

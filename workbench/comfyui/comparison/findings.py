@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ....core.activity import Summary
 from ....core.phrases import phrase, translatable
+from ....optimizers.hosts.comfyui.controlnet import controlnets_in
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement import (
@@ -114,7 +115,9 @@ def evaluate(
             else FewerSteps(control.steps, job.steps, control.seconds, distance(pictures.fewer_steps))
         ),
     )
-    techniques = [*stack_of(optimized.side.model).techniques, *stack_on(optimized.side.vae).techniques]
+    side = optimized.side
+    objects = (side.vae, *(control for given in side.conditionings or () for control in controlnets_in(given)))
+    techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
     notes = [*notes, phrase("LPIPS: {missing}", missing=missing)] if missing else notes
     from_preview = baseline.side.vae is None
     if from_preview:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....core.phrases import phrase, translatable
-from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ....optimizers.hosts.comfyui.protocols import VAE, Conditioning, ModelPatcher
 from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
 from ...measurement.steps import Clock
 from ..device_memory import beside_the_allocator
@@ -49,11 +49,20 @@ class Side:
         title: what it is called in the texts.
         model: MODEL.
         vae: VAE, or None to look at ComfyUI's rough preview of the latent.
+        conditionings: positive and negative, in the place of those that both sides sample with; None for the same.
     """
 
     title: str
     model: ModelPatcher
     vae: VAE | None = None
+    conditionings: tuple[Conditioning, Conditioning] | None = None
+
+    def own(self, job: SamplingJob) -> SamplingJob:
+        """Return what this side samples, where both sample ``job``."""
+        if self.conditionings is None:
+            return job
+        positive, negative = self.conditionings
+        return replace(job, positive=positive, negative=negative)
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ class Rounds:
 
     Args:
         job: what is sampled.
-        compares_sampling: whether the models differ; otherwise the baseline's latent is made once and shared.
+        compares_sampling: whether they sample otherwise; if not, the baseline's latent is made once and shared.
         compares_decoding: whether the VAEs differ; otherwise decoding is left to the end and is not timed.
         clock: returns seconds.
         on_step: called after each step and each decoding; whatever it raises ends the comparison.
@@ -168,7 +177,7 @@ class Rounds:
         images = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if latent is None:
-                sampled = sample(side.model, self._job, seed, self._clock, self._on_step)
+                sampled = sample(side.model, side.own(self._job), seed, self._clock, self._on_step)
                 latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step
             if self._compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
