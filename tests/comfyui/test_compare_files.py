@@ -136,7 +136,8 @@ def test_mistakes_are_sentences(emoji, vae, output_folder):
 WRONG = {
     "positive": (None, 3, "red", [1], torch.zeros(1)), "negative": (None, {}, [["x"]]),
     "latent_image": (None, 3, {}, {"samples": None}, {"samples": torch.zeros(0, 4, 8, 8)}, torch.zeros(1, 4, 8, 8)),
-    "positive_optimized": (3, "red"), "negative_optimized": ({}, [["x"]]), "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
+    "positive_optimized": (3, "red"), "negative_optimized": ({}, [["x"]]),
+    "vae": (3, "vae", torch.zeros(1), {}), "vae_optimized": (3, {}), "model_baseline": (None, 3, "m"),
     "model_optimized": (3, {}), "denoise": (float("nan"), float("inf"), None, "1", 2.0), "cfg": (float("nan"), None),
     "steps": (0, None, 2.5), "seed": (-1, None), "sampler_name": ("best", None), "scheduler": ("best", None),
     "filename_prefix": (None, 3, "a\0b"), "runs": (0, None, 1.5),

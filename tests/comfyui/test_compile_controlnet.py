@@ -74,8 +74,7 @@ def test_a_comparison_judges_it_by_a_conditioning_of_its_own(control_net, compil
     apply = import_module("nodes").ControlNetApplyAdvanced().apply_controlnet
     hint = torch.rand(1, 128, 128, 3)
     before, after = (
-        apply(small.positive, small.negative, one, hint, 1.0, 0.0, 1.0)
-        for one in (control_net, compiled(control_net))
+        apply(small.positive, small.negative, one, hint, 1.0, 0.0, 1.0) for one in (control_net, compiled(control_net))
     )
     inputs = {"seed": 7, "steps": 3, "cfg": 2.0, "sampler_name": "euler", "scheduler": "normal", "denoise": 1.0}
     with torch.inference_mode():
