@@ -68,6 +68,7 @@ class _Step:
     latent: Tensor
     best: Tensor
     given: Tensor
+    moved: Tensor | None
 
 
 class Correction:
@@ -80,6 +81,11 @@ class Correction:
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self._steps: list[_Step] = []
+        self._moved: Tensor | None = None
+
+    def moved(self, change: Tensor) -> None:
+        """Allow for what somebody else did to the latent since the last step: it is not to be taken back."""
+        self._moved = change
 
     def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
         """Return what the solver is given in place of a prediction, and remember it. All are float32.
@@ -98,7 +104,8 @@ class Correction:
                 chosen = chosen - (last.given - last.best) * (update.before / update.now)
             if off is not None:
                 chosen = chosen - off * (update.keep / update.now)
-        self._steps = [*self._steps[-KEPT:], _Step(place, latent, prediction, chosen)]
+        self._steps = [*self._steps[-KEPT:], _Step(place, latent, prediction, chosen, self._moved)]
+        self._moved = None
         return chosen
 
     def take_back(self, place: Place, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
@@ -121,8 +128,11 @@ class Correction:
             wanted = wanted * update.keep + step.best * update.now
             if before is not None and update.before:
                 wanted = wanted + before.best * update.before
+            moved = self._moved if step is self._steps[-1] else self._steps[number + 1].moved
+            wanted = wanted if moved is None else wanted + moved
         return latent - wanted
 
     def forget(self) -> None:
         """Start anew."""
         self._steps.clear()
+        self._moved = None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import diffusers
 import pytest
 import torch
 from paceline import ReuseSteps, optimize, report, restore
-from paceline.optimizers.hosts.diffusers import step_reuse
 from paceline.optimizers.step_reuse.plan import Plan
-from random_pipelines import distance, picture, small
+from paceline.workbench.diffusers.pipelines import NamedPipeline
+from random_pipelines import PROMPTS, distance, picture, small
 
 NAMES = ("sd15", "sdxl", "flux", "sd3")
 
@@ -47,63 +50,6 @@ def test_a_budget_of_nothing_changes_no_bit(name: str) -> None:
     assert torch.equal(picture(pipeline, steps=9), plain)
 
 
-@pytest.mark.parametrize("scheduler", ["DDIMScheduler", "EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler"])
-@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
-@pytest.mark.parametrize("number", [1, 9])
-def test_the_picture_without_noise_is_the_one_that_the_scheduler_sees(
-    scheduler: str, prediction: str, number: int
-) -> None:
-    made = getattr(diffusers, scheduler)(prediction_type=prediction, beta_schedule="scaled_linear")
-    if hasattr(made.config, "clip_sample"):
-        made = type(made).from_config(made.config, clip_sample=False)
-    made.set_timesteps(12)
-    levels = step_reuse._levels(made)
-    generator = torch.Generator().manual_seed(1)
-    sample, output = (torch.randn(1, 4, 8, 8, generator=generator) for _ in range(2))
-    given = made.scale_model_input(sample, made.timesteps[number])
-    expected = made.step(output, made.timesteps[number], sample).pred_original_sample
-    prediction_here = step_reuse._Prediction.of(made, levels[number])
-    latent = prediction_here.latent(given)
-    denoised = prediction_here.denoised(latent, output)
-    assert torch.allclose(denoised, expected, rtol=2e-3, atol=2e-3 * levels[number])
-    assert torch.allclose(prediction_here.output(latent, denoised), output, atol=1e-4)
-
-
-def test_a_flow_is_turned_into_a_picture_and_back() -> None:
-    made = diffusers.FlowMatchEulerDiscreteScheduler()
-    made.set_timesteps(12)
-    levels = step_reuse._levels(made)
-    assert levels[0] == 1.0 and levels[-1] == 0.0 and len(levels) == 13
-    picture_, noise = torch.full((1, 4, 8, 8), 0.5), torch.randn(1, 4, 8, 8)
-    sample = (1 - levels[4]) * picture_ + levels[4] * noise
-    found = step_reuse._Prediction.of(made, levels[4])
-    assert torch.allclose(found.denoised(found.latent(sample), noise - picture_), picture_, atol=1e-5)
-    assert torch.allclose(found.output(sample, picture_), noise - picture_, atol=1e-4)
-
-
-@pytest.mark.parametrize("scheduler", step_reuse.EULER)
-def test_the_step_of_these_schedulers_is_eulers(scheduler: str) -> None:
-    """Only then is what a forecast did to the latent taken back by the right amount."""
-    made = getattr(diffusers, scheduler)()
-    if hasattr(made.config, "clip_sample"):
-        made = type(made).from_config(made.config, clip_sample=False)
-    made.set_timesteps(12)
-    levels = step_reuse._levels(made)
-    generator = torch.Generator().manual_seed(1)
-    sample, output = (torch.randn(1, 4, 8, 8, generator=generator) for _ in range(2))
-    if hasattr(made, "sigmas") and not step_reuse._is_flow(made):
-        sample = sample * made.sigmas[0]
-    number = 0 if hasattr(made, "sigmas") else 5  # those that count their steps begin at the first
-    here, after = (step_reuse._Prediction.of(made, levels[number + ahead]) for ahead in (0, 1))
-    scale = getattr(made, "scale_model_input", lambda value, _: value)
-    latent = here.latent(scale(sample, made.timesteps[number]))
-    denoised = here.denoised(latent, output)
-    stepped = made.step(output, made.timesteps[number], sample).prev_sample
-    found = after.latent(stepped) if not hasattr(made, "sigmas") else stepped  # Euler's latents are not scaled
-    keep = levels[number + 1] / levels[number]
-    assert torch.allclose(found, latent * keep + denoised * (1 - keep), rtol=1e-2, atol=1e-2)
-
-
 def test_few_steps_pass_through() -> None:
     pipeline = small("sd15")
     plain = picture(pipeline, steps=4)
@@ -121,3 +67,104 @@ def test_a_plan_for_another_run_is_not_followed() -> None:
     (line,) = report(pipeline.pipe).lines
     assert "the plan is for Other" in str(line.summary.details)
     assert line.summary.counts["forecast"] + line.summary.counts["guidance_reused"] > 0
+
+
+def reused(pipeline: Any, component: str = "unet") -> dict[str, Any]:
+    """What Reuse Steps counted on a component."""
+    return next(line.summary.counts for line in report(pipeline.pipe).lines if line.component == component)
+
+
+def with_scheduler(name: str, scheduler: str, **config: Any) -> NamedPipeline:
+    pipeline = small(name)
+    made = getattr(diffusers, scheduler + "Scheduler")
+    pipeline.pipe.scheduler = made.from_config(pipeline.pipe.scheduler.config, **config)
+    return pipeline
+
+
+def test_a_controlnet_is_left_out_too() -> None:
+    pipeline = with_scheduler("sd15-controlnet", "EulerDiscrete")
+    control: Any = pipeline.pipe.controlnet
+    calls: list[int] = []
+    handle = control.mid_block.register_forward_hook(lambda *_: calls.append(1))
+    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    picture(pipeline, steps=14)
+    handle.remove()
+    found, there = reused(pipeline), reused(pipeline, "controlnet")
+    assert found["forecast"] > 0
+    assert len(calls) == found["computed"] + found["guidance_reused"]
+    assert there == {"calls": 14, "left_out": found["forecast"]}
+    restore(pipeline.pipe)
+    assert "forward" not in vars(control)
+
+
+def test_what_somebody_does_to_the_latent_is_not_taken_back() -> None:
+    """A callback moves the latent after each step. That is no error of a forecast."""
+
+    def moved(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        values["latents"] = values["latents"] + 0.3 if step % 2 else values["latents"].sub_(0.1)
+        return values
+
+    options: Any = {"steps": 16, "callback_on_step_end": moved, "output_type": "latent"}
+    pipeline = with_scheduler("sd15", "DPMSolverMultistep")
+    plain = picture(pipeline, **options)
+    optimize(pipeline.pipe, ReuseSteps(budget=0.5))
+    found = picture(pipeline, **options)
+    assert reused(pipeline)["forecast"] > 3
+    assert distance(found, plain) < 0.05
+
+
+def test_noise_that_a_step_adds_is_not_taken_back() -> None:
+    pipeline = with_scheduler("sd15", "DDIM", clip_sample=False)
+    plain = picture(pipeline, steps=14, eta=1.0)
+    optimize(pipeline.pipe, ReuseSteps(budget=0.3))
+    assert distance(picture(pipeline, steps=14, eta=1.0), plain) < 0.1
+    assert reused(pipeline)["forecast"] > 0
+    assert "not measured" in str(report(pipeline.pipe).lines[0].summary.details)
+
+
+def test_a_run_that_was_broken_off_leaves_nothing() -> None:
+    pipeline = with_scheduler("sd15", "EulerDiscrete")
+    plain = picture(pipeline, steps=14)
+    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    first = picture(pipeline, steps=14)
+
+    def stop(pipe: Any, step: int, timestep: Any, values: dict[str, Any]) -> dict[str, Any]:
+        if step == 9:
+            raise KeyboardInterrupt
+        return values
+
+    with pytest.raises(KeyboardInterrupt):
+        picture(pipeline, steps=14, callback_on_step_end=stop)
+    scheduler: Any = copy.deepcopy(pipeline.pipe.components["scheduler"])
+    assert scheduler.step.__self__ is scheduler  # not the original's
+    assert torch.equal(picture(pipeline, steps=14), first)
+    assert "step" not in vars(pipeline.pipe.components["scheduler"])
+    restore(pipeline.pipe)
+    assert torch.equal(picture(pipeline, steps=14), plain)
+
+
+def test_two_passes_in_two_calls() -> None:
+    """Flux guides by a second call of the transformer in each step."""
+    pipeline = small("flux")
+    prompt: Any = pipeline.arguments(pipeline.pipe, list(PROMPTS), 128, torch.Generator().manual_seed(3))
+    negative = {"negative_" + name: prompt[name] * -1 for name in ("prompt_embeds", "pooled_prompt_embeds")}
+    options: Any = {"steps": 16, "true_cfg_scale": 4.0, **negative}
+    plain = picture(pipeline, **options)
+    optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+    calls = counted(pipeline.denoiser)
+    found = picture(pipeline, **options)
+    said = reused(pipeline, "transformer")
+    assert said["forecast"] > 0 and said["evaluations"] == 16 and len(calls) == 2 * said["computed"]
+    assert distance(found, plain) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "config", "reason"),
+    [("DDIM", {"clip_sample": True}, "clips"), ("EDMEuler", {}, "not known")],
+)
+def test_an_unknown_scheduler_passes_through(scheduler: str, config: dict[str, Any], reason: str) -> None:
+    pipeline = with_scheduler("sd15", scheduler, **config)
+    plain = picture(pipeline, steps=9)
+    optimize(pipeline.pipe, ReuseSteps(budget=1.0))
+    assert torch.equal(picture(pipeline, steps=9), plain)
+    assert reason in str(report(pipeline.pipe).lines[0].summary.details)

@@ -22,6 +22,7 @@ from .quantization.technique import Int8Layers
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import StepReuse
+from .step_reuse_controlnet import step_reuse_for
 from .token_reduction import token_reduction_for
 from .token_reduction.denoiser import DenoiserReduction
 
@@ -35,7 +36,7 @@ _MAKERS: tuple[_Maker, ...] = (
     (TokenMergingSettings, DenoiserReduction, token_reduction_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
-    (ReuseSteps, StepReuse, lambda settings, _: StepReuse(settings)),
+    (ReuseSteps, StepReuse, step_reuse_for),
     (ScheduleOnCPU, HostSchedule, lambda settings, _: HostSchedule(settings)),
 )
 

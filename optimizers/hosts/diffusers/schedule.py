@@ -40,11 +40,13 @@ class SchedulePosition:
         counted = getattr(self._scheduler, "step_index", None)
         if counted is not None:
             return int(counted)
-        if hasattr(self._scheduler, "step_index"):
-            return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
-        values = self._timestep_values()
         place = _place_of(self._timestep, self._timesteps)
-        now = _number(self._timestep) if place is None else values[place]
+        if hasattr(self._scheduler, "step_index"):  # before the first step
+            begin = getattr(self._scheduler, "begin_index", None)
+            return int(place or 0) if begin is None else int(begin)
+        if place is not None:
+            return place
+        values, now = self._timestep_values(), _number(self._timestep)
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
     def progress(self) -> tuple[int, int]:

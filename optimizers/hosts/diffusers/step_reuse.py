@@ -1,28 +1,34 @@
 """Reuse Steps on the UNet or transformer of a pipeline.
 
-The scheduler knows the noise levels, and turns the network's output into the picture without noise: epsilon, v and
-flow predictions. Forecasts are made of that picture, as in ComfyUI, and turned back into what the network would say.
-
-A ControlNet is called by the pipeline before the UNet, where nobody knows yet whether the step is left out: it runs.
+Whether a step is left out is decided when the pipeline first asks a network in it: a ControlNet, or the denoiser. In
+such a step the networks give what they gave before. What the scheduler is given is the forecast: of the prediction that
+the pipeline has made of all passes, seen in the steps before. So it does not matter how many passes there are, in how
+many calls, and how guidance joins them. As in ComfyUI forecasts are made of the picture without noise.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
+from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
+from ....core.technique import COMPILATION
+from ...step_reuse.guided import GuidedRun
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few
-from ...step_reuse.run import Decision, ReuseRun
-from .components import DENOISER
+from ...step_reuse.run import Decision
+from .components import CONTROLNET, DENOISER
 from .host import Technique
+from .passes import Answers, Call, Text, latent_of, positive_half, text_of
+from .prediction import NoiseLevels, Prediction, noise_levels
 from .schedule import SchedulePosition
+from .scheduler_steps import Steps, steps_of
+from .solvers import is_changed, solver_of
 from .unet import is_unet
 
 if TYPE_CHECKING:
@@ -32,32 +38,32 @@ if TYPE_CHECKING:
     from .settings import ReuseSteps
 
 
-EULER = ("EulerDiscreteScheduler", "DDIMScheduler", "FlowMatchEulerDiscreteScheduler")
-"""Schedulers whose next latent is made of this one and of one prediction, in the shares of Euler's step."""
-
-
 class StepReuse(StepReusePolicy, Technique):
-    """Forecasts calls of one denoiser.
+    """Forecasts steps of one denoiser.
 
     Args:
         settings: what was asked for.
     """
 
-    roles = (DENOISER,)
+    roles = (DENOISER, CONTROLNET)
 
     def __init__(self, settings: ReuseSteps) -> None:
         Technique.__init__(self, settings)
         StepReusePolicy.__init__(self, settings)
         self._position = SchedulePosition()
-        self._run: ReuseRun | None = None
         self._made: weakref.ref[Tensor] | None = None
         self._index = -1
+        self._run: GuidedRun | None = None
+        self._levels: NoiseLevels | None = None
+        self._left: tuple[Tensor, int, Tensor] | None = None
+        self._open, self._generation, self._last, self._answers = False, 0, -1, Answers()
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Check that there is a scheduler to ask.
 
         Raises:
-            UnsupportedModel: for a model on its own, and for networks that also predict a variance.
+            UnsupportedModel: for a model on its own, for networks that also predict a variance, and where diffusers
+                reuses something already.
         """
         scheduler = getattr(host.pipeline, "scheduler", None)
         if scheduler is None:
@@ -70,190 +76,204 @@ class StepReuse(StepReusePolicy, Technique):
                 f"{host.component.class_name} predicts a variance too, which Reuse Steps does not forecast.",
                 "Leave Reuse Steps out for this pipeline.",
             )
+        if _has_cache(host):
+            raise UnsupportedModel(
+                f"{host.component.name} has a cache of diffusers already, which also leaves out work.",
+                "Call disable_cache() first, or leave Reuse Steps out: each would measure what the other has made up.",
+            )
         patches.on_undo(self._end_run)
 
+    def summarize(self, activity: Activity) -> Summary:
+        """Return what was reused, or that nobody asked the scheduler."""
+        if not self.outcome.evaluations and not self.outcome.notes:
+            return Summary("inactive", "nothing was reused", {}, ("the pipeline's scheduler was not asked for a step",))
+        return super().summarize(activity)
+
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        """Compute one call of the network, or forecast it."""
-        sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
-        pipeline: Any = host.pipeline
-        if not isinstance(sample, Tensor) or pipeline is None:
+        """Compute one call of the network, or give what it gave before."""
+        call = Call.of(args, kwargs)
+        run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
+        if call is None or run is None:
             return compute(*args, **kwargs)
-        run = self._run_at(host, pipeline, kwargs.get("timestep", args[1] if len(args) > 1 else None))
-        if run is None:
-            return compute(*args, **kwargs)
-        guided = bool(getattr(pipeline, "do_classifier_free_guidance", False)) and sample.shape[0] % 2 == 0
-        scale = float(getattr(pipeline, "guidance_scale", 1.0)) if guided else None
-        place = run.place_of(run.levels[self._index])
-        wide = _Prediction.of(pipeline.scheduler, place.sigma)
-        latent = wide.latent(sample)
-        rows = latent.chunk(2)[1] if guided else latent
-        decision = run.begin(place, rows, (tuple(sample.shape), guided), scale)
-        slot, passes = run.next_slot(), 2 if guided else 1
-        last = self._index == len(run.levels) - 2
+        if run.decision is Decision.FORECAST:
+            answer = self._answers.again(call)
+            if answer is not None:
+                return answer
         try:
-            if run.can_forecast(slot, [True] * passes):
-                found = run.forecast(slot, rows)
-                found = _shifted(found, run.end(_guided(found, scale)), scale)
-                return self._wrap(wide.output(latent, torch.cat(found[::-1])).to(sample.dtype))
-            if decision is Decision.GUIDANCE:
-                half: Any = compute(*_second_half(args, sample.shape[0]), **_second_half(kwargs, sample.shape[0]))
-                positive = wide.denoised(rows, _tensor(half)[:, : rows.shape[1]])
-                found = [positive, run.negative_from(positive)]
-                result = self._wrap(wide.output(latent, torch.cat(found[::-1])).to(_tensor(half).dtype))
-            else:
-                result = compute(*args, **kwargs)
-                output = _tensor(result)
-                if output.shape != latent.shape:
-                    return result
-                denoised = wide.denoised(latent, output)
-                found = list(denoised.chunk(2))[::-1] if guided else [denoised]
-                self._kind = result
-            run.keep(slot, rows, found)
-            guided_now = _guided(found, scale)
-            given = run.end(guided_now)
-            if given is guided_now:
-                return result
-            found = _shifted(found, given, scale)
-            return self._wrap(wide.output(latent, torch.cat(found[::-1])).to(_tensor(result).dtype))
-        finally:
-            if last:
-                self._end_run()
-
-    def _wrap(self, output: Tensor) -> object:
-        """Return an output as the network hands it out: a tuple, or an object with one field."""
-        kind = self._kind
-        return (output,) if isinstance(kind, tuple) else type(kind)(sample=output)
-
-    def _run_at(self, host: Host, pipeline: Any, timestep: object) -> ReuseRun | None:
-        """Return the state of the run that goes on; None where nothing can be left out."""
-        timesteps: Tensor = pipeline.scheduler.timesteps
-        self._position.moved_to(pipeline, timestep)
-        index, before = self._position.index(), self._index
-        self._index = index
-        if self._made is None or self._made() is not timesteps or index < before:
+            if run.decision is Decision.GUIDANCE:
+                return self._with_half(run, compute, args, kwargs, call)
+            result = compute(*args, **kwargs)
+        except BaseException:
             self._end_run()
-            self._index, self._made = index, weakref.ref(timesteps)
-            self.outcome = Outcome()
-            levels = _levels(pipeline.scheduler)
-            # image to image begins in the middle of the schedule
-            solver, unet = _solver(pipeline.scheduler), is_unet(host.component.part)
-            self._run = ReuseRun(self.settings, levels, self.outcome, solver, unet)
-            remaining = len(levels) - 1 - index
-            if remaining < 1 or self._run.too_short or ReuseRun(self.settings, levels[index:]).too_short:
-                self.outcome.note(too_few(remaining))
-                self._run = None
-            else:
-                self._follow_plan(pipeline, self._run)
-        return self._run
+            raise
+        if not self._answers.keep(call, result):
+            self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
+        return result
 
-    def _follow_plan(self, pipeline: Any, run: ReuseRun) -> None:
-        plan = self.settings.plan
-        if plan is None:
-            return
-        family, sampler = type(pipeline).__name__, type(pipeline.scheduler).__name__
-        mismatch = plan.mismatch(family, sampler, len(run.levels) - 1, getattr(pipeline, "guidance_scale", None))
-        if mismatch is None:
-            run.follow(plan)
+    def _with_half(self, run: GuidedRun, compute: Function, args: Args, kwargs: Kwargs, call: Call) -> object:
+        """Compute the positive pass; the negative one is what it differed by before."""
+        rows = call.sample.shape[0]
+        half: Any = compute(*positive_half(args, rows), **positive_half(kwargs, rows))
+        latent = self._at.latent(latent_of(call.sample, half[0].shape[1])[: rows // 2])
+        negative = run.negative_from(self._at.denoised(latent, half[0]))
+        return self._answers.joined(call, self._at.output(latent, negative), half)
+
+    # One evaluation: from the first call of a network to the scheduler's step.
+
+    def open(self, host: Host, timestep: object, key: Hashable, text: Text) -> GuidedRun | None:
+        """Return the state of the run that goes on, with its decision about this evaluation; None if there is none.
+
+        Args:
+            host: of the network that is called.
+            timestep: that it is given.
+            key: what must be the same as in the last evaluation.
+            text: the same, if it ever was.
+        """
+        pipeline: Any = host.pipeline
+        if pipeline is None:
+            return None
+        self._position.moved_to(pipeline, timestep)
+        timesteps, index = pipeline.scheduler.timesteps, self._position.index()
+        if self._levels is not None and not self._open and index == self._index and self._levels.is_asked_twice(index):
+            index += 1  # found by its timestep, which is there twice
+        if self._made is None or self._made() is not timesteps or index < self._index:
+            self._begin_run(host, pipeline, index)
+        elif self._run is not None and not self._open and index == self._index:
+            self._step_aside("the pipeline takes several steps at one noise level")
+        self._index = index
+        run = self._run
+        if run is None or self._levels is None:
+            return None
+        changed = self._answers.is_new((host.component.name, key, text))
+        if not self._open or (changed and not self._answers.given):
+            self._generation += changed
+            self._open, self._at = True, self._levels.at(index)
+            scale = _guidance(pipeline)
+            self._answers.guided = scale is not None
+            scale = scale if self._answers.in_pairs else None
+            run.begin(run.place_of(self._at.sigma), timesteps.new_empty(0), self._generation, scale)
+        elif changed:
+            self._generation += 1
+        return run
+
+    def given(self) -> None:
+        """Take note that a ControlNet was left out in this evaluation."""
+        self._answers.given = True
+
+    def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
+        """Take note of what the pipeline gives to the scheduler, or put the forecast in its place."""
+        if not self._open or self._made is None or self._made() is not scheduler.timesteps:
+            return self._end_run()  # another network has taken over
+        self._open = False
+        run, output, sample = self._run, arguments.get("model_output"), arguments.get("sample")
+        if run is None:
+            return None
+        if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
+            return self._step_aside("the scheduler is given something else than one prediction for one latent")
+        if is_changed(arguments):
+            run.solver_unknown()
+        latent = self._latent_of(scheduler, sample)
+        moved, self._left = self._moved(scheduler, sample), None
+        if run.decision is Decision.FORECAST:
+            guided = run.guess(latent)
         else:
-            self.outcome.note(f"{mismatch}: the budget's rule worked without it")
+            guided = self._at.denoised(latent, output)
+            if run.decision is Decision.COMPUTE:
+                run.compare(guided, *self._answers.passes(self._at, latent))
+        run.beside = self._answers.bytes
+        given = run.finish(guided, latent, moved)
+        if run.decision is Decision.FORECAST or given is not guided:
+            arguments["model_output"] = self._at.output(latent, given).to(output.dtype)
+        self._answers.end()
+        return None
+
+    def after_step(self, scheduler: Any, latent: Tensor) -> None:
+        """Remember what the step has led to."""
+        if self._index >= self._last:
+            self._end_run()
+        elif self._run is not None and self._run.takes_back:
+            self._left = (latent, latent._version, latent.clone())
+
+    def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
+        """Return a latent of the scheduler with the picture at its own size."""
+        scaled = getattr(scheduler, "scale_model_input", None)
+        wide = sample.float()
+        return self._at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self._index]))
+
+    def _moved(self, scheduler: Any, sample: Tensor) -> Tensor | None:
+        """Return what a callback or the pipeline did to the latent since the last step; None if nothing."""
+        if self._left is None:
+            return None
+        left, version, kept = self._left
+        if (left is sample and version == sample._version) or kept.shape != sample.shape:
+            return None
+        return self._latent_of(scheduler, sample.float() - kept.float())
+
+    # One run.
+
+    def _begin_run(self, host: Host, pipeline: Any, index: int) -> None:
+        self._end_run()
+        scheduler = pipeline.scheduler
+        self._made = weakref.ref(scheduler.timesteps)
+        self.outcome = outcome = Outcome()
+        if _has_cache(host):
+            return outcome.note(f"{host.component.name} has a cache of diffusers, and Reuse Steps steps aside")
+        if scheduler.config.get("clip_sample") or scheduler.config.get("thresholding"):
+            return outcome.note("the scheduler clips predictions, so that the effect of an error is not known")
+        levels = noise_levels(scheduler)
+        if levels is None:
+            return outcome.note(f"the noise levels of {type(scheduler).__name__} are not known to Reuse Steps")
+        # image to image begins in the middle of the schedule, and a base model may leave the end to a refiner
+        planned, count = getattr(pipeline, "num_timesteps", None), len(levels.asked)
+        end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
+        part = levels.steps(index, end)
+        settings = self.settings
+        if settings.use_guidance and (host.find(COMPILATION) is not None or _is_compiled(host.component.part)):
+            settings = replace(settings, use_guidance=False)
+            outcome.note("the negative pass is always computed: without it, Compile would need one more graph")
+        run = GuidedRun(settings, part, outcome, solver_of(scheduler), is_unet(host.component.part))
+        if run.too_short:
+            outcome.notes[:] = [too_few(len(part) - 1)]
+            return None
+        self._levels, self._last, self._run = levels, end - 1, run
+        self._steps = steps_of(scheduler)
+        self._steps.tell(self)
+        plan = settings.plan
+        if plan is not None:
+            family, sampler = type(pipeline).__name__, type(scheduler).__name__
+            mismatch = plan.mismatch(family, sampler, len(part) - 1, getattr(pipeline, "guidance_scale", None))
+            if mismatch is None:
+                run.follow(plan)
+            else:
+                outcome.note(f"{mismatch}: the budget's rule worked without it")
+        return None
+
+    def _step_aside(self, reason: str) -> None:
+        self._end_run()
+        self.outcome.note(f"{reason}: Reuse Steps steps aside")
 
     def _end_run(self) -> None:
         if self._run is not None:
             self._run.close()
-        self._run, self._kind = None, None
+            self._steps.leave(self)
+        self._run, self._open, self._left, self._levels = None, False, None, None
+        self._answers, self._generation, self._last = Answers(), 0, -1
 
-    _kind: Any = None
-
-
-@dataclass(frozen=True)
-class _Prediction:
-    """What a network predicts at one noise level, and the way to the picture without noise and back.
-
-    Attributes:
-        kind: ``epsilon``, ``v_prediction``, ``sample`` or ``flow``.
-        sigma: noise level; of a flow from 0 to 1, else noise for each unit of picture.
-    """
-
-    kind: str
-    sigma: float
-
-    @classmethod
-    def of(cls, scheduler: Any, sigma: float) -> _Prediction:
-        return cls("flow" if _is_flow(scheduler) else str(scheduler.config.get("prediction_type", "epsilon")), sigma)
-
-    @property
-    def _signal(self) -> float:
-        return float((1.0 + self.sigma**2) ** -0.5)
-
-    def latent(self, sample: Tensor) -> Tensor:
-        """Return the picture with its noise, the picture at its own size, from the network's input."""
-        return sample.float() if self.kind == "flow" else sample.float() / self._signal
-
-    def denoised(self, latent: Tensor, output: Tensor) -> Tensor:
-        """Return the picture without noise that an output stands for."""
-        made = output.float()
-        if self.kind in ("epsilon", "flow"):
-            return latent - self.sigma * made
-        if self.kind == "sample":
-            return made
-        return latent * self._signal**2 - self.sigma * self._signal * made
-
-    def output(self, latent: Tensor, denoised: Tensor) -> Tensor:
-        """Return the output that stands for a picture without noise."""
-        if self.kind in ("epsilon", "flow"):
-            return (latent - denoised) / self.sigma
-        if self.kind == "sample":
-            return denoised
-        return (latent * self._signal**2 - denoised) / (self.sigma * self._signal)
+    _steps: Steps  # while there is a run
+    _at: Prediction  # of the evaluation that is open
 
 
-def _is_flow(scheduler: Any) -> bool:
-    return "FlowMatch" in type(scheduler).__name__ or scheduler.config.get("prediction_type") == "flow_prediction"
+def _guidance(pipeline: Any) -> float | None:
+    """Return the scale of the guidance, where there is one for all passes."""
+    scale = getattr(pipeline, "guidance_scale", None)
+    if not isinstance(scale, (int, float)) or not getattr(pipeline, "do_classifier_free_guidance", False):
+        return None
+    return float(scale)
 
 
-def _levels(scheduler: Any) -> list[float]:
-    """Return the noise level of each timestep, and 0 for the end."""
-    if _is_flow(scheduler):
-        return [*(float(value) for value in scheduler.sigmas[: len(scheduler.timesteps)].tolist()), 0.0]
-    kept = scheduler.alphas_cumprod.double().cpu()
-    table = ((1 - kept) / kept).sqrt().log()
-    places = scheduler.timesteps.double().cpu().clamp(0, len(table) - 1)
-    low = places.floor().long()
-    high = (low + 1).clamp(max=len(table) - 1)
-    found = table[low].lerp(table[high], places - low).exp()
-    return [*found.tolist(), 0.0]
+def _has_cache(host: Host) -> bool:
+    return bool(getattr(host.component.part, "is_cache_enabled", False))
 
 
-def _guided(passes: list[Tensor], scale: float | None) -> Tensor:
-    """Return what the pipeline makes of the positive and the negative pass."""
-    if scale is None or len(passes) < 2:
-        return passes[0]
-    return passes[1] + scale * (passes[0] - passes[1])
-
-
-def _shifted(passes: list[Tensor], given: Tensor, scale: float | None) -> list[Tensor]:
-    """Return the passes moved by one amount, so that the pipeline makes ``given`` of them."""
-    change = given - _guided(passes, scale)
-    return [found + change for found in passes]
-
-
-def _solver(scheduler: Any) -> str | None:
-    """Return the solver of the forecasts' corrections, where the scheduler's step is known to be its step."""
-    changed = any(scheduler.config.get(name) for name in ("clip_sample", "thresholding", "stochastic_sampling"))
-    return "euler" if type(scheduler).__name__ in EULER and not changed else None
-
-
-def _tensor(result: Any) -> Tensor:
-    output: Tensor = result[0]
-    return output
-
-
-def _second_half(value: Any, rows: int) -> Any:
-    """Return arguments for the second half of a batch of ``rows``: the positive pass."""
-    if isinstance(value, Tensor):
-        return value[rows // 2 :] if value.ndim and value.shape[0] == rows else value
-    if isinstance(value, Mapping):
-        return {name: _second_half(item, rows) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_second_half(item, rows) for item in value)
-    return value
+def _is_compiled(part: Any) -> bool:
+    return getattr(part, "_compiled_call_impl", None) is not None

@@ -1,0 +1,169 @@
+"""What a network gave in the calls of one evaluation, and whether it is asked the same as before."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from ....core.calls import Args, Kwargs
+    from .prediction import Prediction
+
+
+@dataclass(frozen=True)
+class Call:
+    """What of a network's call matters here."""
+
+    sample: Tensor
+    timestep: object
+
+    @classmethod
+    def of(cls, args: Args, kwargs: Kwargs) -> Call | None:
+        """Return it; None if the network is not called as pipelines call it."""
+        sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
+        timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
+        return cls(sample, timestep) if isinstance(sample, Tensor) else None
+
+
+@dataclass(frozen=True)
+class Text:
+    """What a network is told about the picture. Equal where it is the same tensor, unchanged."""
+
+    tensor: object
+    version: int
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Text) and self.tensor is other.tensor and self.version == other.version
+
+    def __hash__(self) -> int:
+        return id(self.tensor)
+
+
+def text_of(args: Args, kwargs: Kwargs) -> Text:
+    """Return what a denoiser or a ControlNet is told about the picture."""
+    text = kwargs.get("encoder_hidden_states", args[2] if len(args) > 2 else None)
+    return Text(text, text._version if isinstance(text, Tensor) and not text.is_inference() else 0)
+
+
+class Answers:
+    """What the denoiser gave in the calls of the last evaluation, and what all networks were asked.
+
+    Attributes:
+        given: whether a network gave in this evaluation what it gave before.
+        guided: whether the pipeline says that it guides.
+        in_pairs: whether the denoiser computes the negative and the positive pass in one call.
+    """
+
+    def __init__(self) -> None:
+        self.given = self.guided = self.in_pairs = False
+        self._keys: list[tuple[Hashable, ...]] = []
+        self._steady: list[bool] = []
+        self._asked = self._called = 0
+        self._fewer = False
+        self._kept: list[tuple[torch.Size, Any]] = []
+
+    def is_new(self, key: tuple[Hashable, Hashable, Text]) -> bool:
+        """Return whether the next call of a network is not the one of the last evaluation.
+
+        Some pipelines make tensors anew for every step: a text that was never the same is no sign of a change.
+
+        Args:
+            key: name of the network, what else must be the same, and the text.
+        """
+        number, self._asked = self._asked, self._asked + 1
+        if number == len(self._keys):
+            self._keys.append(key)
+            self._steady.append(False)
+            return True
+        before, self._keys[number] = self._keys[number], key
+        was_steady, self._steady[number] = self._steady[number], before == key
+        return self._fewer or before[:2] != key[:2] or (was_steady and before != key)
+
+    def end(self) -> None:
+        """Go to the next evaluation."""
+        self._fewer = self._asked < len(self._keys)
+        del self._keys[self._asked :], self._steady[self._asked :]
+        self._asked, self._called, self.given = 0, 0, False
+
+    def again(self, call: Call) -> Any:
+        """Return what the denoiser gave in the same call of the last evaluation; None if that was another one."""
+        number = self._called
+        if number >= len(self._kept) or self._kept[number][0] != call.sample.shape:
+            return None
+        self._called, self.given = number + 1, True
+        result = self._kept[number][1]
+        return _with(result, _tensor(result).clone())
+
+    def keep(self, call: Call, result: Any) -> bool:
+        """Remember what the denoiser gave; return whether it can be given again: it is one tensor."""
+        tensor = _tensor(result)
+        if tensor is None:
+            return False
+        del self._kept[self._called :]
+        self._kept.append((call.sample.shape, _with(result, tensor.detach().clone())))
+        self._called += 1
+        return True
+
+    def joined(self, call: Call, negative: Tensor, half: Any) -> object:
+        """Return what the denoiser gives for both passes, from the negative output and its result for the positive."""
+        positive = _tensor(half)
+        result = _with(half, torch.cat([negative.to(positive.dtype), positive]))
+        self.keep(call, result)
+        return result
+
+    def passes(self, at: Prediction, latent: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the positive and the negative prediction of the evaluation, where they came from one call."""
+        self.in_pairs = False
+        if not self.guided or len(self._kept) != 1:
+            return None, None
+        asked, result = self._kept[0]
+        output = _tensor(result)
+        if output.shape != (2 * len(latent), *latent.shape[1:]) or not _is_wider(asked, output.shape):
+            return None, None
+        self.in_pairs = True
+        negative, positive = output.chunk(2)
+        return at.denoised(latent, positive), at.denoised(latent, negative)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of what is kept."""
+        return sum(int(_tensor(result).nbytes) for _, result in self._kept)
+
+
+def latent_of(sample: Tensor, channels: int) -> Tensor:
+    """Return the latent in a network's input; inpainting adds channels behind it."""
+    return sample[:, :channels]
+
+
+def _is_wider(asked: torch.Size, output: torch.Size) -> bool:
+    """Return whether the input is the latent, or has more channels behind it."""
+    return asked == output or (len(asked) == 4 and asked[1] > output[1] and asked[2:] == output[2:])
+
+
+def _tensor(result: Any) -> Any:
+    """Return the one tensor of a result; None where there are others beside it."""
+    values = result.values() if isinstance(result, Mapping) else result if isinstance(result, (tuple, list)) else ()
+    tensors = [value for value in values if value is not None]
+    return tensors[0] if len(tensors) == 1 and isinstance(tensors[0], Tensor) else None
+
+
+def _with(result: Any, tensor: Tensor) -> Any:
+    """Return a result with another tensor in it."""
+    if isinstance(result, Mapping):
+        return type(result)(**{name: None if value is None else tensor for name, value in result.items()})
+    return type(result)(None if value is None else tensor for value in result)
+
+
+def positive_half(value: Any, rows: int) -> Any:
+    """Return arguments for the second half of a batch of ``rows``: the positive pass."""
+    if isinstance(value, Tensor):
+        return value[rows // 2 :] if value.ndim and value.shape[0] == rows else value
+    if isinstance(value, Mapping):
+        return {name: positive_half(item, rows) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(positive_half(item, rows) for item in value)
+    return value

@@ -1,0 +1,70 @@
+"""Tell somebody about a scheduler's steps, for as long as a run goes on.
+
+Between the network and the scheduler stands what only the pipeline knows: how many passes there are, in how many calls,
+and how guidance joins them. What it comes to is an argument of ``scheduler.step``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import MethodType
+from typing import Any, Protocol
+
+from ....core.shadow import Shadows
+
+
+class Listener(Protocol):
+    """Who is told."""
+
+    def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
+        """Look at the arguments of a step by their names, and change them."""
+
+    def after_step(self, scheduler: Any, latent: Any) -> None:
+        """Look at the latent that a step has led to."""
+
+
+class Steps:
+    """Stands in the place of ``scheduler.step`` while somebody listens.
+
+    Args:
+        scheduler: of a pipeline.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler, self._step = scheduler, scheduler.step
+        self.__signature__ = inspect.signature(scheduler.step)  # pipelines ask it what they can give
+        self._listeners: list[Listener] = []
+        self._shadows = Shadows()
+        self._shadows.put(scheduler, "step", self)
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Take one step."""
+        bound = self.__signature__.bind(*args, **kwargs)
+        for listener in tuple(self._listeners):
+            listener.before_step(self._scheduler, bound.arguments)
+        result = self._step(*bound.args, **bound.kwargs)
+        for listener in tuple(self._listeners):
+            listener.after_step(self._scheduler, result[0])
+        return result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """Return what a copy of the scheduler has in this place: its own step."""
+        copied = memo.get(id(self._scheduler))
+        return self if copied is None else MethodType(type(copied).step, copied)
+
+    def tell(self, listener: Listener) -> None:
+        """Begin to tell a listener."""
+        self._listeners.append(listener)
+
+    def leave(self, listener: Listener) -> None:
+        """Tell a listener no more; after the last one the scheduler is what it was."""
+        if listener in self._listeners:
+            self._listeners.remove(listener)
+        if not self._listeners:
+            self._shadows.undo()
+
+
+def steps_of(scheduler: Any) -> Steps:
+    """Return what tells about the steps of a scheduler; somebody must listen to it."""
+    found = scheduler.__dict__.get("step")
+    return found if isinstance(found, Steps) else Steps(scheduler)
