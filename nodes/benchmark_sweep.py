@@ -21,7 +21,7 @@ from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 from .plan_search import plan_space
 from .sweep_view import SweepView
-from .sweeps import bench_for, read_space
+from .sweeps import bench_for, plain, read_space
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
@@ -155,6 +155,7 @@ class PacelineBenchmarkSweep(PacelineNode):
             save_files,
         )
         job = SamplingJob(positive, negative, latent_image, **sampler)
+        model, vae, removed = plain(model, vae)
         bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
 
         def say(text: str) -> None:
@@ -184,18 +185,18 @@ class PacelineBenchmarkSweep(PacelineNode):
             kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
             cls.announce(Summary("partly", kept))
             raise
-        cls.announce(_summary(found))
+        cls.announce(_summary(found, removed))
         view.stop()
         shown = view.payload(found.results, None if found.preset is None else found.preset.stem)
-        text = f"{found.text}\n\n{found.table}"
+        text = "\n\n".join([*removed, found.text, found.table])
         payload = {"images": [found.files["plot"]], "text": [text], "paceline_sweep": [shown]}
         return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)
 
 
-def _summary(found: sweeping.Finished) -> Summary:
+def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
     """Return the best setting for the node's badge."""
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
-    details = found.lines
+    details = (*removed, *found.lines)
     if found.best is None:
         none = translatable("no setting is certainly faster")
         return Summary("partly" if found.results else "inactive", none, counts, details)

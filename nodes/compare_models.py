@@ -211,7 +211,7 @@ def shown_comparison(
         **{key: numbers[key] for key in ("verdict", "speedup", "speedup_low", "speedup_high", "speedup_of")},
         "seed_share": numbers["seed_share"],
         "found": numbers["state"],
-        "state": page_state(numbers["state"], verdict.quality),
+        "state": page_state(numbers["state"], verdict.quality, bool(control and control["as_good"])),
         "quality": verdict.quality,
         "compiling": compiling,
         "seconds": {side: [seconds(TimedRun(**run), unit) for run in runs] for side, runs in numbers["runs"].items()},
@@ -229,7 +229,12 @@ def shown_comparison(
     }
 
 
-def page_state(found: str, quality: str) -> str:
-    """Return the state that badge and panel show for what a verdict found. Another picture is a price, not a fault."""
+def page_state(found: str, quality: str, fewer_steps_do: bool) -> str:
+    """Return the state that badge and panel show for what a verdict found.
+
+    Another picture is a price, not a fault. A gain that fewer steps bring as well is none to be proud of.
+    """
     faulty = found == "suspicious" and quality != "another picture"
+    if found == "faster" and fewer_steps_do:
+        return "partly"
     return "failed" if faulty else _STATES.get(found, "partly")

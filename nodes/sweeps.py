@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import phrase, translatable
-from ..optimizers.hosts.comfyui.model import require_model
+from ..core.phrases import joined, phrase, translatable
+from ..core.technique import detach_all
+from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
+from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from ..workbench.comfyui.comparison import ComparisonSettings
     from ..workbench.comfyui.sampling import SamplingJob
 
-__all__ = ["BUILT_IN", "bench_for", "read_space"]
+__all__ = ["BUILT_IN", "bench_for", "plain", "read_space"]
 
 
 def read_space(text: str) -> Space:
@@ -60,6 +62,32 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
     for node, values in nodes_of(cell).items():
         inputs.setdefault(full_id(node), {}).update(values)
     return tuple(Step(node, values) for node, values in inputs.items())
+
+
+def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
+    """Return model and VAE without our techniques, and a line that names what was taken off.
+
+    Raises:
+        InvalidSetting: if ``model`` is none.
+    """
+    require_model(model)
+    names: list[str] = []
+    bare, techniques = detach_all(ModelTarget(model))
+    if techniques:
+        model = cast("ModelPatcher", bare)
+        names.extend(technique.title for technique in techniques)
+    if vae is not None:
+        bare, of_vae = detach_all(VAETarget(vae))
+        if of_vae:
+            vae = cast("VAE", bare)
+            names.extend(technique.title for technique in of_vae)
+    if not names:
+        return model, vae, ()
+    line = phrase(
+        "taken off for this measurement, because each setting is held against the plain model: {names}",
+        names=joined(", ", names),
+    )
+    return model, vae, (line,)
 
 
 def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:

@@ -11,12 +11,12 @@ def sdxl_full_recipe(graph: Graph) -> None:
     """SDXL with everything that suits it."""
     graph.note(
         "## SDXL, everything at once\n\n1. **Quantize int8**: the linear layers that are faster in int8 here, "
-        "measured\n2. **Fuse QKV**: three products as one\n3. **Apply ToMe** (preset `quality`): fewer tokens\n"
+        "measured\n2. **Fuse QKV**: three products as one\n3. **Apply ToMe** (preset *quality*): fewer tokens\n"
         "4. **Set Attention Processor**: the fastest exact backend\n5. **Compile UNet** and **Compile VAE**: the "
         "first image takes minutes longer, the next ones less\n\nThe order of the nodes makes no difference. Each one "
         "can be bypassed (Ctrl+B) to see what it is worth; **Optimization Report** says what each did.\n\nOn a "
         "machine where one of them cannot help, it says so, and how to go on: bypass it.\n\nModel: "
-        "`sd_xl_base_1.0.safetensors`, or any SDXL checkpoint."
+        "*sd_xl_base_1.0.safetensors*, or any SDXL checkpoint."
     )
     graph.column()
     loader = checkpoint(graph, "sd_xl_base_1.0.safetensors")
@@ -41,8 +41,8 @@ def controlnet(graph: Graph) -> None:
     graph.note(
         "## ControlNet\n\nThe ControlNet is a second network that runs at every step. **Compile ControlNet** compiles "
         "it, **Compile UNet** the model; each can be bypassed alone. **Apply ToMe** leaves the ControlNet's own "
-        "attention as it is.\n\nModels: any SD 1.5 checkpoint, and `control_v11p_sd15_canny_fp16.safetensors` in "
-        "`models/controlnet`."
+        "attention as it is.\n\nModels: any SD 1.5 checkpoint, and *control_v11p_sd15_canny_fp16.safetensors* in "
+        "*models/controlnet*."
     )
     graph.column()
     loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
@@ -76,7 +76,7 @@ def lora_int8_compile(graph: Graph) -> None:
     graph.note(
         "## LoRA, int8 and compile\n\nThe LoRA may stand before or behind **Quantize int8**; its strength can be "
         "changed without compiling anew. On GPUs int8 is reported to gain most with **Compile UNet**: bypass "
-        "one or the other to see what each is worth on yours.\n\nModels: `sd_xl_base_1.0.safetensors` and an SDXL "
+        "one or the other to see what each is worth on yours.\n\nModels: *sd_xl_base_1.0.safetensors* and an SDXL "
         "LoRA."
     )
     graph.column()
@@ -105,10 +105,10 @@ def lora_int8_compile(graph: Graph) -> None:
 def flux_kv_downsample(graph: Graph) -> None:
     """A transformer model with fewer keys and values."""
     graph.note(
-        "## Flux with fewer keys and values\n\n**Apply ToMe** with the method `kv_downsample` keeps every image token, "
+        "## Flux with fewer keys and values\n\n**Apply ToMe** with the method *kv_downsample* keeps every image token, "
         "and lets each look at a thinned-out image and at the whole text. It gains most for large pictures.\n\nModels: "
-        "`flux1-dev.safetensors` in `models/diffusion_models`, `clip_l.safetensors` and `t5xxl_fp16.safetensors` in "
-        "`models/text_encoders`, `ae.safetensors` in `models/vae`."
+        "*flux1-dev.safetensors* in *models/diffusion_models*, *clip_l.safetensors* and *t5xxl_fp16.safetensors* in "
+        "*models/text_encoders*, *ae.safetensors* in *models/vae*."
     )
     graph.column()
     loader = graph.add("UNETLoader", unet_name="flux1-dev.safetensors", models=models("flux1-dev.safetensors"))

@@ -10,7 +10,7 @@ def txt2img_baseline(graph: Graph) -> None:
     """Text to image without any of our nodes."""
     graph.note(
         "## Text to image, the baseline\n\nThe same picture as in *txt2img_tome_attention*, without any Paceline node: "
-        "to compare with.\n\nModel: any SD 1.5 checkpoint in `models/checkpoints`."
+        "to compare with.\n\nModel: any SD 1.5 checkpoint in *models/checkpoints*."
     )
     graph.column()
     loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
@@ -31,7 +31,7 @@ def txt2img_tome_attention(graph: Graph) -> None:
         "self-attention. **Set Attention Processor** picks the attention backend. **Optimization Report** says what "
         "they did: it runs after the sampler because the image is connected to *after*.\n\nAt 512 x 512 with a "
         "fast attention backend the gain is small: ToMe pays at 768 and above. Set *ratio* to 0, or bypass the node, "
-        "to get exactly the baseline image.\n\nModel: any SD 1.5 or SDXL checkpoint in `models/checkpoints`."
+        "to get exactly the baseline image.\n\nModel: any SD 1.5 or SDXL checkpoint in *models/checkpoints*."
     )
     graph.column()
     loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
@@ -53,7 +53,7 @@ def reuse_steps(graph: Graph) -> None:
         "steps before, until the picture would move farther than *budget*: a share of what another seed changes. The "
         "report says how many steps were computed, and how much of the budget was used.\n\n*budget* 0 leaves nothing "
         "out. Look at **Compare Models** too: it also draws the plain model with as many steps as fit into the same "
-        "time.\n\nModel: any checkpoint in `models/checkpoints` that is not made for a few steps."
+        "time.\n\nModel: any checkpoint in *models/checkpoints* that is not made for a few steps."
     )
     graph.column()
     loader = checkpoint(graph, "v1-5-pruned-emaonly-fp16.safetensors")
@@ -71,7 +71,7 @@ def img2img_preset(graph: Graph) -> None:
     """A picture as the beginning, with one node that chooses the others."""
     graph.note(
         "## Image to image with one node\n\n**Optimize (Preset)** applies what suits this model and this machine. "
-        "`lossless` changes no more than rounding does, `balanced` a little, `fast` more. After a run, its context "
+        "*lossless* changes no more than rounding does, *balanced* a little, *fast* more. After a run, its context "
         "menu has *Turn into single nodes*.\n\nChoose a picture in *Load Image*. *denoise* of the KSampler says how "
         "much of it is drawn anew.\n\nModel: any SD 1.5 checkpoint."
     )
@@ -91,8 +91,8 @@ def inpaint(graph: Graph) -> None:
     """Draw only what is masked."""
     graph.note(
         "## Inpainting\n\nOpen *Load Image*'s context menu, **Open in MaskEditor**, and paint over what shall be drawn "
-        "anew. **Apply ToMe** works with inpainting models too; the preset `quality` thins out keys and values, so "
-        "every pixel still asks for itself.\n\nModel: `512-inpainting-ema.safetensors`, or any inpainting checkpoint."
+        "anew. **Apply ToMe** works with inpainting models too; the preset *quality* thins out keys and values, so "
+        "every pixel still asks for itself.\n\nModel: *512-inpainting-ema.safetensors*, or any inpainting checkpoint."
     )
     graph.column()
     loader = checkpoint(graph, "512-inpainting-ema.safetensors")

@@ -121,7 +121,8 @@ export function startChips(timeline) {
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
     if (!node || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
     const missing = uncompared.get(part);
-    const text = Object.assign(document.createElement("span"), { textContent: chip });
+    const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
+    const text = Object.assign(document.createElement("span"), { textContent: chip, title });
     chipOf(node, chips).replaceChildren(text, ...(missing ? [measureButton(id, missing)] : []));
   };
 

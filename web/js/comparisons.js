@@ -98,7 +98,8 @@ function createSides({ steps, full_steps, seconds, ratio, as_good }, choose) {
     return button;
   });
   buttons[1].dataset.state = as_good ? "partly" : "inactive";
-  buttons[1].title = `${number(seconds, "#.3g")} s${ratio === null ? "" : `, ${words("differenceMap")} x ${number(ratio, "#.2g")}`}`;
+  const times = ratio === null ? [] : [`${words("differenceMap")}: ${number(ratio, "#.2g")} × ${words("optimized")}`];
+  buttons[1].title = [`${number(seconds, "#.3g")} s`, ...times].join(", ");
   group.append(...buttons);
   return group;
 }
@@ -134,7 +135,7 @@ function createDetails({ distances, lines, phrases }) {
   const table = document.createElement("table");
   table.createCaption().textContent = words("difference");
   const header = table.createTHead().insertRow();
-  for (const name of ["", "RMSE", "PSNR", "SSIM", "LPIPS"]) {
+  for (const name of ["", "RMSE", "PSNR (dB)", "SSIM", "LPIPS"]) {
     header.append(Object.assign(document.createElement("th"), { textContent: name, scope: "col" }));
   }
   const body = table.createTBody();

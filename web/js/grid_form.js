@@ -26,6 +26,9 @@ export function addGridForm(node, secondsPerStep) {
   );
   if (!text) return;
   const form = new GridForm(node, text, secondsPerStep);
+  const search = node.widgets?.find(({ name }) => name === "search");
+  const chosen = search?.callback;
+  if (search) search.callback = (...value) => (chosen?.apply(search, value), form.refresh());
   addElement(node, "$$paceline-grid", form.element, { margin: 8, getMinHeight: () => form.height });
   const { onConfigure } = node;
   node.onConfigure = function (...saved) {
@@ -137,7 +140,9 @@ class GridForm {
     const resized = rows.some(({ name }) => name === "size" || name === "batch"); // which takes another time
     if (!plan && seconds === null && cells !== null && !resized) void this.#expect();
     const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
-    this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
+    this.element.dataset.unused = String(plan);
+    const note = plan ? [words("gridUnused")] : [];
+    this.#total.textContent = cells === null ? words("rangeNeedsSearch") : [...note, `${cells} ${words("cells")}`, time].join(" · ");
   }
 
   async #expect() {

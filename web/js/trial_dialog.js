@@ -86,26 +86,31 @@ export async function offerTrial(inserted, choice) {
     const nodeOf = (/** @type {string} */ id) => nodes.find((node) => wire.prefix + node.id === id);
     /** @type {import("./trial.js").Finding[]} */
     const findings = [];
+    /** @type {import("./graph.js").LGraphNode[]} */
+    const losers = [];
     let told = 0;
-    for (;;) {
-      const state = await next(scene, findings);
-      for (const { node, kept, verdict, phrase } of state.judged.slice(told)) {
-        const textContent = `${nodeOf(node)?.getTitle()}: ${said(verdict, phrase)}`;
-        const line = Object.assign(document.createElement("li"), { textContent });
-        line.dataset.state = kept ? "active" : "inactive";
-        list.append(line);
+    try {
+      for (;;) {
+        const state = await next(scene, findings);
+        for (const { node: id, kept, verdict, phrase } of state.judged.slice(told)) {
+          const node = nodeOf(id);
+          if (node && !kept) losers.push(node);
+          const found = `${node?.getTitle()}: ${said(verdict, phrase)}`;
+          const textContent = kept ? found : `${found} ${words("trialLoser")}`;
+          const line = Object.assign(document.createElement("li"), { textContent });
+          line.dataset.state = kept ? "active" : "inactive";
+          list.append(line);
+        }
+        told = state.judged.length;
+        if (!state.prompt) return state;
+        const place = `${scene.chain.indexOf(state.node) + 1}/${nodes.length}`;
+        const doing = state.node && `${words("trialMeasuring")} ${nodeOf(state.node)?.getTitle()} (${place})`;
+        text.textContent = doing || words("trialTogether");
+        findings.push(await measure(state.prompt, (share) => (bar.value = share), stop.signal));
       }
-      told = state.judged.length;
-      if (!state.prompt) {
-        const losers = state.judged.flatMap(({ node, kept }) => (kept ? [] : (nodeOf(node) ?? [])));
-        if (losers.length) asOneStep(() => takeOut(losers, wire.name));
-        app.canvas.setDirty(true, true);
-        return state;
-      }
-      const place = `${scene.chain.indexOf(state.node) + 1}/${nodes.length}`;
-      const doing = state.node && `${words("trialMeasuring")} ${nodeOf(state.node)?.getTitle()} (${place})`;
-      text.textContent = doing || words("trialTogether");
-      findings.push(await measure(state.prompt, (share) => (bar.value = share), stop.signal));
+    } finally {
+      if (losers.length) asOneStep(() => takeOut(losers, wire.name)); // also where it is stopped
+      app.canvas.setDirty(true, true);
     }
   }
 

@@ -15,7 +15,7 @@ export function outcomeWords({ best, once, saves }) {
   const parts = [`${number(speedup, ".2f")}x ${words("faster")}`];
   if (quality === "identical") parts.push(words("quality_identical"));
   else if (seed_share) {
-    const share = seed_share >= 1 ? number(seed_share, ".1f") : `1/${Math.round(1 / seed_share)}`;
+    const share = seed_share > 0.35 ? number(seed_share, ".2g") : `1/${Math.min(100, Math.round(1 / seed_share))}`;
     parts.push(words("shareOfSeed").replace("%s", share));
   }
   if (once > 1 && saves > 0) parts.push(filled("paysAfter", once, saves));

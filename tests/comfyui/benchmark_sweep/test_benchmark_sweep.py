@@ -200,3 +200,13 @@ def test_a_vae_is_part_of_the_cells(sweeping, folders):
     entry = saved(folders)["results"][0]
     assert entry["state"] == "measured"
     assert entry["numbers"]["ssim"] <= 1
+
+
+def test_the_plain_model_is_what_cells_are_held_against(sweeping, folders):
+    """Also where a user has hung the sweep behind a node of ours: else that very node would change nothing."""
+    tome = sweeping.studio.tome(sweeping.model, preset="fast")
+    result = sweeping.run("ApplyToMe.preset: fast", model=tome)
+    (entry,) = saved(folders)["results"]
+    assert entry["difference"] > 0
+    said = "taken off for this measurement, because each setting is held against the plain model: Apply ToMe"
+    assert said in result.ui["text"][0]
