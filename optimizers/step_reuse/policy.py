@@ -61,6 +61,15 @@ class StepReusePolicy(Technique):
             parts.append(phrase("{count} forecast", count=found.forecast))
         if found.guidance:
             parts.append(phrase("{count} without the negative pass", count=found.guidance))
+        beyond = found.share > self.settings.budget
+        if beyond:
+            parts.append(translatable("estimate beyond the budget"))
+            details.append(
+                translatable(
+                    "a later step changed more than the forecasts before it let expect: look at the picture with "
+                    "Compare Models, or take a smaller budget"
+                )
+            )
         details.append(
             phrase(
                 "estimated distance to the picture without this node: {share:.1%} of what another seed changes, "
@@ -93,7 +102,7 @@ class StepReusePolicy(Technique):
                 )
             )
         details.append(phrase("memory for earlier outputs: {size:.1f} MiB", size=found.bytes / 2**20))
-        return Summary("active", joined(", ", parts), counts, tuple(details))
+        return Summary("partly" if beyond else "active", joined(", ", parts), counts, tuple(details))
 
 
 def too_few(steps: int) -> str:

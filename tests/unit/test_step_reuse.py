@@ -9,10 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from paceline.core.activity import Activity
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
 from paceline.optimizers.step_reuse.history import History, Place
+from paceline.optimizers.step_reuse.outcome import Outcome
 from paceline.optimizers.step_reuse.plan import Plan
+from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.run import Decision, ReuseRun
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.step_reuse.solvers import SOLVERS, Correction
@@ -272,3 +275,13 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
             assert given.device.type == "cuda" and given.dtype == torch.float16
         run.close()
     assert run.outcome.forecast >= 6 and sum(reads) >= 20
+
+
+def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
+    policy = StepReusePolicy(StepReuseSettings(budget=0.05))
+    policy.outcome = Outcome(steps=12, computed=8, forecast=4, share=0.05)
+    assert policy.summarize(Activity()).state == "active"
+    policy.outcome.share = 0.16
+    said = policy.summarize(Activity())
+    assert said.state == "partly" and said.headline.endswith("4 forecast, estimate beyond the budget")
+    assert "take a smaller budget" in said.details[0]
