@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 LOOSE = {"budget": 1.0, "forecast": "hold", "reuse_forecast": True, "reuse_guidance": False}
 
 
@@ -35,3 +37,14 @@ class Calls:
 
     def __exit__(self, *_):
         self._handle.remove()
+
+
+def guided(model, guider, steps=12, sampler="euler", noise=None):
+    """Sample with a guider, from given noise ``[batch, 4, height, width]``."""
+    import comfy.samplers
+
+    if noise is None:
+        noise = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(1))
+    sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
+    with torch.inference_mode():
+        return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)

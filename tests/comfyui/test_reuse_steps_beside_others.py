@@ -5,7 +5,10 @@ from __future__ import annotations
 import model_changes as changes
 import pytest
 import torch
-from reusing import Calls, outcome, reuse, technique
+from comfy_host import checkpoints
+from distances import relative
+from paceline.optimizers.step_reuse.plan import Plan
+from reusing import Calls, guided, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
 pytestmark = pytest.mark.slow
@@ -54,7 +57,7 @@ SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde",
 @pytest.mark.parametrize(
     "sampler",
     [
-        pytest.param(name, marks=() if number in (2, 3, 5) else pytest.mark.thorough)
+        pytest.param(name, marks=() if number in (2, 3, 5, 6) else pytest.mark.thorough)
         for number, name in enumerate(SAMPLERS)
     ],
 )
@@ -110,6 +113,31 @@ def test_parts_of_the_picture_and_of_the_schedule(studio, options):
     check(studio, studio.model, steps=16, positive=[*studio.positive, [context * 0.5, {**details, **options}]])
 
 
+def test_where_another_prompt_takes_over_nothing_is_forecast_from_the_one_before(studio):
+    context, details = studio.positive[0]
+    first = [context, {**details, "start_percent": 0.0, "end_percent": 0.5}]
+    second = [context * 0.5, {**details, "start_percent": 0.5, "end_percent": 1.0}]
+    from comfy.samplers import calculate_sigmas
+
+    model, seen = reuse(studio, studio.model), []
+
+    def look(executor, *args, **kwargs):
+        seen.append(float(args[1].flatten()[0]))
+        return executor(*args, **kwargs)
+
+    clone = model.clone()
+    clone.add_wrapper_with_key("apply_model", "look", look)
+    studio.sample(clone, steps=20, positive=[first, second], cfg=1.0)
+    sampling = clone.get_model_object("model_sampling")
+    levels = calculate_sigmas(sampling, "normal", 20).tolist()
+    change = float(sampling.percent_to_sigma(0.5))
+    takes_over = next(number for number, level in enumerate(levels) if level <= change)
+    computed = {min(range(20), key=lambda number: abs(levels[number] - sigma)) for sigma in seen}
+    assert outcome(model).forecast >= 4 and len(computed) == outcome(model).computed
+    assert {takes_over, takes_over + 1, takes_over + 2} <= computed  # a warm-up of its own
+    assert not set(range(takes_over)) <= computed
+
+
 def test_image_to_image(studio):
     latent = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(3))
     check(studio, studio.model, steps=20, latent=latent, denoise=0.6)
@@ -134,12 +162,61 @@ def test_two_sizes_and_two_prompts_one_after_the_other(studio):
     assert torch.equal(studio.sample(reuse(studio, studio.model), steps=12, size=(32, 24)), large)
 
 
-def test_each_picture_of_a_batch_is_judged(studio):
-    """The worst picture decides: with an empty one beside it, a difficult one keeps its steps."""
+def test_each_picture_of_a_batch_is_judged(studio, core_node):
+    """The worst picture decides: with a plan, the estimate for two is that of the one that moved farther."""
+    made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
+    actions = tuple("hold" if number in (5, 7) else "compute" for number in range(12))
+    plan = Plan(type(studio.model.model).__name__, "euler", "", 4.0, actions, 0.05).to_json()
+    noise = torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
+    shares = []
+    for which in (noise[:1], noise[1:], noise):
+        model = reuse(studio, studio.model, plan=plan)
+        guided(model, core_node("comfy_extras.nodes_custom_sampler", "CFGGuider", model=model, **made), noise=which)
+        assert outcome(model).forecast == 2
+        shares.append(outcome(model).share)
+    assert shares[2] == pytest.approx(max(shares[:2]), rel=1e-3)
+    assert min(shares[:2]) < 0.99 * max(shares[:2])
+
+
+def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
+    """As ComfyUI's MultiGPU nodes make it: a network of its own for one of the passes, in a thread of its own."""
+    base = studio.model.clone()
+    base.cached_patcher_init = (lambda: checkpoints.tiny_sd15(width=32, context=48), ())
+    expected = studio.sample(reuse(studio, base), steps=12)
+    model = reuse(studio, base)
+    other = model.deepclone_multigpu(torch.device("cpu", 0))  # ComfyUI takes it for another device than "cpu"
+    other.is_multigpu_base_clone = True
+    model.set_additional_models("multigpu", [other])
+    with Calls(base.model.diffusion_model) as here, Calls(other.model.diffusion_model) as there:
+        found = studio.sample(model, steps=12)
+    done = outcome(model)
+    assert done.forecast >= 3 and here.count == there.count == done.computed
+    assert relative(found, expected) < 1e-4
+    with Calls(other.model.diffusion_model) as there:
+        assert torch.equal(studio.sample(model, steps=12), found)
+    assert there.count == done.computed
+
+
+def test_shared_matchings_are_kept_over_skipped_steps(studio, monkeypatch):
+    """Apply ToMe makes them anew after a number of computed steps; one that is left out neither ages nor drops them."""
+    from paceline.optimizers.token_merging.merging import Merging
+
+    made, original = [], Merging.plan
+    monkeypatch.setattr(Merging, "plan", lambda tokens, call: made.append(call.block) or original(tokens, call))
+    model = reuse(studio, studio.tome(studio.model, refresh_every=3))
+    studio.sample(model, steps=12)
+    assert outcome(model).forecast >= 3
+    assert len(made) == 2 * -(-outcome(model).computed // 3)  # one for the input and one for the output blocks
+
+
+def test_clones_do_not_see_each_other(studio):
+    """Clones carry one and the same technique; what a run keeps belongs to the run."""
     model = reuse(studio, studio.model)
-    studio.sample(model, steps=12, batch=3)
-    assert outcome(model).forecast > 0
-    assert outcome(model).bytes > 0
+    clone = changes.lora_for(model)
+    first, second = studio.sample(model, steps=12), studio.sample(clone, steps=12)
+    assert not torch.equal(first, second)
+    assert torch.equal(studio.sample(model, steps=12), first)
+    assert torch.equal(second, studio.sample(reuse(studio, changes.lora_for(studio.model)), steps=12))
 
 
 def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
@@ -193,6 +270,20 @@ def test_nothing_is_kept_after_a_run(studio):
     gc.collect()
     left = [item for item in gc.get_objects() if isinstance(item, (History, ReuseRun))]
     assert not left
+
+
+@pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])
+def test_teacache_is_known_by_what_it_leaves_in_the_options(studio, mark):
+    from paceline.core.errors import UnsupportedModel
+
+    cached = studio.model.clone()
+    cached.model_options["transformer_options"][mark] = 0.4
+    with pytest.raises(UnsupportedModel, match="TeaCache is on this MODEL already"):
+        reuse(studio, cached, strict=True)
+    later = reuse(studio, studio.model)
+    later.model_options["transformer_options"][mark] = 0.4
+    studio.sample(later, steps=9)
+    assert "TeaCache is on the model too, and this node steps aside" in str(technique(later).last_summary().details)
 
 
 @pytest.mark.parametrize("kind", ["EasyCacheNode", "LazyCacheNode"])

@@ -5,18 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from comfy_host import checkpoints, in_process
-from reusing import Calls, outcome, reuse, technique
+from reusing import Calls, guided, outcome, reuse, technique
 
 pytestmark = pytest.mark.slow
-
-
-def guided(model, guider, steps=12, sampler="euler"):
-    import comfy.samplers
-
-    noise = torch.randn(1, 4, 24, 16, generator=torch.Generator().manual_seed(1))
-    sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
-    with torch.inference_mode():
-        return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)
 
 
 def test_two_models_as_one_guider(studio, core_node):
