@@ -48,3 +48,30 @@ def guided(model, guider, steps=12, sampler="euler", noise=None):
     sigmas = comfy.samplers.calculate_sigmas(model.get_model_object("model_sampling"), "normal", steps)
     with torch.inference_mode():
         return guider.sample(noise, torch.zeros_like(noise), comfy.samplers.sampler_object(sampler), sigmas, seed=1)
+
+
+def computed_steps(studio, model, steps, change, **sampling):
+    """Sample, and return the numbers of the computed steps, and that of the first step behind a point of the schedule.
+
+    Args:
+        studio: samples.
+        model: with Reuse Steps.
+        steps: how many.
+        change: the point, from 0 to 1, as in conditionings with a range.
+        **sampling: see ``Studio.sample``.
+    """
+    from comfy.samplers import calculate_sigmas
+
+    seen = []
+
+    def look(executor, *args, **kwargs):
+        seen.append(float(args[1].flatten()[0]))
+        return executor(*args, **kwargs)
+
+    clone = model.clone()
+    clone.add_wrapper_with_key("apply_model", "look", look)
+    studio.sample(clone, steps=steps, **sampling)
+    schedule = clone.get_model_object("model_sampling")
+    levels = calculate_sigmas(schedule, "normal", steps).tolist()
+    behind = next(number for number, level in enumerate(levels) if level < schedule.percent_to_sigma(change))
+    return {min(range(steps), key=lambda number: abs(levels[number] - sigma)) for sigma in seen}, behind
