@@ -139,8 +139,8 @@ export function startChips(timeline) {
  * @returns {HTMLButtonElement} measures the same without our nodes
  */
 function measureButton(sampler, { seconds, once }) {
-  const whole = `${words("measure")} (${timeText(baselineTime(seconds))})`;
-  const button = createButton(once ? words("measure") : whole, async () => {
+  const time = ` (${timeText(baselineTime(seconds))})`;
+  const button = createButton(words("measure"), async () => {
     button.disabled = true;
     const measurement = measureBaseline(sampler);
     measurements.add(measurement.catch(() => ""));
@@ -152,7 +152,8 @@ function measureButton(sampler, { seconds, once }) {
       button.disabled = false;
     }
   });
-  button.title = whole;
+  button.title = words("measure") + time;
+  if (!once) button.append(Object.assign(document.createElement("span"), { textContent: time }));
   return button;
 }
 

@@ -12,7 +12,13 @@ const MOST_JOBS = 200;
 /** What does not change how long a step takes. */
 const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|denoise|noise/;
 
-/** @typedef {{key: string, techniques: number}} Job what is sampled, and how many of our nodes are in its way */
+/** Inputs that a step's time does not depend on: what was drawn before, and how pictures are encoded. */
+const PICTURES = /^(latent|samples|image|pixels|mask|vae)/;
+
+/** What gives back the model without any of our nodes. */
+const PLAIN = "PacelineRemoveOptimizations";
+
+/** @typedef {{key: string, techniques: number}} Job what is sampled, and how many of our nodes its steps run through */
 /** @typedef {import("./prompt.js").Prompt} Prompt */
 
 /**
@@ -38,7 +44,6 @@ export async function jobOf(promptId, node) {
  * @returns {Job}
  */
 export function describe(prompt, node) {
-  const ours = new Set();
   /** @type {Map<string, string | null>} what comes from an output: nodes share sources, so that paths double with each node */
   const seen = new Map();
   /**
@@ -62,7 +67,6 @@ export function describe(prompt, node) {
   const shapeOf = (id, output) => {
     const { class_type, inputs } = prompt[id] ?? { class_type: "?", inputs: {} };
     if (isOurType(class_type)) {
-      ours.add(id);
       const through = Object.values(inputs).filter(isLink)[0];
       return through ? shape(through[0], through[1]) : null;
     }
@@ -73,7 +77,27 @@ export function describe(prompt, node) {
     });
     return digest(JSON.stringify([class_type, output, ...values]));
   };
-  return { key: shape(node, 0) ?? "", techniques: ours.size };
+  return { key: shape(node, 0) ?? "", techniques: techniquesBefore(prompt, node) };
+}
+
+/**
+ * @param {Prompt} prompt
+ * @param {string} node
+ * @returns {number} how many of our nodes change how long its steps take
+ */
+function techniquesBefore(prompt, node) {
+  const [seen, waiting] = [new Set(), [node]];
+  let count = 0;
+  for (let id = waiting.pop(); id !== undefined; id = waiting.pop()) {
+    const { class_type, inputs } = prompt[id] ?? { class_type: "?", inputs: {} };
+    if (seen.has(id) || class_type === PLAIN) continue;
+    seen.add(id);
+    if (isOurType(class_type)) count += 1;
+    for (const [name, value] of Object.entries(inputs)) {
+      if (isLink(value) && !PICTURES.test(name)) waiting.push(value[0]);
+    }
+  }
+  return count;
 }
 
 /**
