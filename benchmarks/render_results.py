@@ -31,7 +31,7 @@ only what does less work, or works in a narrower dtype. Each part says what was 
 
 _VERSIONS = ("python", "torch", "comfyui", "tomesd", "diffusers", "torchao", "triton")
 # Shown in another column, or not by itself.
-_ABSORBED = ("name", "work", "quality", "seconds_min", "seconds_max", "rounds")
+_ABSORBED = ("name", "work", "quality", "seconds_min", "seconds_max", "rounds", "pairs")
 _TITLES = {"seconds_median": "time", "cpu_seconds_median": "processor time", "speedup": "speed-up",
            "peak_memory_bytes": "peak memory", "roof_share": "of the roof"}  # fmt: skip
 

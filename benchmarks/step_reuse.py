@@ -15,7 +15,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import torch
 from common import arguments
 from record import ROOT, Row, keep, report
 from safetensors import safe_open
-from step_reuse_quality import fewer_steps_beside, of_node, quality, rms
+from step_reuse_quality import fewer_steps_beside, in_short, of_node, quality, rms
 from torch import Tensor
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
@@ -132,6 +132,13 @@ class Drawn:
     estimate: float = 0.0
 
 
+@dataclass
+class JudgedRow(Row):
+    """A row with the values of each of its ``pairs``, in the order of the benchmark: prompts first, then seeds."""
+
+    pairs: dict[str, str] = field(default_factory=dict)
+
+
 class Bench:
     """One model with one solver; remembers what the plain model drew."""
 
@@ -212,9 +219,9 @@ def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bo
             yield Row(name, work, quality=numbers)
     for name, settings in variants.items():
         drawn = list(bench.node(settings))
-        found, shares = of_node(bench, drawn, settings["budget"])
-        fewer, evaluations = fewer_steps_beside(bench, drawn)
-        moved = [(share, one.estimate) for share, one in zip(shares, drawn, strict=True) if one.estimate > 0]
+        found, pairs = of_node(bench, drawn, settings["budget"])
+        fewer, beside = fewer_steps_beside(bench, drawn)
+        moved = [(share, guess) for share, guess in zip(pairs["share"], pairs["estimate"], strict=True) if guess > 0]
         found |= {
             "gain": found["psnr"] - fewer["psnr"],
             "gain_worst": found["psnr_worst"] - fewer["psnr_worst"],
@@ -222,8 +229,8 @@ def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bo
         if moved:
             found["estimate"] = statistics.fmean(0.5 <= share / estimate <= 2 for share, estimate in moved)
             found["ratio"] = statistics.median(share / estimate for share, estimate in moved)
-        yield Row(name, work, quality=found)
-        yield Row(f"fewer steps, beside {name}", work, quality=fewer | {"evaluations": evaluations})
+        yield JudgedRow(name, work, quality=found, pairs=in_short(pairs))
+        yield JudgedRow(f"fewer steps, beside {name}", work, quality=fewer, pairs=in_short(beside))
 
 
 def settings_of(budget: float, **others: Any) -> dict[str, Any]:

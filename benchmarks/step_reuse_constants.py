@@ -1,6 +1,6 @@
-"""The constants of Reuse Steps for a solver: how far a picture really moves for the errors that its run has seen.
+"""The constants of Reuse Steps for solvers: how far a picture really moves for the errors that its run has seen.
 
-    python benchmarks/step_reuse_constants.py 'res_multistep, simple, 20 steps' [--factor F --power P --margin M]
+    python benchmarks/step_reuse_constants.py 'res_multistep, simple, 20 steps' [SOLVER ...] [--factor F --power P ...]
 
 The icon model draws prompts that step_reuse.py never judges. A line for each budget says how far the pictures moved and
 how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth and
@@ -12,11 +12,16 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
-from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Solver, settings_of
+from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Drawn, Solver, settings_of
 from step_reuse_quality import rms
+
+if TYPE_CHECKING:
+    from paceline.optimizers.step_reuse.budget import Calibration
 
 PROMPTS = (
     "blue heart shaded", "yellow star flat", "orange cat outline", "red fish shaded",
@@ -24,55 +29,76 @@ PROMPTS = (
 )  # fmt: skip
 POWERS = (1.0, 1.25, 1.5, 1.75, 2.0)
 FIRST_SEED = 7000
+HEAD = (
+    f"{'solver':38}{'budget':>7}{'evaluations':>12}{'share':>8}{'worst':>8}{'kept':>6}{'worst / budget':>15}"
+    f"{'within 2x':>10}{'ratio':>7}"
+)
+Found = tuple[float, Drawn]
+"""How far a picture moved in truth, as a share of what another seed changes, and its run."""
 
 
 def main() -> None:
-    """Measure one solver."""
+    """Measure the solvers that were named."""
     options = _parser().parse_args()
     torch.set_num_threads(options.threads)
-    sampler, scheduler, steps = options.solver.removesuffix(" steps").split(", ")
-    witness = ICONS_FLUX if options.transformer else ICONS
-    bench = Bench(replace(witness, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
-    bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
+    tables, factors = [HEAD], []
+    for name in options.solvers:
+        sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
+        witness = ICONS_FLUX if options.transformer else ICONS
+        bench = Bench(replace(witness, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
+        bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
+        constants = _constants(sampler, options)
+        errors: list[tuple[float, float]] = []  # the sum of errors that a run knows of, and the true distance
+        for budget in BUDGETS:
+            found = list(_runs(bench, budget))
+            tables.append(f"{name:38}{_line(found, budget)}")
+            print(tables[-1], flush=True)
+            errors += [
+                ((drawn.estimate / constants.factor) ** (1 / constants.power), share)
+                for share, drawn in found if drawn.estimate > 0
+            ]  # fmt: skip
+        factors += [f"{name}: {constants}", *_factors(errors)]
+    print("", *tables, "", *factors, sep="\n")
+
+
+def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
+    """Return the constants of a sampler, after those that are to be tried were put in their place."""
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
     from paceline.optimizers.step_reuse import budget as module
 
-    name = sampler_name(sampler_object(sampler))
-    asked = (options.factor, options.power, options.margin)
-    constants, _ = module.calibration_of(name, not options.transformer)
-    if any(value is not None for value in asked):
-        known = (constants.factor, constants.power, constants.margin)
-        constants = module.Calibration(
-            *(new if new is not None else old for new, old in zip(asked, known, strict=True))
-        )
+    name, given = sampler_name(sampler_object(sampler)), ("factor", "power", "margin")
+    known, _ = module.calibration_of(name, not options.transformer)
+    tried = {one: getattr(options, one) for one in given if getattr(options, one) is not None}
+    constants = replace(known, **tried)
     (module.TRANSFORMER_CALIBRATIONS if options.transformer else module.CALIBRATIONS)[name] = constants
-    found: list[tuple[float, float]] = []  # the sum of errors that the run knows of, and the true distance
-    for budget in BUDGETS:
-        rows = list(zip(bench.pairs, bench.node(settings_of(budget)), strict=True))
-        moved = []
-        for (prompt, seed), drawn in rows:
-            share = rms(drawn.latent, bench.plain(prompt, seed)) / bench.seed_distance(prompt)
-            moved.append(share)
-            if drawn.estimate > 0:
-                found.append(((drawn.estimate / constants.factor) ** (1 / constants.power), share))
-        ratios = [share / drawn.estimate for share, (_, drawn) in zip(moved, rows, strict=True) if drawn.estimate > 0]
-        near = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios) if ratios else math.nan
-        kept = statistics.fmean(share <= budget for share in moved)
-        print(
-            f"{options.solver}, {name} {constants}, budget {budget:g}: "
-            f"{statistics.fmean(drawn.evaluations for _, drawn in rows):.2f} evaluations, "
-            f"share {statistics.fmean(moved):.4f}, worst {max(moved):.4f}, "
-            f"kept {kept:.2f}, largest / budget {max(moved) / budget:.2f}, within a factor of 2 {near:.2f}, "
-            f"ratio {statistics.median(ratios) if ratios else math.nan:.2f}",
-            flush=True,
-        )
-    for power in POWERS if found else ():
-        ratios = sorted(share / errors**power for errors, share in found)
+    return constants
+
+
+def _runs(bench: Bench, budget: float) -> Iterator[Found]:
+    for (prompt, seed), drawn in zip(bench.pairs, bench.node(settings_of(budget)), strict=True):
+        yield rms(drawn.latent, bench.plain(prompt, seed)) / bench.seed_distance(prompt), drawn
+
+
+def _line(found: Sequence[Found], budget: float) -> str:
+    moved = [share for share, _ in found]
+    ratios = [share / drawn.estimate for share, drawn in found if drawn.estimate > 0] or [math.nan]
+    near = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios)
+    kept = statistics.fmean(share <= budget for share in moved)
+    evaluations = statistics.fmean(drawn.evaluations for _, drawn in found)
+    return (
+        f"{budget:7g}{evaluations:12.2f}{statistics.fmean(moved):8.4f}{max(moved):8.4f}{kept:6.2f}"
+        f"{max(moved) / budget:15.2f}{near:10.2f}{statistics.median(ratios):7.2f}"
+    )
+
+
+def _factors(errors: Sequence[tuple[float, float]]) -> Iterator[str]:
+    for power in POWERS if errors else ():
+        ratios = sorted(share / error**power for error, share in errors)
         middle = statistics.median(ratios)
         spread = statistics.pstdev(math.log(ratio) for ratio in ratios)
         high = ratios[math.ceil(0.95 * len(ratios)) - 1] / middle
-        print(
+        yield (
             f"  power {power:g}: factor {middle:.3g}, spread of the logarithm {spread:.2f}, "
             f"95 % below {high:.2f} times it"
         )
@@ -80,7 +106,7 @@ def main() -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("solver", help="sampler, scheduler, steps")
+    parser.add_argument("solvers", nargs="+", help="sampler, scheduler, steps")
     parser.add_argument("--transformer", action="store_true", help="measure on the small Flux, not on the UNet")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
