@@ -52,11 +52,15 @@ CALIBRATIONS = {
     "res_multistep": Calibration(0.7, margin=2.5),
     "deis": Calibration(1.5),
     "lms": Calibration(1.0),
+    "gradient_estimation": Calibration(0.7, margin=2.5),
+    "er_sde": Calibration(1.2, margin=1.8),
+    "dpmpp_2m_sde": Calibration(1.6, margin=1.1),
+    "dpmpp_3m_sde": Calibration(2.0, margin=1.1),
 }
 """Measured on a UNet for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
 
 CALIBRATION = Calibration(3.0)
-"""For other solvers: measured with ``dpmpp_2m_sde``, whose steps are the largest, and too careful for most."""
+"""For other solvers: ``ipndm`` needs it, and it is too careful for most."""
 
 TRANSFORMER_CALIBRATIONS = {
     "euler": Calibration(1.1, margin=4.5),
@@ -81,7 +85,8 @@ NEAREST = 0.3
 def calibration_of(solver: str | None, unet: bool) -> tuple[Calibration, bool]:
     """Return the constants for a solver on a UNet or another network, and whether they were measured with it."""
     known, other = (CALIBRATIONS, CALIBRATION) if unet else (TRANSFORMER_CALIBRATIONS, TRANSFORMER_CALIBRATION)
-    return known.get(solver or "", other), solver in known
+    name = (solver or "").removesuffix("_gpu")  # where the noise is made
+    return known.get(name, other), name in known
 
 
 Distances = list[float]

@@ -136,7 +136,8 @@ class ReuseRun:
         if asked == COMPUTE:
             return Decision.COMPUTE
         distance = place.position - self._guided.newest.place.position
-        part = 1.0 if asked is not None else (1 + place.position / steps) / 2
+        # Early skips are the worst buys: what they use up of the budget, more of the later ones could have had.
+        part = 1.0 if asked is not None else place.position / steps
         if self.settings.use_forecast and asked != GUIDANCE:
             known = [name for name in self._usable(asked) if self._guided.can(FORECASTS[name])]
             if known:
