@@ -80,6 +80,8 @@ SOLVERS = (
     Solver("dpmpp_sde", "karras", 15, 2),
     Solver("dpmpp_3m_sde", "exponential", 30),
     Solver("lcm", "sgm_uniform", 8),
+    Solver("er_sde", "normal", 20),
+    Solver("gradient_estimation", "normal", 20),
 )
 FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20), Solver("res_multistep", "simple", 20))
 """What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
