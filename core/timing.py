@@ -107,7 +107,7 @@ class KeptTimes:
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
         self._known = _read(file)
-        self._failed: dict[tuple[str, str], KernelFailed] = {}
+        self._failed: dict[tuple[str, str], str] = {}  # no errors: their frames would keep tensors in memory
         self._changed = False
 
     def get(self, section: str, key: str, measure: Callable[[], list[float]], count: int = 0) -> list[float]:
@@ -126,14 +126,14 @@ class KeptTimes:
         known = self._known.setdefault(section, {})
         if key not in known or (count and len(known[key]) != count):
             if (failed := self._failed.get((section, key))) is not None:
-                raise failed
+                raise KernelFailed(failed)
             try:
                 known[key] = measure()
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                failed = self._failed[section, key] = KernelFailed(f"failed here: {error_line(error)}")
-                raise failed from error
+                failed = self._failed[section, key] = f"failed here: {error_line(error)}"
+                raise KernelFailed(failed) from error
             self._changed = True
         return known[key]
 
