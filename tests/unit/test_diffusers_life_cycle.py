@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +261,13 @@ def test_precision_is_the_setting_of_the_node() -> None:
         assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
         assert "unet: Model Precision: computes in fp32; channels last" in str(now)
     assert not differences(before, state_of(pipeline.pipe))
+
+
+def test_a_pipeline_that_nobody_holds_frees_its_memory() -> None:
+    pipeline = small("sd15")
+    optimize(pipeline.pipe, MERGED, FuseQKV(), Attention("vanilla"), Precision("bf16"), ScheduleOnCPU())
+    picture(pipeline)
+    unet = weakref.ref(pipeline.pipe.unet)
+    del pipeline
+    gc.collect()
+    assert unet() is None

@@ -24,11 +24,8 @@ from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSI
 from .components import Component
 from .patches import Patches, current
 
-_HOSTS: weakref.WeakKeyDictionary[object, Host] = weakref.WeakKeyDictionary()
-"""What is on which part. Not an attribute of the part: a copy of it would take the original's undo along."""
-
-MARK = "_paceline_host"
-"""Attribute of the entry that we put on a part, by which a copy of an optimized part is recognised."""
+HOST = "_paceline_host"
+"""Attribute of a part with what is on it. So both go together: a table of all hosts would keep every part in memory."""
 
 
 ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
@@ -138,20 +135,22 @@ class Host:
             self._patches.undo()
             raise
         self._attached = True
-        _HOSTS[part] = self
+        part.__dict__[HOST] = self
 
     def detach(self) -> None:
         """Take everything off: the component is what it was before."""
         self._patches.undo()
         self._attached = False
-        _HOSTS.pop(self.component.part, None)
+        self.component.part.__dict__.pop(HOST, None)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Host:
+        """Return the host itself: a copy of the part is recognised by it, and has nothing that could be undone."""
+        return self
 
     def _refuse_copies(self) -> None:
         """Refuse a copy of a component that was optimized: its hooks belong to the original, and cannot be undone."""
         component = self.component
-        host = getattr(component.part.__dict__.get(component.entry), MARK, None)
-        # A wrapper around our entry (accelerate's) has the mark as well, and may outlive us.
-        if host is not None and host.component.part is not component.part:
+        if component.part.__dict__.get(HOST) is not None and host_of(component.part) is None:
             raise UnsupportedModel(
                 f"{component.name} is a copy of a {component.class_name} that was optimized when it was copied.",
                 "Make the copy first, or restore the original before copying, then optimize both.",
@@ -183,7 +182,6 @@ class Host:
             finally:
                 self.running = False
 
-        setattr(run, MARK, self)
         return run
 
     def _compute(self, *args: object, **kwargs: object) -> object:
@@ -238,5 +236,6 @@ def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
 
 
 def host_of(part: object) -> Host | None:
-    """Return what is on a part of a pipeline, or None if nothing is."""
-    return _HOSTS.get(part)
+    """Return what is on a part of a pipeline, or None if nothing is; of a copy, nothing is ours to take off."""
+    host: Host | None = part.__dict__.get(HOST)
+    return host if host is not None and host.component.part is part else None
