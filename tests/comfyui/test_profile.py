@@ -10,6 +10,8 @@ import emoji_model
 import pytest
 import torch
 from paceline.core.errors import PacelineError
+from paceline.workbench.comfyui.profiling import profile_job
+from paceline.workbench.comfyui.sampling import SamplingJob
 from paceline.workbench.measurement.profile import SLICES
 
 
@@ -70,3 +72,16 @@ def test_a_wrong_input_is_a_sentence(studio, inputs):
         run(studio, {**inputs, "model": 3})
     with pytest.raises(PacelineError, match="No step was sampled"):
         run(studio, {**inputs, "denoise": 0.0})
+
+
+def test_cancelling_before_the_profiled_step_is_no_other_error(studio, inputs):
+    from comfy.model_management import InterruptProcessingException, interrupt_current_processing
+
+    def say(text: str) -> None:
+        if "profiler" in text:
+            interrupt_current_processing()
+
+    job = SamplingJob(**{name: value for name, value in inputs.items() if name != "model"})
+    with torch.inference_mode(), pytest.raises(InterruptProcessingException):
+        profile_job(inputs["model"], None, job, say)
+    assert not torch.autograd._profiler_enabled()

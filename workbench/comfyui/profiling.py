@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import torch
@@ -102,22 +103,21 @@ def _profiled(model: ModelPatcher, job: SamplingJob, device: torch.device) -> tu
     profiler = torch.profiler.profile(activities=activities, with_stack=True, experimental_config=verbose)
     done = 0
 
+    def start() -> None:
+        running.enter_context(profiler)
+        running.callback(synchronize, device)
+
     def on_step() -> None:
         nonlocal done
         stop_if_cancelled()
         done += 1
         if done == 1 and job.steps > 1:
-            profiler.start()
+            start()
         elif done == min(2, job.steps):
             raise _Enough
 
-    if job.steps == 1:
-        profiler.start()
-    try:
+    with suppress(_Enough), ExitStack() as running:  # a run that ends before it is started has nothing to stop
+        if job.steps == 1:
+            start()
         sample(model, job, job.seed, time.perf_counter, on_step)
-    except _Enough:
-        pass
-    finally:
-        synchronize(device)
-        profiler.stop()
     return operations_of(profiler.events())
