@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 
 WEB_DIRECTORY = "./web"
 
-_PYTHON_API = (
-    "Attention",
-    "Compile",
-    "FuseQKV",
-    "Precision",
-    "QuantizeInt8",
-    "Report",
-    "ReuseSteps",
-    "ScheduleOnCPU",
-    "TokenMerging",
-    "optimize",
-    "report",
-    "restore",
-)
-
 
 async def comfy_entrypoint() -> Any:
     """Return the extension that lists our nodes; ComfyUI calls this once at start-up."""
@@ -51,7 +36,7 @@ async def comfy_entrypoint() -> Any:
 
 def __getattr__(name: str) -> Any:
     """Import the Python API when somebody asks for a part of it: in ComfyUI nobody does."""
-    if name in _PYTHON_API:
+    if name in __all__:
         from .optimizers.hosts import diffusers as api
 
         return getattr(api, name)

@@ -12,6 +12,14 @@ import importlib.util
 import sys
 from pathlib import Path
 
+_IN_COMFYUI = {
+    "sweep": "sweeping.command",
+    "cache": "cache_command",
+    "tune": "tuning.command",
+    "plan": "calibration.command",
+}
+"""Modules of the commands that pip does not install, as they work in ComfyUI only."""
+
 
 def _package() -> str:
     """Return the name of this package, and load it under one where Python was given the folder."""
@@ -34,25 +42,15 @@ def main() -> int:
     """Run the command that is named first."""
     package, arguments = _package(), sys.argv[1:]
     folder = Path(sys.modules[package].__path__[0])
-    if arguments[:1] == ["sweep"]:
-        if not (folder / "nodes").is_dir():
-            print(
-                "sweep tries out ComfyUI nodes: run it as `python custom_nodes/ComfyUI-Paceline sweep`.",
-                file=sys.stderr,
-            )
-            return 2
-        command = importlib.import_module(f"{package}.workbench.comfyui.sweeping.command")
-        return int(command.main(arguments[1:], folder, lambda: importlib.import_module(f"{package}.nodes.sweeps")))
-    if arguments[:1] == ["cache"]:
-        command = importlib.import_module(f"{package}.workbench.comfyui.cache_command")
-        return int(command.main(arguments[1:], folder))
-    if arguments[:1] == ["tune"]:
-        command = importlib.import_module(f"{package}.workbench.comfyui.tuning.command")
-        return int(command.main(arguments[1:], folder))
-    if arguments[:1] == ["plan"]:
-        command = importlib.import_module(f"{package}.workbench.comfyui.calibration.command")
-        return int(command.main(arguments[1:], folder))
-    return importlib.import_module(f"{package}.workbench.diffusers.command").main()
+    name = arguments[0] if arguments else ""
+    if name not in _IN_COMFYUI:
+        return int(importlib.import_module(f"{package}.workbench.diffusers.command").main())
+    if not (folder / "nodes").is_dir():
+        print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
+        return 2
+    command = importlib.import_module(f"{package}.workbench.comfyui.{_IN_COMFYUI[name]}")
+    nodes = (lambda: importlib.import_module(f"{package}.nodes.sweeps"),) if name == "sweep" else ()
+    return int(command.main(arguments[1:], folder, *nodes))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from paceline.core.errors import InvalidSetting
+from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.workbench.comfyui.tuning.reading import read_workflow
+from paceline.workbench.comfyui.tuning.server import Server
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -82,3 +85,19 @@ def test_an_id_of_thousands_of_digits_is_no_number_that_another_follows():
     made = Rewritten.of({"9" * 6000: node, "7": node}, lambda name: {})
     made.insert({"name": "model", "receivers": [{"node": "7", "input": "model"}]}, [{"node": "New", "inputs": {}}])
     assert made.chains == [["8"]]
+
+
+def test_what_is_no_comfyui_is_told_from_one():
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>a printer</html>")
+
+        def log_message(self, *text):
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(BackendUnavailable, match="no ComfyUI"):
+            Server(f"http://127.0.0.1:{server.server_port}").ask("/queue")

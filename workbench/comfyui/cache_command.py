@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], pack: Path) -> int:
         else:
             imported = len(import_entries(store, options.file, options.fingerprint))
             print(f"{imported} compiled models imported. They are programs: ComfyUI will run them with your rights.")
-    except (PacelineError, Refused) as error:
+    except (PacelineError, Refused, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -42,7 +42,7 @@ class Server:
         """Return the JSON answer of a route; what is sent is posted.
 
         Raises:
-            BackendUnavailable: if nothing answers, or the server does not have our routes.
+            BackendUnavailable: if nothing answers, no ComfyUI does, or it does not have our routes.
             InvalidSetting: in the server's own words, if it refuses what was sent.
         """
         connection = http.client.HTTPConnection(self._host, self._port, timeout=_SECONDS_TO_ANSWER)
@@ -62,7 +62,13 @@ class Server:
             raise BackendUnavailable(
                 "This ComfyUI has no Paceline of this version.", "Install or update it in its custom_nodes."
             )
-        answer = json.loads(text) if text else None
+        try:
+            answer = json.loads(text) if text else None
+        except ValueError:
+            raise BackendUnavailable(
+                f"What answers at {self.address} is no ComfyUI, or it failed (status {response.status}).",
+                "Look at its log, or name another --server.",
+            ) from None
         if response.status >= 400:
             raise InvalidSetting(_refusal(answer))
         return answer
