@@ -14,7 +14,6 @@ import torch
 from ...core.devices import is_out_of_memory, synchronize
 from ...core.errors import PacelineError
 from ...optimizers.hosts.diffusers.api import optimize
-from ...optimizers.hosts.diffusers.protocols import Model
 from ..measurement import PeakMemory
 from .pipelines import NamedPipeline
 from .variants import Variant
@@ -121,34 +120,24 @@ def _measured(
     prompts = [PROMPT] * cell.batch
     device = torch.device(pipeline.denoiser.device)
     with optimize(pipeline.pipe, *variant.settings) as report:
-        seconds = []
-        calls = _CallCounter(pipeline.denoiser)
-        with PeakMemory(device) as memory:
+        seconds, calls = [], 0
+
+        def count(*_: object) -> None:  # pipelines make more or fewer calls than the steps that they were asked for
+            nonlocal calls
+            calls += 1
+
+        with PeakMemory(device) as memory, pipeline.denoiser.register_forward_pre_hook(count) as counter:
             for _ in range(1 + rounds):
                 synchronize(device)
                 begun = time.perf_counter()
                 pipeline.call(prompts, cell.size, steps, output_type="pt")
                 synchronize(device)
                 seconds.append(time.perf_counter() - begun)
-                calls.stop()
+                counter.remove()  # of the first call only
                 tick()
         lines = str(report).splitlines()
     timed = seconds[1:]
     return Measurement(
         cell.variant, cell.size, cell.batch, DONE, statistics.median(timed), min(timed), max(timed), seconds[0],
-        calls.count, memory.device_bytes, lines,
+        calls, memory.device_bytes, lines,
     )  # fmt: skip
-
-
-class _CallCounter:
-    """Counts the denoiser's calls in the first run: pipelines make more or fewer of them than the steps asked for."""
-
-    def __init__(self, denoiser: Model) -> None:
-        self.count = 0
-        self._handle = denoiser.register_forward_pre_hook(self._add)
-
-    def _add(self, *_: object) -> None:
-        self.count += 1
-
-    def stop(self) -> None:
-        self._handle.remove()
