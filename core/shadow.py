@@ -42,8 +42,12 @@ class Shadows:
             last = self._undo.pop()
             if isinstance(last, tuple):
                 _put_back(*last)
-            else:
+                continue
+            try:
                 last()
+            except BaseException:
+                self.undo()
+                raise
 
     def __enter__(self) -> Shadows:
         return self

@@ -89,4 +89,5 @@ def attach(target: Target[T], *techniques: T) -> object:
 
 def detach_all(target: Target[T]) -> tuple[object, tuple[T, ...]]:
     """Return the object of ``target`` without anything of ours, and what was taken off."""
-    return target.with_techniques(()), target.techniques
+    techniques = target.techniques  # before: some are changed in place
+    return target.with_techniques(()), techniques

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
+from ...core.errors import error_line
 from ...core.phrases import all_of, phrase, traced, translatable
 from ...core.technique import ATTENTION, Technique
 from .backend import AttentionCall, AttentionFunction, Backend, Mask
@@ -105,7 +106,7 @@ class AttentionChoice(Technique):
                 output = function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
                 reason = self._broken[_kind(q, mask)] = limit_of(error, self.always_raised)
-                self._refusals.clear()
+                self._refusals = {}
             else:
                 activity.use(place)
                 return output
@@ -119,11 +120,12 @@ class AttentionChoice(Technique):
         records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
         masked = None if mask is None else mask.dtype
         signature = (q.shape, k.shape, v.shape, q.dtype, q.device, masked, records, full_precision)
-        if signature not in self._refusals:
-            if len(self._refusals) >= MOST_SIGNATURES:
-                self._refusals.clear()
-            self._refusals[signature] = self._find_refusal(q, k, v, mask, full_precision)
-        return self._refusals[signature]
+        known = self._refusals
+        if signature not in known:
+            if len(known) >= MOST_SIGNATURES:  # another one: the thread of another GPU may be looking into this one
+                known = self._refusals = {}
+            known[signature] = self._find_refusal(q, k, v, mask, full_precision)
+        return known[signature]
 
     def _find_refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
         reason = self.backend.refusal(AttentionCall.of(q, k, v, mask))
@@ -177,4 +179,4 @@ def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = 
     """
     if isinstance(error, always_raised) or is_out_of_memory(error):
         raise error
-    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    return f"{type(error).__name__}: {error_line(error)}"

@@ -12,6 +12,8 @@ from functools import lru_cache
 from math import inf
 from pathlib import Path
 
+from ...core.files import write_atomically
+
 _FORMAT = 3
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a file of somebody else, or half of one, can raise."""
@@ -58,9 +60,8 @@ def read_seconds(folder: Path) -> dict[str, float]:
 def write_about(folder: Path, about: Mapping[str, object], seconds: Mapping[str, float]) -> None:
     """Write ``entry.json``; its time of change says when the entry was last used."""
     content = {"format": _FORMAT, "about": about, "libraries": _libraries(folder), "seconds": dict(seconds)}
-    temporary = folder / f"entry.{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(content, indent=1, default=str), "utf-8")
-    temporary.replace(folder / "entry.json")
+    text = json.dumps(content, indent=1, default=str)
+    write_atomically(folder / "entry.json", lambda file: file.write_text(text, "utf-8"))
 
 
 def libraries_are_whole(folder: Path) -> bool:

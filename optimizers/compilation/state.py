@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...core.phrases import translatable
 
@@ -43,7 +43,3 @@ class CompileState:
     def count_eager(self, reason: str) -> None:
         """Count a call that ran as plain Python."""
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
-
-    def copy(self) -> CompileState:
-        """Return the counts as they are now."""
-        return replace(self, eager_calls=dict(self.eager_calls), break_places=dict(self.break_places))
