@@ -18,6 +18,7 @@ from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
 from .common import PacelineNode
 from .measuring import sampling_inputs
+from .recipes import shown_steps
 from .remedies import Remedy, remedies_for
 
 if TYPE_CHECKING:
@@ -95,16 +96,11 @@ def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, 
         "step": found.step,
         "slices": found.slices,
         "remedies": [
-            {"part": one.part, "title": one.title, "at_most": one.at_most, "steps": [shown_step(one)]}
+            {"part": one.part, "title": one.title, "at_most": one.at_most, "steps": shown_steps([one.step])}
             for one in remedies
         ],
         "about": {name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
     }
-
-
-def shown_step(remedy: Remedy) -> Payload:
-    """Return the node of a remedy: ``Step``."""
-    return {"node": remedy.step.node, "inputs": dict(remedy.step.inputs)}
 
 
 def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:

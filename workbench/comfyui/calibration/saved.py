@@ -24,7 +24,6 @@ def plan_file(name: str) -> Path:
 def save_plan(name: str, found: Calibration) -> Path:
     """Write a plan beside the presets, and return its file."""
     path = plan_file(name)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda temporary: temporary.write_text(found.plan.to_json() + "\n", encoding="utf-8"))
     return path
 

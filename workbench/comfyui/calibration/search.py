@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
-from ....core.technique import in_order
+from ....core.technique import attach
 from ....optimizers.hosts.comfyui.model import ModelTarget, stack_of
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ....optimizers.hosts.comfyui.step_reuse import StepReuse
@@ -37,8 +38,8 @@ class Candidate:
 
 def with_plan(model: ModelPatcher, plan: Plan) -> ModelPatcher:
     """Return a clone of a MODEL with Reuse Steps that follows a plan."""
-    target, technique = ModelTarget(model), StepReuse(model, StepReuseSettings(budget=NO_LIMIT, plan=plan))
-    return target.with_techniques(in_order([*target.techniques, technique]))
+    settings = StepReuseSettings(budget=NO_LIMIT, plan=plan)
+    return cast(ModelPatcher, attach(ModelTarget(model), StepReuse(model, settings)))
 
 
 def evaluations_of(model: ModelPatcher) -> float:
