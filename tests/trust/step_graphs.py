@@ -123,11 +123,16 @@ class StepJudge(Judge):
             verdict.problems.append(f"{problem} by {distance(found.samples, wanted.samples):.3g}")
 
     def _not_drawn(self, graph: Graph, error: PromptFailed) -> Verdict:
-        """Leave out a node of ours that has refused; ComfyUI's own may fail, and with them there is nothing to see."""
-        left = graph.without(str(error.node_type))
-        if is_sentence_of_ours(error) and len(left.ours) < len(graph.ours):
-            return self._judge(left)
-        return Verdict("not a graph", note=str(error).splitlines()[0])
+        """Leave out a node of ours that has refused; where ComfyUI's own fail, there is nothing to see."""
+        note = str(error).splitlines()[0]
+        if is_sentence_of_ours(error):
+            left = graph.without(str(error.node_type))
+            return self._judge(left) if len(left.ours) < len(graph.ours) else Verdict("refused", note=note)
+        try:
+            self.run(graph.prompt(False, 10**6 + graph.seed, self.again()))
+        except PromptFailed:
+            return Verdict("not a graph", note=note)
+        return Verdict("wrong", [f"{error.node_type}: {error.exception_type}: {error}\n{error.traceback[-1500:]}"])
 
 
 def _with_budget(graph: Graph, budget: float) -> Graph:
