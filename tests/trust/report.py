@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
-PARTS = ("graphs", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak")
+PARTS = ("graphs", "steps", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak")
 
 _LEAKS = ("lost_by_comfyui", "leaked")
 
@@ -19,7 +19,7 @@ Found = Mapping[str, Any]
 def render(parts: Mapping[str, Found]) -> str:
     """Return the document for what was found; a part that is missing was not run, and that is said."""
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
-    sections = (_graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
+    sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
     for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)

@@ -44,7 +44,8 @@ def main() -> int:
     given = parser.parse_args()
     minutes, tried = given.minutes, commit()
     parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.35, 0.1),
+        "graphs": lambda: draw_graphs(given.first, given.graphs, minutes * 0.25, 0.1),
+        "steps": lambda: draw_graphs(given.first, 500, minutes * 0.1, 0.1, steps=True),
         "inductor": lambda: draw_graphs(given.first, 60, minutes * 0.1, 1.0, "inductor"),
         "packs": lambda: draw_graphs(given.first, 300, minutes * 0.05, 0.1, packs=given.packs),
         "verdicts": lambda: judge_planted(1000),
