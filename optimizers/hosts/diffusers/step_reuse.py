@@ -13,6 +13,7 @@ from collections.abc import Hashable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from ....core.activity import Activity, Summary
@@ -132,6 +133,10 @@ class StepReuse(StepReusePolicy, Technique):
         pipeline: Any = host.pipeline
         if pipeline is None:
             return None
+        if torch.is_grad_enabled():
+            if self._run is not None:
+                self._step_aside("gradients are asked for")
+            return None
         self._position.moved_to(pipeline, timestep)
         timesteps, index = pipeline.scheduler.timesteps, self._position.index()
         if self._levels is not None and not self._open and index == self._index and self._levels.is_asked_twice(index):
@@ -218,6 +223,8 @@ class StepReuse(StepReusePolicy, Technique):
         self.outcome = outcome = Outcome()
         if _has_cache(host):
             return outcome.note(f"{host.component.name} has a cache of diffusers, and Reuse Steps steps aside")
+        if hasattr(pipeline, "sag_masking"):
+            return outcome.note("self-attention guidance looks into the network in every step")
         if scheduler.config.get("clip_sample") or scheduler.config.get("thresholding"):
             return outcome.note("the scheduler clips predictions, so that the effect of an error is not known")
         levels = noise_levels(scheduler)
