@@ -163,6 +163,6 @@ def require_text(name: str, value: object) -> str:
     return value
 
 
-def error_line(error: BaseException) -> str:
-    """Return the first line of an error's text, at most 120 characters."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+def error_line(error: BaseException, most: int = 120) -> str:
+    """Return the first line of an error's text, at most so many characters; its class where it has no text."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]

@@ -19,8 +19,8 @@ import torch
 from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
+from ...core.errors import error_line
 from .cuda_recording import CudaRecording, Record, Recording
-from .failures import first_line
 from .trees import Tree, describe, map_tensors
 
 MEMORY = "there is no memory left to record a CUDA graph"
@@ -205,7 +205,7 @@ class RecordedFunction:
 
 
 def _reason(error: Exception, otherwise: str) -> str:
-    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({first_line(error)})"
+    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error, 200)})"
 
 
 def _one_device(tensors: list[torch.Tensor]) -> torch.device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from ...core.errors import PacelineError
+from ...core.errors import PacelineError, error_line
 from ...core.phrases import translatable
 
 NOTHING_KNOWN = translatable("The log has the details.")
@@ -88,17 +88,11 @@ def explain(error: BaseException) -> tuple[str, str]:
     names = {type(one).__name__ for one in chain}
     if names & {"Unsupported", "UserError"}:
         return (
-            f"torch cannot trace this model as one graph ({first_line(error)})",
+            f"torch cannot trace this model as one graph ({error_line(error, 200)})",
             "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
         )
     inner = chain[-1]
-    return f"torch could not compile it ({type(inner).__name__}: {first_line(inner)})", NOTHING_KNOWN
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text that says something."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), "no message")[:200]
+    return f"torch could not compile it ({type(inner).__name__}: {error_line(inner, 200)})", NOTHING_KNOWN
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -6,16 +6,18 @@ import json
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.diffusers.command import main
+from paceline.workbench.diffusers.measure import Cell, measure
 from paceline.workbench.diffusers.pipelines import PIPELINES
-from paceline.workbench.diffusers.variants import RECIPE, recipe
+from paceline.workbench.diffusers.variants import RECIPE, Variant, recipe
 from PIL import Image
-from random_pipelines import save_complete
+from random_pipelines import save_complete, small
 
 SMALL = ("--width", "32", "--steps", "2", "--rounds", "1", "--device", "cpu", "--quiet")
 
@@ -84,6 +86,16 @@ def test_running_out_of_memory_is_a_result(tmp_path: Path) -> None:
         results = run("bench", tmp_path, *words)
     assert [row["state"] for row in results["rows"]] == ["done", "OOM"]
     assert "| 1024 | 1 | vanilla | OOM |" in (tmp_path / "results.md").read_text()
+
+
+def test_an_error_without_a_text_is_named_and_nothing_stays_on_the_network() -> None:
+    def fails(*_: object) -> dict[str, object]:
+        raise MemoryError
+
+    pipeline = small("sd15")
+    found = measure(replace(pipeline, arguments=fails), Variant("plain", ()), Cell("plain", 64, 1), 1, 1)
+    assert (found.state, found.reason) == ("OOM", "MemoryError")
+    assert not pipeline.pipe.unet._forward_pre_hooks
 
 
 def test_the_recipe_row_by_row_on_a_narrowed_sdxl(tmp_path: Path) -> None:

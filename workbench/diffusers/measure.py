@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...core.devices import is_out_of_memory, synchronize
-from ...core.errors import PacelineError
+from ...core.errors import PacelineError, error_line
 from ...optimizers.hosts.diffusers.api import optimize
 from ..measurement import PeakMemory
 from .pipelines import NamedPipeline
@@ -107,7 +107,7 @@ def measure(
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=str(error).splitlines()[0])
+        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=error_line(error, 200))
     finally:
         gc.collect()
         if torch.cuda.is_available():

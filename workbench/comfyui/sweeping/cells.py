@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ....core.devices import is_out_of_memory
-from ....core.errors import InvalidSetting, PacelineError
+from ....core.errors import InvalidSetting, PacelineError, error_line
 from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 from ...recipe import Step
@@ -120,8 +120,7 @@ class Bench:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            text = phrase("during {doing}: {error}", doing=doing[0], error=why)
+            text = phrase("during {doing}: {error}", doing=doing[0], error=error_line(error, 200))
         # Outside of the handler: the traceback holds on to the tensors.
         unload_models()
         return Result(cell, "out of memory", text=text)
