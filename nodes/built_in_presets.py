@@ -39,12 +39,13 @@ class Machine:
     records: bool = False
 
 
-def machine_for(model: ModelPatcher) -> Machine:
-    """Return what decides which techniques suit a MODEL on the device it runs on."""
+def machine_for(model: ModelPatcher, name: str) -> Machine:
+    """Return what decides which techniques of the preset ``name`` suit a MODEL on the device it runs on."""
     device = torch.device(model.load_device)
     can_compile = _can_compile(device.type)
     records = can_compile and leaves_room_for_recordings(device, model.model_size())
-    return Machine(device.type, can_compile, int8_gains(model), records)
+    gains = name == "fast" and int8_gains(model)  # timed, and no other preset asks for it
+    return Machine(device.type, can_compile, gains, records)
 
 
 def machine_here() -> Machine:

@@ -102,6 +102,6 @@ def preset_files() -> dict[str, Path]:
 
 def _recipe(preset: str, model: ModelPatcher, reuse_steps: bool) -> Recipe:
     if preset in BUILT_IN:
-        return built_in_recipe(preset, machine_for(model), reuse_steps)
+        return built_in_recipe(preset, machine_for(model, preset), reuse_steps)
     own = preset_files()
     return load_recipe(own[require_choice("preset", preset, (*BUILT_IN, *own))])
