@@ -8,7 +8,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
-from paceline import ReuseSteps, optimize, report, restore
+from paceline import Precision, ReuseSteps, optimize, report, restore
 from paceline.optimizers.step_reuse.plan import Plan
 from paceline.workbench.diffusers.pipelines import NamedPipeline
 from random_pipelines import PROMPTS, distance, picture, small
@@ -71,7 +71,8 @@ def test_a_plan_for_another_run_is_not_followed() -> None:
 
 def reused(pipeline: Any, component: str = "unet") -> dict[str, Any]:
     """What Reuse Steps counted on a component."""
-    return next(line.summary.counts for line in report(pipeline.pipe).lines if line.component == component)
+    lines = report(pipeline.pipe).lines
+    return next(x.summary.counts for x in lines if (x.component, x.title) == (component, "Reuse Steps"))
 
 
 def with_scheduler(name: str, scheduler: str, **config: Any) -> NamedPipeline:
@@ -156,6 +157,16 @@ def test_two_passes_in_two_calls() -> None:
     said = reused(pipeline, "transformer")
     assert said["forecast"] > 0 and said["evaluations"] == 16 and len(calls) == 2 * said["computed"]
     assert distance(found, plain) < 0.1
+
+
+def test_inference_mode_and_half_precision() -> None:
+    pipeline = with_scheduler("sd15", "DPMSolverMultistep")
+    with torch.inference_mode(), optimize(pipeline.pipe, Precision(dtype="bf16")):
+        plain = picture(pipeline, steps=14)
+        optimize(pipeline.pipe, ReuseSteps(budget=0.15))
+        found = picture(pipeline, steps=14)
+        assert reused(pipeline)["forecast"] > 3
+    assert distance(found.float(), plain.float()) < 0.1
 
 
 @pytest.mark.parametrize(

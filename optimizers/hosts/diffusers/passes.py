@@ -34,7 +34,7 @@ class Text:
     """What a network is told about the picture. Equal where it is the same tensor, unchanged."""
 
     tensor: object
-    version: int
+    version: int | None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Text) and self.tensor is other.tensor and self.version == other.version
@@ -46,7 +46,12 @@ class Text:
 def text_of(args: Args, kwargs: Kwargs) -> Text:
     """Return what a denoiser or a ControlNet is told about the picture."""
     text = kwargs.get("encoder_hidden_states", args[2] if len(args) > 2 else None)
-    return Text(text, text._version if isinstance(text, Tensor) and not text.is_inference() else 0)
+    return Text(text, version_of(text) if isinstance(text, Tensor) else None)
+
+
+def version_of(tensor: Tensor) -> int | None:
+    """Return how often a tensor was changed in place; None in inference mode, where torch does not count it."""
+    return None if tensor.is_inference() else tensor._version
 
 
 class Answers:

@@ -25,7 +25,7 @@ from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision
 from .components import CONTROLNET, DENOISER
 from .host import Technique
-from .passes import Answers, Call, Text, latent_of, positive_half, text_of
+from .passes import Answers, Call, Text, latent_of, positive_half, text_of, version_of
 from .prediction import NoiseLevels, Prediction, noise_levels
 from .schedule import SchedulePosition
 from .scheduler_steps import Steps, steps_of
@@ -56,7 +56,7 @@ class StepReuse(StepReusePolicy, Technique):
         self._index = -1
         self._run: GuidedRun | None = None
         self._levels: NoiseLevels | None = None
-        self._left: tuple[Tensor, int, Tensor] | None = None
+        self._left: tuple[Tensor, int | None, Tensor] | None = None
         self._open, self._generation, self._last, self._answers = False, 0, -1, Answers()
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -197,7 +197,7 @@ class StepReuse(StepReusePolicy, Technique):
         if self._index >= self._last:
             self._end_run()
         elif self._run is not None and self._run.takes_back:
-            self._left = (latent, latent._version, latent.clone())
+            self._left = (latent, version_of(latent), latent.clone())
 
     def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
         """Return a latent of the scheduler with the picture at its own size."""
@@ -210,7 +210,8 @@ class StepReuse(StepReusePolicy, Technique):
         if self._left is None:
             return None
         left, version, kept = self._left
-        if (left is sample and version == sample._version) or kept.shape != sample.shape:
+        unchanged = left is sample and version is not None and version == version_of(sample)
+        if unchanged or kept.shape != sample.shape:
             return None
         return self._latent_of(scheduler, sample.float() - kept.float())
 
