@@ -106,3 +106,31 @@ def test_a_headline_stands_there_only_where_the_rounds_prove_it(page: Page):
         ("No difference in time was proved", False),
         ("another picture", False),
     ]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["over by then", "a server that was started again"])
+def test_a_measurement_does_not_wait_for_messages_that_were_missed(page: Page, known: bool):
+    found = page.script(
+        """
+        const { api } = app, { clientId } = api;
+        const base = document.querySelector("[href$='results.css']").href;
+        const { runPrompt } = await import(new URL("js/run_prompt.js", base));
+        const latent = { class_type: "EmptyLatentImage", inputs: { width: 64, height: 64, batch_size: 1 } };
+        const prompt = { 1: latent, paceline_trial: { class_type: "PreviewAny", inputs: { source: ["1", 0] } } };
+        const ids = async () => Object.keys(await (await api.fetchApi("/history")).json());
+        const before = await ids();
+        api.clientId = "somebody else"; // who gets the messages
+        const shown = runPrompt(prompt, ({ text }) => text?.[0]).catch(({ message }) => message);
+        api.clientId = clientId;
+        let mine;
+        while (!mine) mine = (await ids()).find((id) => !before.includes(id));
+        const forget = { method: "POST", body: JSON.stringify({ delete: [mine] }) };
+        if (!args[0]) await api.fetchApi("/history", forget);
+        api.dispatchCustomEvent("reconnected");
+        const answer = await shown;
+        await api.fetchApi("/history", forget);
+        return answer;
+        """,
+        known,
+    )
+    assert found.startswith("{'samples': tensor(" if known else "The connection to the server was lost"), found

@@ -2,6 +2,7 @@
 
 import { api } from "./comfy.js";
 import { ask } from "./server.js";
+import { words } from "./words.js";
 
 /** What the ids of nodes begin with by which such a prompt is known; nodes/trial.py has the same. */
 export const NO_RUN = "paceline_trial";
@@ -53,7 +54,29 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
     on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
     asked.catch((error) => end(() => reject(error)));
+    const look = async () => {
+      const { prompt_id } = await asked;
+      const queued = await isQueued(prompt_id);
+      const ended = (await ask(`/history/${prompt_id}`))[prompt_id];
+      if (!queued && ended?.status?.status_str !== "success") {
+        const said = ended?.status?.messages?.at(-1)?.[1].exception_message;
+        return end(() => reject(new Error(said?.trim() ?? words("runLost"))));
+      }
+      for (const output of Object.values(ended?.outputs ?? {})) shown = pick(/** @type {NodeOutput} */ (output)) ?? shown;
+      if (ended && shown) end(() => resolve(/** @type {Shown} */ (shown)));
+    };
+    // Messages were missed; a server that was started again knows nothing of the prompt.
+    api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });
   });
+}
+
+/**
+ * @param {string} prompt
+ * @returns {Promise<boolean>} whether it runs or waits
+ */
+async function isQueued(prompt) {
+  const { queue_running, queue_pending } = await ask("/queue");
+  return [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt);
 }
 
 /**

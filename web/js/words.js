@@ -154,6 +154,7 @@ const ENGLISH = {
   trialStopped: "Stopped. What was not measured is still in.",
   trialFailed: "This could not be measured. Choose Undo, run the workflow to see what is wrong, and try again.",
   trialNothing: "Nothing was certainly faster here with a picture as good as you chose. The nodes are out again.",
+  runLost: "The connection to the server was lost, and this run with it.",
   trialLoser: "It is taken out again.",
   shareOfSeed: "difference %s of a seed change",
   paysAfter: "compiling took %s s once and pays off after %n images",
