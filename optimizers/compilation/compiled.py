@@ -12,7 +12,7 @@ import torch
 from ...core.calls import Args, Function, Kwargs
 from .artifacts import ArtifactFolder
 from .backend import CountingBackend
-from .failures import CompilationCancelled, CompilationFailed, explain
+from .failures import CompilationCancelled, CompilationFailed, explain, free_frames
 from .progress import Compilations, Observer, Stop
 from .settings import CompileSettings, uses_cudagraph_trees
 from .sizes import Sizes
@@ -144,6 +144,7 @@ class CompiledFunction:
             state.count_eager(LIMIT_REACHED)
             return self.function(*args, **kwargs)
         reason, remedy = explain(error)
+        free_frames(error)  # else both runs would be in memory at once
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
         if self.settings.on_error == "raise":
             state.phase = IDLE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from .failures import free_frames
 from .trees import Tree
 
 _WAIT = "called a synchronizing CUDA operation"
@@ -71,7 +71,7 @@ class CudaRecording:
             with torch.cuda.stream(side):  # the caller's stream is current again afterwards, whatever happens
                 place = _first_wait(run)
                 torch.cuda.synchronize()
-                if place:  # to try it all the same can end the process: see `_let_go`
+                if place:  # to try it all the same can end the process: see `_record`
                     raise RuntimeError(f"it waits for the GPU in the middle of a step: {place}")
                 torch.cuda.empty_cache()  # torch's own allocator cannot use what lies there while it records
                 self._free_before = torch.cuda.mem_get_info()[0]
@@ -85,7 +85,9 @@ class CudaRecording:
         try:
             self.output = run()
         except BaseException as error:
-            _let_go(error)
+            # As long as the recording goes on: cudaMallocAsync cannot free its tensors later, as they were never there,
+            # and torch then ends the process, because it meets that error where it destroys a tensor.
+            free_frames(error)
             self._end_failed(pool)
             raise
         try:
@@ -162,15 +164,3 @@ def _end_for_the_generator(device: torch.device) -> None:
     graph.capture_begin(capture_error_mode="thread_local")
     number.add_(1)
     graph.capture_end()
-
-
-def _let_go(error: BaseException) -> None:
-    """Free what a failed recording has allocated, as long as it still goes on.
-
-    Its tensors are in the frames of the error. cudaMallocAsync cannot free them later, as they were never there, and
-    torch then ends the process, because it meets that error where it destroys a tensor.
-    """
-    following: BaseException | None = error
-    while following is not None:
-        traceback.clear_frames(following.__traceback__)
-        following = following.__context__

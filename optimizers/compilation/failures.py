@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import traceback
 
 from ...core.errors import PacelineError, error_line
 from ...core.phrases import translatable
@@ -93,6 +94,14 @@ def explain(error: BaseException) -> tuple[str, str]:
         )
     inner = chain[-1]
     return f"torch could not compile it ({type(inner).__name__}: {error_line(inner, 200)})", NOTHING_KNOWN
+
+
+def free_frames(error: BaseException) -> None:
+    """Free the tensors that the frames of an error, and of what led to it, still hold."""
+    following: BaseException | None = error
+    while following is not None:
+        traceback.clear_frames(following.__traceback__)
+        following = following.__context__
 
 
 def _chain(error: BaseException) -> list[BaseException]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from comfy_host.paths import ROOT
 from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
-from paceline.optimizers.compilation.cuda_recording import _let_go
+from paceline.optimizers.compilation.failures import free_frames
 from paceline.optimizers.compilation.network import Refined
 from paceline.optimizers.compilation.recorded_network import RecordedNetwork
 from paceline.optimizers.compilation.settings import cudagraph_trees_refusal
@@ -181,7 +181,7 @@ def test_what_a_failed_recording_has_allocated_goes_while_the_error_is_still_the
         fails()
     except RuntimeError as error:
         assert all(one() is not None for one in made)
-        _let_go(error)
+        free_frames(error)
         assert all(one() is None for one in made)
 
 

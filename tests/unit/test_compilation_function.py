@@ -189,6 +189,24 @@ def slow(seconds):
     return backend
 
 
+def test_what_a_failed_compilation_holds_is_free_before_the_function_runs_without_it():
+    held, alive = [], []
+
+    def fails(graph, inputs):
+        tensor = torch.zeros(3)
+        held.append(weakref.ref(tensor))
+        raise RuntimeError("no code for this")
+
+    def function(x):
+        if not torch.compiler.is_compiling():
+            alive.append(held[0]() is not None)
+        return x + 1
+
+    compiled = CompiledFunction(function, EAGER, backend=fails)
+    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
+    assert alive == [False]
+
+
 def test_progress_is_reported_while_compiling_from_another_thread():
     observer = Recorder()
 
