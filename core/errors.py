@@ -163,6 +163,12 @@ def require_text(name: str, value: object) -> str:
     return value
 
 
-def error_line(error: BaseException, most: int = 120) -> str:
-    """Return the first line of an error's text, at most so many characters; its class where it has no text."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
+def error_line(error: BaseException, named: bool = False) -> str:
+    """Return the first line of an error's text that says something, at most 200 characters.
+
+    With ``named``, its type before it; where the text says nothing, that is all.
+    """
+    name, lines = type(error).__name__, str(error).strip().splitlines()
+    if not lines:
+        return name
+    return f"{name}: {lines[0][:200]}" if named else lines[0][:200]

@@ -18,9 +18,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from itertools import zip_longest
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
 """Name, format and words of a placeholder."""
+
+_traced: dict[re.Pattern[str], str] = {}
+"""Texts with values that code under torch.compile has filled in: how they are found, and their templates."""
 
 Data = str | int | float | dict[str, "Data"] | bool
 """What the browser is sent: a number, a text that stays as it is, or a template with its values."""
@@ -52,19 +56,28 @@ def phrase(template: str, **values: str | float) -> Phrase:
 
 
 def translatable(text: str) -> Phrase:
-    """Return ``text`` as a phrase without values; one that is a phrase already stays as it is."""
+    """Return ``text`` as a phrase; one that is a phrase already stays as it is, and a :func:`traced` one is read."""
     if isinstance(text, Phrase):
         return text
     made = Phrase(text)
     made.template, made.values = text, {}
+    for pattern, template in _traced.items():
+        if match := pattern.fullmatch(text):
+            made.template, made.values = template, match.groupdict()
     return made
 
 
 def traced(text: str) -> str:
     """Return ``text`` as it is: marks a constant for :func:`translatable`, which is called where the text is said.
 
-    For texts that code under torch.compile handles, which has to be given plain ones.
+    For texts that code under torch.compile handles, which has to be given plain ones. One that has placeholders, all
+    of them ``{name}``, is filled with ``str.format``; :func:`translatable` finds the values again.
     """
+    words = PLACEHOLDER.split(text)[:: PLACEHOLDER.groups + 1]
+    if len(words) > 1:
+        names = (f"(?P<{match[1]}>.+)" for match in PLACEHOLDER.finditer(text))
+        pattern = "".join(part for pair in zip_longest(map(re.escape, words), names, fillvalue="") for part in pair)
+        _traced[re.compile(pattern)] = text
     return text
 
 

@@ -20,6 +20,7 @@ import torch
 from .devices import is_out_of_memory, processor_facts, synchronize
 from .errors import error_line
 from .files import write_atomically
+from .phrases import phrase
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0
@@ -132,7 +133,8 @@ class KeptTimes:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                failed = self._failed[section, key] = f"failed here: {error_line(error)}"
+                failed = phrase("failed here: {error}", error=error_line(error))
+                self._failed[section, key] = failed
                 raise KernelFailed(failed) from error
             self._changed = True
         return known[key]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
+from ..core.phrases import data, translatable
 from ..optimizers.compilation.artifacts import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
 from ..optimizers.hosts.comfyui.paths import user_folder
@@ -40,7 +41,8 @@ def register_routes() -> None:
 
     async def clear(_: web.Request) -> web.Response:
         if server.prompt_queue.currently_running:
-            return web.json_response(busy_payload(), status=409)
+            busy = translatable("A workflow is running. Clear the cache when it is done.")
+            return web.json_response(refusal_payload(busy), status=409)
         await asyncio.to_thread(_clear)
         return web.json_response(await asyncio.to_thread(cache_payload))
 
@@ -51,11 +53,12 @@ def register_routes() -> None:
             try:
                 sent = await request.json()
             except (ValueError, RecursionError):
-                return web.json_response({"error": "This is no JSON."}, status=400)
+                return web.json_response(refusal_payload("This is no JSON."), status=400)
             try:
                 return web.json_response(await asyncio.to_thread(answer, sent))
             except (PacelineError, ValueError, RecursionError) as error:
-                return web.json_response({"error": str(error)}, status=400)
+                why = error.phrase if isinstance(error, PacelineError) else str(error)
+                return web.json_response(refusal_payload(why), status=400)
 
         server.routes.post(path)(post)
 
@@ -120,9 +123,9 @@ def save_preset(sent: Any) -> Payload:
     return {}
 
 
-def busy_payload() -> Payload:
-    """Return why the cache cannot be cleared now."""
-    return {"error": "A workflow is running. Clear the cache when it is done."}
+def refusal_payload(why: str) -> Payload:
+    """Return what is answered where something cannot be done."""
+    return {"error": why, "phrase": data(why)}
 
 
 def _clear() -> None:

@@ -9,6 +9,10 @@ from pathlib import Path
 FOLDERS = ("core", "optimizers", "workbench", "nodes")
 
 _MARKED = ("phrase", "translatable", "traced")
+_ERRORS = ("InvalidSetting", "CannotHelp", "UnsupportedModel", "NothingGained", "WrongObject", "BackendUnavailable")
+_SAID = (*_ERRORS, "CompilationFailed", "CompilationCancelled", "Summary", "fall_back", "note", "count_eager", "say")
+"""What is called with a sentence that reaches the screen."""
+
 _COUNTS = ("counts", "_COUNTS")
 """Names that hold the names of numbers: keys of a dict, or a tuple of them."""
 
@@ -21,6 +25,29 @@ def phrases_in(root: Path) -> list[str]:
             tree = ast.parse(path.read_text(encoding="utf-8"))
             found |= dict.fromkeys(text for text in _texts(tree) if any(letter.isalpha() for letter in _outside(text)))
     return list(found)
+
+
+def plain_sentences(root: Path) -> dict[str, list[str]]:
+    """Return by file the sentences that are handed to what shows them, and that no language can be looked up for."""
+    found: dict[str, list[str]] = {}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and _name(node.func) in _SAID:
+                    name = path.relative_to(root).as_posix()
+                    found.setdefault(name, []).extend(map(ast.unparse, filter(_is_sentence, node.args)))
+    return {name: sentences for name, sentences in found.items() if sentences}
+
+
+def _name(function: ast.expr) -> str:
+    return str(getattr(function, "id", None) or getattr(function, "attr", ""))
+
+
+def _is_sentence(value: ast.expr) -> bool:
+    """Return whether a value is a text of several words that stands in the code."""
+    parts = value.values if isinstance(value, ast.JoinedStr) else [value]
+    text = "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+    return " " in text.strip()
 
 
 def _texts(tree: ast.Module) -> Iterator[str]:

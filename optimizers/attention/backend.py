@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...core.phrases import phrase
+from ...core.phrases import phrase, traced
 
 Mask = Tensor | None
 """What may be seen, see :class:`AttentionFunction`; None: everything."""
@@ -24,6 +24,19 @@ HALVES = (torch.float16, torch.bfloat16)
 # CUDA kernels put the batch on a grid axis of at most 65535 blocks; ComfyUI stays below half of it on NVIDIA
 # (SDP_BATCH_LIMIT in comfy/ldm/modules/attention.py), because torch fails with "invalid configuration argument".
 CUDA_MAX_BATCH = 2**15
+
+_DEVICE = traced("device {device} (runs on {devices})")
+_DTYPE = traced("dtype {dtype} (takes {dtypes})")
+_LARGE_HEAD = traced("head size {size} (takes up to {most})")
+_ODD_HEAD = traced("head size {size} (takes multiples of {multiple})")
+_VALUE_HEAD = traced("value head size {value} with head size {size} (takes equal sizes)")
+_NO_TOKENS = traced("0 query tokens (needs 1 or more)")
+_FEW_KEYS = traced("{count} key tokens (needs {least} or more)")
+_LARGE_BATCH = traced("batch {count} (takes up to {most})")
+_HEADS = traced("{queries} query heads for {keys} key heads (takes multiples)")
+_BOOL_MASK = traced("a bool mask (takes none)")
+_ADDITIVE_MASK = traced("an additive mask (takes none)")
+_GRADIENTS = traced("gradients (inference only)")
 
 
 class AttentionFunction(Protocol):
@@ -129,35 +142,35 @@ class Limits:
     def refusal(self, call: AttentionCall) -> str | None:
         """Return one short phrase naming what was found and what is allowed, or None where the call is taken."""
         if self.devices is not None and call.device not in self.devices:
-            return f"device {call.device} (runs on {' or '.join(self.devices)})"
+            return _DEVICE.format(device=call.device, devices=", ".join(self.devices))
         if self.dtypes is not None and call.dtype not in self.dtypes:
-            return f"dtype {short(call.dtype)} (takes {', '.join(short(d) for d in self.dtypes)})"
+            return _DTYPE.format(dtype=short(call.dtype), dtypes=", ".join(short(d) for d in self.dtypes))
         return self._head_refusal(call) or self._shape_refusal(call)
 
     def _head_refusal(self, call: AttentionCall) -> str | None:
         value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
         for size in (call.head_dim, value_head_dim):
             if self.max_head_dim is not None and size > self.max_head_dim:
-                return f"head size {size} (takes up to {self.max_head_dim})"
+                return _LARGE_HEAD.format(size=size, most=self.max_head_dim)
             if size % self.head_dim_multiple_of:
-                return f"head size {size} (takes multiples of {self.head_dim_multiple_of})"
+                return _ODD_HEAD.format(size=size, multiple=self.head_dim_multiple_of)
         if not self.accepts_other_value_head_dim and value_head_dim != call.head_dim:
-            return f"value head size {value_head_dim} with head size {call.head_dim} (takes equal sizes)"
+            return _VALUE_HEAD.format(value=value_head_dim, size=call.head_dim)
         return None
 
     def _shape_refusal(self, call: AttentionCall) -> str | None:
         if call.query_tokens < 1:
-            return "0 query tokens (needs 1 or more)"
+            return _NO_TOKENS
         if call.key_tokens < self.min_key_tokens:
-            return f"{call.key_tokens} key tokens (needs {self.min_key_tokens} or more)"
+            return _FEW_KEYS.format(count=call.key_tokens, least=self.min_key_tokens)
         if self.max_batch is not None and call.batch > self.max_batch:
-            return f"batch {call.batch} (takes up to {self.max_batch})"
+            return _LARGE_BATCH.format(count=call.batch, most=self.max_batch)
         if call.query_heads % call.key_heads:
-            return f"{call.query_heads} query heads for {call.key_heads} key heads (takes multiples)"
+            return _HEADS.format(queries=call.query_heads, keys=call.key_heads)
         if call.mask != "none" and not self.accepts_mask:
-            return f"{'a bool' if call.mask == 'bool' else 'an additive'} mask (takes none)"
+            return _BOOL_MASK if call.mask == "bool" else _ADDITIVE_MASK
         if call.needs_grad and not self.accepts_grad:
-            return "gradients (inference only)"
+            return _GRADIENTS
         return None
 
     def machine_refusal(self, device: torch.device) -> str | None:
@@ -247,7 +260,7 @@ class Backend:
         """Return why this call is not taken, as one short phrase, or None. Cheap, and traceable by torch.compile."""
         limits = self.limits_for(call.device)
         if limits is None:
-            return f"device {call.device} (runs on {' or '.join(self.runs_on() or ())})"
+            return _DEVICE.format(device=call.device, devices=", ".join(self.runs_on() or ()))
         return limits.refusal(call)
 
 

@@ -81,7 +81,7 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
         return Probe(False, refusal, OTHERWISE)
     refusal = limits.refusal(call)
     if refusal is not None:
-        return Probe(False, phrase("it does not take {what}", what=refusal), OTHERWISE)
+        return Probe(False, phrase("it does not take {what}", what=translatable(refusal)), OTHERWISE)
     try:
         function = backend.load()
     except Exception as error:

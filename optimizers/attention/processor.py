@@ -20,6 +20,7 @@ from .registry import choose, get, require
 
 AUTO = "auto"
 
+_FAILING = traced("head size {size}: {why}")
 FULL_PRECISION = traced("the model asks for full precision here")
 
 HOST_DOES_IT = "attention"
@@ -75,7 +76,7 @@ class AttentionChoice(Technique):
         works = next((one.function for one in found.values() if one.function is not None), None)
         self.function = works or require(name, device, dtype, next(iter(found)))
         failed = ((size, one.reason) for size, one in found.items() if not one.available and one.reason != NO_MEMORY)
-        self.failing = {size: f"head size {size}: {reason}" for size, reason in failed}
+        self.failing = {size: _FAILING.format(size=size, why=why) for size, why in failed}
 
     def attend(
         self,
@@ -137,7 +138,7 @@ class AttentionChoice(Technique):
         """Return the backend, why it was chosen, and what else is to be said."""
         name = self.backend.name
         chosen = phrase("auto: {name} ({why})", name=name, why=self._why) if self._why else name
-        left = (phrase("left to the host: {why}", why=why) for why in self.failing.values())
+        left = (phrase("left to the host: {why}", why=translatable(why)) for why in self.failing.values())
         return (chosen, *left, *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
@@ -179,4 +180,4 @@ def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = 
     """
     if isinstance(error, always_raised) or is_out_of_memory(error):
         raise error
-    return f"{type(error).__name__}: {error_line(error)}"
+    return error_line(error, named=True)

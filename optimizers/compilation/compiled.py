@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...core.calls import Args, Function, Kwargs
+from ...core.phrases import phrase, translatable
 from .artifacts import ArtifactFolder
 from .backend import CountingBackend
 from .failures import CompilationCancelled, CompilationFailed, explain, free_frames
@@ -19,8 +20,10 @@ from .sizes import Sizes
 from .state import EAGER, IDLE, READY, CompileState
 from .weights import WeightGuards
 
-LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
-TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
+LIMIT_REACHED = translatable("the limit of compiled variants is reached and none of them fits this call")
+TURNED_OFF = translatable(
+    "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
+)
 
 
 class CompiledFunction:
@@ -112,7 +115,7 @@ class CompiledFunction:
             state.phase = READY if state.graphs else IDLE
             if call.cancelled is not None:
                 raise call.cancelled from None
-            raise CompilationCancelled(f"Compiling {self.name} was cancelled.") from None
+            raise CompilationCancelled(phrase("Compiling {name} was cancelled.", name=self.name)) from None
         except Exception as error:
             if call.cancelled is not None:
                 raise call.cancelled from error
@@ -148,13 +151,14 @@ class CompiledFunction:
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
         if self.settings.on_error == "raise":
             state.phase = IDLE
-            raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
+            problem = phrase("Compiling {name} failed: {reason}.", name=self.name, reason=reason)
+            raise CompilationFailed(problem, remedy) from error
         if self.artifacts is not None and self.artifacts.was_used and not self._discarded_artifacts:
             # What was read from the folder may be broken: the next call compiles once more, without it.
             self._discarded_artifacts = True
             self.artifacts.discard(f"{type(error).__name__} while {self.name} was compiled")
             self._compiled = None
-            state.count_eager("what was kept from an earlier start could not be used")
+            state.count_eager(translatable("what was kept from an earlier start could not be used"))
             return result
         state.phase, state.fallback, state.remedy = EAGER, reason, remedy
         state.count_eager(reason)

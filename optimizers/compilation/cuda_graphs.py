@@ -20,10 +20,11 @@ from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
+from ...core.phrases import joined, translatable
 from .cuda_recording import CudaRecording, Record, Recording
 from .trees import Tree, describe, map_tensors
 
-MEMORY = "there is no memory left to record a CUDA graph"
+MEMORY = translatable("there is no memory left to record a CUDA graph")
 
 
 _KINDS = 16
@@ -153,7 +154,7 @@ class RecordedFunction:
             result = map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
         except (RuntimeError, MemoryError) as error:
             self.forget()
-            self.failure = _reason(error, "a recording cannot be replayed")
+            self.failure = _reason(error, translatable("a recording cannot be replayed"))
             return None
         self.replayed += 1
         return (result,)
@@ -198,14 +199,14 @@ class RecordedFunction:
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
             variant.inputs, variant.recording = [], None
-            self.failure = _reason(error, "this model cannot be recorded")
+            self.failure = _reason(error, translatable("this model cannot be recorded"))
             return False
         self.recorded += 1
         return True
 
 
 def _reason(error: Exception, otherwise: str) -> str:
-    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error, 200)})"
+    return MEMORY if is_out_of_memory(error) else joined("", [otherwise, f" ({error_line(error)})"])
 
 
 def _one_device(tensors: list[torch.Tensor]) -> torch.device:

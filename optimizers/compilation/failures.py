@@ -7,7 +7,7 @@ import sys
 import traceback
 
 from ...core.errors import PacelineError, error_line
-from ...core.phrases import translatable
+from ...core.phrases import phrase, translatable
 
 NOTHING_KNOWN = translatable("The log has the details.")
 """The remedy for what torch's compiler cannot do with this network."""
@@ -25,41 +25,51 @@ class CompilationCancelled(PacelineError):
 _KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         ("InvalidCxxCompiler", "No working C++ compiler", "Compiler: cl is not found"),
-        "there is no C++ compiler, which torch needs to build code for the CPU",
-        "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: xcode-select "
-        "--install), or name it in the environment variable CXX.",
-        "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start ComfyUI from "
-        "its developer prompt.",
+        translatable("there is no C++ compiler, which torch needs to build code for the CPU"),
+        translatable(
+            "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: "
+            "xcode-select --install), or name it in the environment variable CXX."
+        ),
+        translatable(
+            "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start "
+            "ComfyUI from its developer prompt."
+        ),
     ),
     (
         ("TritonMissing", "Cannot find a working triton", "No module named 'triton'"),
-        "there is no Triton, which torch needs to build code for the GPU",
-        "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along.",
-        "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch).",
+        translatable("there is no Triton, which torch needs to build code for the GPU"),
+        translatable(
+            "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along."
+        ),
+        translatable(
+            "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch)."
+        ),
     ),
     (
         ("Python.h", "python3-dev"),
-        "Python's header files, which Triton needs, are missing",
-        "Install them (Debian, Ubuntu: apt install python3-dev).",
-        "The embedded Python comes without them: copy the folders include and libs from a full Python of the same "
-        "version into it.",
+        translatable("Python's header files, which Triton needs, are missing"),
+        translatable("Install them (Debian, Ubuntu: apt install python3-dev)."),
+        translatable(
+            "The embedded Python comes without them: copy the folders include and libs from a full Python of "
+            "the same version into it."
+        ),
     ),
     (
         ("OutOfMemoryError", "out of memory", "can't allocate memory", "MemoryError"),
-        "memory ran out while compiling",
-        "Make the image or the batch smaller for the first run, or choose mode default.",
+        translatable("memory ran out while compiling"),
+        translatable("Make the image or the batch smaller for the first run, or choose mode default."),
         "",
     ),
     (
         ("checkPoolLiveAllocations", "cudaMallocAsync does not yet support"),
-        "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses",
-        "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
+        translatable("torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses"),
+        translatable("Start ComfyUI with --disable-cuda-malloc, or choose another mode."),
         "",
     ),
     (
         ("CppCompileError", "C++ compile error"),
-        "the C++ compiler rejected the generated code",
-        "Update the C++ compiler; if that does not help, report it together with the log.",
+        translatable("the C++ compiler rejected the generated code"),
+        translatable("Update the C++ compiler; if that does not help, report it together with the log."),
         "",
     ),
 )
@@ -82,18 +92,21 @@ def explain(error: BaseException) -> tuple[str, str]:
             return problem, (sys.platform == "win32" and on_windows) or remedy
     if _TOO_LONG.search(text):
         return (
-            "a path is longer than the 260 characters that Windows allows",
-            "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
-            "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti.",
+            translatable("a path is longer than the 260 characters that Windows allows"),
+            translatable(
+                "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
+                "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti."
+            ),
         )
     names = {type(one).__name__ for one in chain}
     if names & {"Unsupported", "UserError"}:
         return (
-            f"torch cannot trace this model as one graph ({error_line(error, 200)})",
-            "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
+            phrase("torch cannot trace this model as one graph ({error})", error=error_line(error)),
+            translatable(
+                "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts."
+            ),
         )
-    inner = chain[-1]
-    return f"torch could not compile it ({type(inner).__name__}: {error_line(inner, 200)})", NOTHING_KNOWN
+    return phrase("torch could not compile it ({error})", error=error_line(chain[-1], named=True)), NOTHING_KNOWN
 
 
 def free_frames(error: BaseException) -> None:

@@ -19,8 +19,11 @@ from torch import Tensor
 from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
+from ...core.phrases import joined, phrase, traced, translatable
 from .chunked import chunked_linear, shape_of_linear
 from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
+
+_FAILED = traced("{kernel} failed ({error}): computed in floating point")
 
 
 class Kernel(ABC):
@@ -65,9 +68,9 @@ class Kernel(ABC):
         try:
             self.function  # noqa: B018 - loading it is the question
         except ImportError:
-            return f"{package} is not installed"
+            return phrase("{package} is not installed", package=package)
         except AttributeError:
-            return f"this {package} has no {path}"
+            return phrase("this {package} has no {path}", package=package, path=path)
         return None
 
     @abstractmethod
@@ -83,7 +86,7 @@ class ChunkedIntMM(Kernel):
 
     name = "torch._int_mm in chunks"
     needs = "torch:_int_mm"
-    not_on_gpu = "for processors"
+    not_on_gpu = translatable("for processors")
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """See ``chunked.chunked_linear``."""
@@ -106,20 +109,21 @@ class Kitchen(Kernel):
         found = {name: self.backend_reason(name, state) for name, state in backends.items()}
         if any(reason is None for reason in found.values()):
             return ""
-        return "; ".join(f"{name}: {reason}" for name, reason in found.items())
+        return joined("; ", (joined(": ", [name, reason]) for name, reason in found.items() if reason is not None))
 
     @staticmethod
     def backend_reason(name: str, state: Mapping[str, object]) -> str | None:
         """Return why one of its implementations is not used for int8 layers, in words."""
         if not state.get("available"):
-            return str(state.get("unavailable_reason") or "not built")
+            return str(state.get("unavailable_reason") or translatable("not built"))
         if "int8_linear" not in (state.get("capabilities") or ()):  # type: ignore[operator]
-            return "needs a GPU of compute capability 7.5 or higher"
+            return translatable("needs a GPU of compute capability 7.5 or higher")
         if not state.get("disabled"):
             return None
         if name == "cuda":
-            return "needs a torch for CUDA 13 (cu130) or newer"
-        return "off: start ComfyUI with --enable-triton-backend" if name == "triton" else "switched off"
+            return translatable("needs a torch for CUDA 13 (cu130) or newer")
+        off = translatable("off: start ComfyUI with --enable-triton-backend")
+        return off if name == "triton" else translatable("switched off")
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Call comfy-kitchen's operator; in compiled code through one of ours, as its dispatch cannot be traced."""
@@ -150,7 +154,7 @@ class TorchAO(Kernel):
 
     name = "torchao"
     needs = "torchao.kernel.intmm:int_scaled_matmul"
-    not_on_cpu = "on processors it is the same torch._int_mm, in more passes over memory"
+    not_on_cpu = translatable("on processors it is the same torch._int_mm, in more passes over memory")
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
         """Quantise here, multiply there."""
@@ -232,7 +236,7 @@ class SafeKernel:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                self.failure = f"{self.kernel.name} failed ({error_line(error)}): computed in floating point"
+                self.failure = _FAILED.format(kernel=self.kernel.name, error=error_line(error))
                 logging.warning("Paceline: int8: %s", self.failure)
         self.activity.fall_back(self.failure)
         return instead()

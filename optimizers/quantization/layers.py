@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...core.phrases import phrase, translatable
+from ...core.phrases import joined, phrase, translatable
 from ...core.timing import KernelFailed
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
@@ -152,7 +152,7 @@ class Chooser:
         try:
             return self._decide_by_time(layer, weight, self.measure)
         except KernelFailed as failed:
-            return Decision(layer, reason=f"the int8 product {failed}")
+            return Decision(layer, reason=joined(": ", [translatable("the int8 product"), failed.args[0]]))
 
     def _decide_by_time(self, layer: Layer, weight: Callable[[], Tensor], measure: Measure) -> Decision:
         wanted = self.settings.thresholds

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import WrongObject
+from ...core.phrases import phrase, translatable
 
 ROTATION_GROUPS = (16, 64, 256)
 """Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
@@ -66,19 +67,25 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
         WrongObject: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
     """
     values, scale, group = weight.values, weight.scale.float(), weight.rotation
-    problem = ""
+    problem: str = ""
     if tuple(values.shape) != (outputs, inputs) or values.dtype != torch.int8:
-        problem = f"its weight is {str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
+        found = f"{str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
+        problem = phrase("its weight is {found}", found=found)
     elif scale.numel() not in (1, outputs):
-        problem = f"it has {scale.numel()} scales instead of 1 or {outputs}"
+        problem = phrase("it has {count} scales instead of 1 or {outputs}", count=scale.numel(), outputs=outputs)
     elif not bool(torch.isfinite(scale).all()):
-        problem = "one of its scales is infinite or no number"
+        problem = translatable("one of its scales is infinite or no number")
     elif group and (group not in (4**power for power in range(1, 8)) or inputs % group):
-        problem = f"its inputs cannot be rotated in groups of {group}"
+        problem = phrase("its inputs cannot be rotated in groups of {count}", count=group)
     if problem:
         raise WrongObject(
-            f"An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
-            "Load another file of this model.",
+            phrase(
+                "An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
+                inputs=inputs,
+                outputs=outputs,
+                problem=problem,
+            ),
+            translatable("Load another file of this model."),
         )
     return Int8Weight(values, scale.reshape(-1, 1).expand(outputs, 1).contiguous(), group)
 

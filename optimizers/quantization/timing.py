@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_out_of_memory
+from ...core.phrases import translatable
 from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
 from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
@@ -108,12 +109,12 @@ class Timings:
             try:
                 seconds = self.time(kernel, shape).int8
             except KernelFailed as error:
-                failures[kernel.name] = str(error)
+                failures[kernel.name] = error.args[0]
                 continue
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                failures[kernel.name], memory = "memory ran out while it was timed", error
+                failures[kernel.name], memory = translatable("memory ran out while it was timed"), error
                 continue
             if best is None or seconds * CLEARLY < best[0]:
                 best = seconds, kernel

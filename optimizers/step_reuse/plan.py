@@ -81,17 +81,32 @@ class Plan:
     @property
     def title(self) -> str:
         """What it is for, e.g. ``SDXL, dpmpp_2m, 20 steps, guidance 7``."""
-        return f"{self.family}, {self.sampler}, {self.steps} steps, guidance {self.guidance:g}"
+        return phrase(
+            "{family}, {sampler}, {steps} steps, guidance {guidance:g}",
+            family=self.family,
+            sampler=self.sampler,
+            steps=self.steps,
+            guidance=self.guidance,
+        )
 
     def mismatch(self, family: str, sampler: str, steps: int, guidance: float | None) -> str | None:
         """Return why the plan is not for such a run, or None if it is."""
-        found = {"family": family, "sampler": sampler, "steps": steps}
-        for name, value in found.items():
-            if getattr(self, name) != value:
-                return f"the plan is for {self.title}, and the {name} here is {value}"
+        found = (
+            (translatable("model"), self.family, family),
+            (translatable("sampler"), self.sampler, sampler),
+            (translatable("number of steps"), self.steps, steps),
+        )
+        for name, wanted, value in found:
+            if wanted != value:
+                return self._not_for(name, str(value))
         if guidance is not None and abs(guidance - self.guidance) > 1e-6:
-            return f"the plan is for {self.title}, and the guidance here is {guidance:g}"
+            return self._not_for(translatable("guidance"), f"{guidance:g}")
         return None
+
+    def _not_for(self, name: str, value: str) -> str:
+        return phrase(
+            "the plan is for {title}, and the {name} here is {value}", title=self.title, name=name, value=value
+        )
 
     def leaves_room_in(self, budget: float) -> bool:
         """Return whether the budget of a run has room for other prompts than those that the plan was found on."""

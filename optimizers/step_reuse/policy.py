@@ -105,6 +105,11 @@ class StepReusePolicy(Technique):
         return Summary("partly" if beyond else "active", joined(", ", parts), counts, tuple(details))
 
 
+def without_plan(mismatch: str) -> str:
+    """Return what is said where a plan is not for a run."""
+    return phrase("{why}: the budget's rule worked without it", why=mismatch)
+
+
 def too_few(steps: int) -> str:
     """Return why a schedule is left alone."""
     return phrase(

@@ -13,6 +13,7 @@ from ...core.technique import TOKEN_MERGING, Technique
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
 
+_TOO_FEW = traced("{tokens} tokens are too few to gain from fewer")
 ALL_KEPT = traced("at this ratio, so small a grid keeps all of its tokens")
 
 
@@ -72,7 +73,7 @@ class TokenReduction(Technique):
         """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained."""
         method = self.method.for_block(tokens, device.type, self.other_layers)
         if method is None:
-            activity.skip(place, f"{tokens} tokens are too few to gain from fewer")
+            activity.skip(place, _TOO_FEW.format(tokens=tokens))
         return method
 
     def saved(self, activity: Activity) -> tuple[str, ...]:

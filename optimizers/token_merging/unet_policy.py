@@ -238,9 +238,16 @@ class UNetReduction(TokenReduction, Generic[B]):
         settings = self.settings
         if method.uses_cells and (settings.sx > columns or settings.sy > rows):
             raise InvalidSetting(
-                f"Apply ToMe: sx is {settings.sx} and sy is {settings.sy}, but block {block.name} has only "
-                f"{columns} x {rows} tokens for an image of this size.",
-                "Make sx and sy smaller, lower max_downsample, or make the image larger.",
+                phrase(
+                    "Apply ToMe: sx is {sx} and sy is {sy}, but block {block} has only {columns} x {rows} tokens for "
+                    "an image of this size.",
+                    sx=settings.sx,
+                    sy=settings.sy,
+                    block=block.name,
+                    columns=columns,
+                    rows=rows,
+                ),
+                translatable("Make sx and sy smaller, lower max_downsample, or make the image larger."),
             )
         ratio = settings.ratio_at(block.downsample, self.first_level) * state.ratio_factor
         return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)

@@ -56,10 +56,23 @@ def overlapping(page: Page) -> list[str]:
     )
 
 
+def outside(page: Page) -> list[str]:
+    """Return which of our nodes are not whole in the view."""
+    return page.script(
+        """
+        const { ds, canvas } = app.canvas, { width, height } = canvas.getBoundingClientRect();
+        return app.graph.nodes.filter(({ type }) => type.startsWith("Paceline")).filter(({ pos, size }) =>
+          [0, 1].some((axis) => (pos[axis] + ds.offset[axis]) * ds.scale < 0
+            || (pos[axis] + size[axis] + ds.offset[axis]) * ds.scale > [width, height][axis])).map(({ type }) => type);
+        """
+    )
+
+
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict[str, Any], renderer: str):
     page.use(renderer)
     before = graph(page)
+    page.show_node(next(node["id"] for node in baseline["nodes"] if node["type"] == "SaveImage"))
     dialog = open_dialog(page)
     assert "Set Attention Processor" in dialog.text and "Apply ToMe" in dialog.text
     page.screenshot(f"faster_dialog_{renderer}")
@@ -69,7 +82,8 @@ def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict
     press(page, "Insert")
     page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     press(page, "Not now")
-    page.settle()
+    page.wait(lambda: outside(page) == [], "new nodes in the view")
+    page.screenshot(f"faster_in_view_{renderer}")
     types, wires = graph(page)
     assert types - before[0] == {"PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineReuseSteps"}
     assert ("CheckpointLoaderSimple", 0, "PacelineApplyToMe", 0) in wires

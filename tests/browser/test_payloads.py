@@ -111,7 +111,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "TrialState": set(trial),
         "Judged": set(trial["judged"][0]),
         "Cache": set(routes.cache_payload()),
-        "CacheError": set(routes.busy_payload()),
+        "Refusal": set(routes.refusal_payload("")),
     }
 
 

@@ -15,7 +15,7 @@ def call(**changes) -> AttentionCall:
 
 PHRASES = [
     (Limits(devices=("cuda",)), {"device": "cpu"}, "device cpu (runs on cuda)"),
-    (Limits(devices=("cuda", "xpu")), {"device": "mps"}, "device mps (runs on cuda or xpu)"),
+    (Limits(devices=("cuda", "xpu")), {"device": "mps"}, "device mps (runs on cuda, xpu)"),
     (
         Limits(dtypes=(torch.float16, torch.bfloat16)),
         {"dtype": torch.float32},
@@ -84,7 +84,7 @@ def test_alternatives_are_chosen_by_device():
     on_cpu = call(device="cpu", dtype=torch.float32, head_dim=512, mask="bool")
     assert flash.refusal(on_cpu) is None
     assert flash.refusal(call(mask="bool")) == "a bool mask (takes none)"
-    assert flash.refusal(call(device="mps")) == "device mps (runs on cuda or cpu)"
+    assert flash.refusal(call(device="mps")) == "device mps (runs on cuda, cpu)"
     assert BACKENDS["vanilla"].runs_on() is None and BACKENDS["sage"].limits_for("cpu") is None
 
 

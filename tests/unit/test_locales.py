@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+import torch
 import update_locales
+from comfy_host.paths import ROOT
 from paceline.core.activity import Activity
 from paceline.core.phrases import (
     PLACEHOLDER,
@@ -18,7 +20,9 @@ from paceline.core.phrases import (
     sentence,
     translatable,
 )
+from paceline.optimizers.attention.backend import AttentionCall, Limits
 from paceline.optimizers.token_merging.policy import ALL_KEPT
+from phrases_in_code import plain_sentences
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -120,6 +124,35 @@ def test_a_value_is_translated_only_if_it_is_a_phrase():
     activity = Activity(fallbacks={ALL_KEPT: 2}, skipped={"block": ALL_KEPT})
     for line in (*activity.fallback_lines(), *activity.skipped_lines()):
         assert data(line)["values"]["reason"]["template"] == ALL_KEPT
+
+
+def test_a_reason_from_traced_code_finds_its_values_again():
+    """Code under torch.compile fills in a plain text; where it is said, it is looked up by its template."""
+    made = translatable("96 tokens are too few to gain from fewer")
+    assert data(made)["template"] == "{tokens} tokens are too few to gain from fewer"
+    assert data(made)["values"] == {"tokens": "96"}
+    assert made == "96 tokens are too few to gain from fewer"
+    limit = Limits(max_head_dim=128).refusal(AttentionCall("cpu", torch.float32, 160, query_tokens=8, key_tokens=8))
+    assert data(translatable(limit))["values"] == {"size": "160", "most": "128"}
+    assert data(translatable("tokens are too few to gain from fewer"))["values"] == {}
+
+
+NO_PAGE = ("optimizers/hosts/diffusers/", "workbench/diffusers/", "workbench/comfyui/tuning/")
+"""Folders whose sentences only users of Python and of commands read."""
+
+FOR_PROGRAMMERS = {
+    "core/errors.py", "nodes/foreign.py", "nodes/routes.py", "nodes/trial.py", "optimizers/step_reuse/settings.py",
+    "optimizers/token_merging/kv_downsample.py", "optimizers/token_merging/local_merge.py",
+    "optimizers/token_merging/matching.py", "workbench/comfyui/sweeping/command.py",
+    "workbench/comfyui/calibration/command.py", "workbench/comfyui/standalone.py",
+}  # fmt: skip
+"""Files with sentences about calls that no page makes, and of commands."""
+
+
+def test_no_sentence_that_reaches_the_screen_is_plain_text():
+    found = plain_sentences(ROOT)
+    assert {name: texts for name, texts in found.items() if not name.startswith(NO_PAGE)}.keys() <= FOR_PROGRAMMERS
+    assert "nodes/trial.py" in found  # what looks for them finds some
 
 
 def test_a_phrase_that_was_kept_is_one_again_and_what_is_damaged_is_plain_text():

@@ -241,7 +241,7 @@ def test_text_that_is_no_plan(text):
 def test_a_plan_is_for_one_kind_of_run():
     assert PLAN.mismatch("SD15", "euler", 4, 7.0) is None
     assert "the sampler here is heun" in str(PLAN.mismatch("SD15", "heun", 4, 7.0))
-    assert "the steps here is 20" in str(PLAN.mismatch("SD15", "euler", 20, 7.0))
+    assert "the number of steps here is 20" in str(PLAN.mismatch("SD15", "euler", 20, 7.0))
     assert "the guidance here is 3" in str(PLAN.mismatch("SD15", "euler", 4, 3.0))
 
 

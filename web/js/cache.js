@@ -1,8 +1,9 @@
 // The setting that shows how large the cache of compiled code is, and clears it.
 
-import { api, app } from "./comfy.js";
+import { app } from "./comfy.js";
 import { createButton } from "./dialog.js";
 import { number } from "./said.js";
+import { ask } from "./server.js";
 import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Cache} Cache */
@@ -21,18 +22,6 @@ function sizeText(bytes) {
   return `${number(bytes / 1000 ** power, power ? ".1f" : ".0f")} ${units[power]}`;
 }
 
-/**
- * @param {string} method
- * @returns {Promise<Cache>}
- */
-async function ask(method) {
-  const response = await api.fetchApi(ROUTE, { method });
-  if (response.ok) return response.json();
-  /** @type {Partial<import("./payloads").CacheError>} */
-  const { error } = await response.json().catch(() => ({}));
-  throw new Error(error ?? `${method} ${ROUTE}: ${response.status}`);
-}
-
 /** @returns {HTMLElement} the setting's control */
 export function renderCache() {
   const row = document.createElement("div");
@@ -43,7 +32,7 @@ export function renderCache() {
   const clear = createButton(words("cacheClear"), async () => {
     clear.disabled = true;
     try {
-      show(await ask("DELETE"));
+      show(await ask(ROUTE, undefined, "DELETE"));
       app.extensionManager.toast.add({ severity: "success", summary: words("cacheCleared"), life: 3000 });
     } catch (error) {
       app.extensionManager.toast.add({ severity: "error", summary: words("cacheFailed"), detail: String(/** @type {Error} */ (error).message) });
@@ -60,7 +49,7 @@ export function renderCache() {
   }
 
   size.textContent = "…";
-  ask("GET").then(show, () => {
+  ask(ROUTE).then(show, () => {
     size.textContent = words("cacheUnknown");
   });
   row.append(size, clear, folder);

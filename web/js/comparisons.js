@@ -5,7 +5,7 @@ import { createButton, createIconButton } from "./dialog.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
 import { address } from "./saved_image.js";
-import { allSaid, number, said } from "./said.js";
+import { allSaid, capitalised, number, said } from "./said.js";
 import { Viewer } from "./viewer.js";
 import { direction, words } from "./words.js";
 
@@ -141,13 +141,13 @@ function createDetails({ distances, lines, phrases }) {
   const body = table.createTBody();
   for (const [name, { rmse, psnr, ssim, lpips }] of Object.entries(distances)) {
     const row = body.insertRow();
-    row.append(Object.assign(document.createElement("th"), { textContent: sideWords(name), scope: "row" }));
+    row.append(Object.assign(document.createElement("th"), { textContent: capitalised(sideWords(name)), scope: "row" }));
     for (const value of [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4), digits(lpips, 4)]) {
       row.insertCell().textContent = value;
     }
   }
   const list = document.createElement("ul");
-  for (const line of allSaid(lines, phrases?.lines)) list.append(Object.assign(document.createElement("li"), { textContent: line }));
+  for (const line of allSaid(lines, phrases?.lines)) list.append(Object.assign(document.createElement("li"), { textContent: capitalised(line) }));
   details.append(summary, table, list);
   return details;
 }

@@ -71,6 +71,14 @@ export function showDialog(title, content, actions) {
   buttons.append(...actions);
 
   dialog.append(heading, body, buttons);
+  return showModal(dialog);
+}
+
+/**
+ * @param {HTMLDialogElement} dialog
+ * @returns {HTMLDialogElement} which is gone when it is closed
+ */
+export function showModal(dialog) {
   dialog.addEventListener("close", () => dialog.remove());
   // The frontend's shortcuts listen on the window; keys typed here are meant for the dialog.
   dialog.addEventListener("keydown", (event) => event.stopPropagation());

@@ -5,6 +5,7 @@ import { convert } from "./convert.js";
 import { createButton, showDialog } from "./dialog.js";
 import { asOneStep, nodeAt, openWorkflow } from "./graph.js";
 import { insertOn, makeNode } from "./insert.js";
+import { bringIntoView } from "./place.js";
 import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
 import { offerTrial } from "./trial_dialog.js";
@@ -87,6 +88,7 @@ async function openChoices() {
     dialog.close();
     const inserted = apply(plans);
     app.canvas.selectItems(inserted.flatMap(({ nodes }) => nodes));
+    bringIntoView(inserted.flatMap(({ wire, nodes }) => (nodes.length ? [...nodes, ...wire.receivers.map(({ node }) => node)] : [])));
     const measured = inserted.filter(({ wire }) => memory.get(wire)?.choices[chosen]);
     if (!measured.length) void offerTrial(inserted, chosen);
   });

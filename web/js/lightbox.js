@@ -1,6 +1,6 @@
 // The comparison in the whole window. Wheel and pointer zoom and move both pictures together.
 
-import { createButton } from "./dialog.js";
+import { createButton, showModal } from "./dialog.js";
 import { Viewer } from "./viewer.js";
 import { words, wordsOf } from "./words.js";
 
@@ -23,11 +23,7 @@ export function openLightbox(pair, mode, title) {
   const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   bar.append(modeButtons(viewer, ["slider", "side", "heat", "blink"]), close);
   dialog.append(viewer.element, bar);
-  dialog.addEventListener("close", () => dialog.remove());
-  // The frontend's shortcuts listen on the window; keys typed here are meant for the dialog.
-  dialog.addEventListener("keydown", (event) => event.stopPropagation());
-  document.body.append(dialog);
-  dialog.showModal();
+  showModal(dialog);
 }
 
 /**

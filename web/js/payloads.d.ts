@@ -181,7 +181,8 @@ export interface Cache {
   path: string | null;
 }
 
-/** The same route's answer where the cache cannot be cleared. */
-export interface CacheError {
+/** The answer of every route where something cannot be done. */
+export interface Refusal {
   error: string;
+  phrase: Phrase;
 }

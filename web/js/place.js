@@ -1,5 +1,7 @@
 // Room for new nodes, where they lie on nothing.
 
+import { app } from "./comfy.js";
+
 /** @typedef {import("./graph.js").LGraph} LGraph */
 
 const GAP = 40;
@@ -40,6 +42,22 @@ export function layInRow(graph, nodes, [right, top]) {
     node.pos = [x, y];
     x += node.size[0] + GAP;
   }
+}
+
+/**
+ * Move the view where it does not show all of some nodes; change the zoom only where they have no room in it.
+ * @param {import("./graph.js").LGraphNode[]} nodes those of other graphs than the open one are left out
+ */
+export function bringIntoView(nodes) {
+  const { canvas } = app;
+  const boxes = nodes.filter(({ graph }) => graph === canvas.graph).map(({ pos, size }) => [...pos, pos[0] + size[0], pos[1] + size[1]]);
+  if (!boxes.length) return;
+  const [left, upper] = [0, 1].map((axis) => Math.min(...boxes.map((box) => box[axis])) - TITLE);
+  const [right, lower] = [2, 3].map((axis) => Math.max(...boxes.map((box) => box[axis])) + TITLE);
+  const [x, y, width, height] = canvas.ds.visible_area;
+  if (left >= x && upper >= y && right <= x + width && lower <= y + height) return;
+  const fits = right - left <= width && lower - upper <= height;
+  canvas.animateToBounds([left, upper, right - left, lower - upper], fits ? { zoom: 0 } : {});
 }
 
 /**

@@ -50,7 +50,20 @@ function fill(phrase) {
     return typeof value === "number" ? number(value, form) : fill(value);
   });
   const bare = clause ? text.replace(FULL_STOP, "") : text;
-  return starts ? bare.slice(0, 1).toLocaleUpperCase(language()) + bare.slice(1) : bare;
+  return starts ? capital(bare) : bare;
+}
+
+/**
+ * @param {string} text
+ * @returns {string} it with a capital at its start; a name that a word begins with (fp32_reference) stays what it is
+ */
+export function capitalised(text) {
+  return /^\p{Ll}+[\s:,]/u.test(`${text} `) ? capital(text) : text;
+}
+
+/** @param {string} text */
+function capital(text) {
+  return text.slice(0, 1).toLocaleUpperCase(language()) + text.slice(1);
 }
 
 /**

@@ -1,10 +1,11 @@
 // What Benchmark Sweep shows in the node: the plot as it grows, the cell that is looked at, and what to do with it.
 
 import { addSteps } from "./add_steps.js";
-import { api, app } from "./comfy.js";
+import { app } from "./comfy.js";
 import { createButton } from "./dialog.js";
 import { said } from "./said.js";
 import { address } from "./saved_image.js";
+import { ask } from "./server.js";
 import { createPlot, describe } from "./sweep_plot.js";
 import { timeText, wholeTime } from "./sweep_time.js";
 import { words } from "./words.js";
@@ -69,13 +70,13 @@ function cellParts(cell, node, study) {
   const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   const save = createButton(words("savePreset"), async () => {
     const name = `${study} - ${label}`.replace(/[^\w .()+-]/g, " ").slice(0, 80).trim();
-    const body = JSON.stringify({ name, steps, description: text });
-    const response = await api.fetchApi(PRESETS, { method: "POST", body });
-    if (response.ok) await refreshMenus(name);
-    /** @type {Partial<import("./payloads").CacheError>} */
-    const { error } = response.ok ? {} : await response.json();
-    const summary = error ?? `${words("presetSaved")} ${name}`;
-    app.extensionManager.toast.add({ severity: error ? "error" : "success", summary, life: 5000 });
+    try {
+      await ask(PRESETS, { name, steps, description: text });
+      await refreshMenus(name);
+      app.extensionManager.toast.add({ severity: "success", summary: `${words("presetSaved")} ${name}`, life: 5000 });
+    } catch (error) {
+      app.extensionManager.toast.add({ severity: "error", summary: String(/** @type {Error} */ (error).message), life: 5000 });
+    }
   });
   if (steps.length) bar.append(createButton(words("apply"), () => addSteps(node, steps)), save);
   column.append(title, note, bar);

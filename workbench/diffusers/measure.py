@@ -107,7 +107,7 @@ def measure(
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=error_line(error, 200))
+        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=error_line(error))
     finally:
         gc.collect()
         if torch.cuda.is_available():

@@ -31,8 +31,9 @@ STREAMED = traced(
     "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
 )
 PATCHED_IN_PASSING = traced("a LoRA is applied to its weights at each use, because the model is only partly loaded")
-ELSEWHERE = "its weights are not on the device, because the model is only partly loaded"
-UNEQUAL = "some of its projections are quantised and others are not, or differently"
+ELSEWHERE = traced("its weights are not on the device, because the model is only partly loaded")
+UNEQUAL = traced("some of its projections are quantised and others are not, or differently")
+_NOT_JOINED = traced("weights of the class {listed} cannot be joined")
 
 # What decides how a layer of ComfyUI computes; it must be the same for all that are computed together. Loading may
 # change the first two.
@@ -191,7 +192,7 @@ def _lasting_obstacle(layers: Sequence[Module]) -> str | None:
     ):
         return UNEQUAL
     if any(getattr(layer, name, None) is not None for layer in layers for name in _OF_ITS_OWN):
-        return "its projections scale their input each in its own way"
+        return traced("its projections scale their input each in its own way")
     return refuse_layers(layers, _refuse_weights)
 
 
@@ -206,13 +207,13 @@ def _parts(weight: Any) -> Iterator[Tensor]:
 
 def _refuse_weights(weights: Sequence[Any]) -> str | None:
     if len({id(weight) for weight in weights}) < len(weights):
-        return "two of its projections are one and the same"
+        return traced("two of its projections are one and the same")
     kinds = {type(weight) for weight in weights}
     if kinds <= set(PLAIN):
         return refuse_rows(weights)
     if not all(_is_int8(weight) for weight in weights):
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))
-        return UNEQUAL if len(kinds) > 1 else f"weights of the class {listed} cannot be joined"
+        return UNEQUAL if len(kinds) > 1 else _NOT_JOINED.format(listed=listed)
     first = weights[0]._params
     for weight in weights:
         params = weight._params
@@ -220,7 +221,7 @@ def _refuse_weights(weights: Sequence[Any]) -> str | None:
         if any(getattr(params, name, None) != getattr(first, name, None) for name in same):
             return UNEQUAL
         if params.scale.ndim != 2:
-            return "its weights have one scale for the whole matrix instead of one for each row"
+            return traced("its weights have one scale for the whole matrix instead of one for each row")
     return refuse_rows([weight._qdata for weight in weights]) or refuse_rows([w._params.scale for w in weights])
 
 

@@ -19,7 +19,7 @@ from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
 from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
-from ...step_reuse.policy import StepReusePolicy, too_few
+from ...step_reuse.policy import StepReusePolicy, too_few, without_plan
 from ...step_reuse.run import Decision, ReuseRun
 from .model import is_unet, require_model, stack_of
 from .schedule import Scheduled
@@ -130,17 +130,25 @@ class StepReuse(StepReusePolicy, Scheduled):
     ) -> ReuseRun | None:
         """Return the state of a run; None where nothing can be left out, with the reason in ``outcome``."""
         name = sampler_name(sampler)
-        reasons = [
-            f"{other} is on the model too, and this node steps aside" for other in [_other_cache(options)] if other
+        reasons: list[str] = [
+            phrase("{other} is on the model too, and this node steps aside", other=other)
+            for other in [_other_cache(options)]
+            if other
         ]
         if name in ADAPTIVE:
-            reasons.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
+            reasons.append(
+                phrase("the sampler {name} chooses its steps by an error that a forecast would hide", name=name)
+            )
         if "context_handler" in options:
-            reasons.append("context windows move over the frames, so that earlier steps say nothing about later ones")
+            reasons.append(
+                translatable("context windows move over the frames, so that earlier steps say nothing about later ones")
+            )
         settings = self.settings
         if settings.use_guidance and stack_of(guider.model_patcher).find(COMPILATION) is not None:
             settings = replace(settings, use_guidance=False)
-            outcome.note("the negative pass is always computed: without it, Compile UNet would need one more graph")
+            outcome.note(
+                translatable("the negative pass is always computed: without it, Compile UNet would need one more graph")
+            )
         unet = is_unet(guider.model_patcher)
         run = ReuseRun(settings, levels, outcome, name, unet) if len(levels) > 1 else None
         if run is None or run.too_short:
@@ -155,7 +163,7 @@ class StepReuse(StepReusePolicy, Scheduled):
             if mismatch is None:
                 run.follow(plan)
             else:
-                outcome.note(f"{mismatch}: the budget's rule worked without it")
+                outcome.note(without_plan(mismatch))
         return run
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:

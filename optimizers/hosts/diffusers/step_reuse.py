@@ -21,7 +21,7 @@ from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
 from ...step_reuse.guided import GuidedRun
 from ...step_reuse.outcome import Outcome
-from ...step_reuse.policy import StepReusePolicy, too_few
+from ...step_reuse.policy import StepReusePolicy, too_few, without_plan
 from ...step_reuse.run import Decision
 from .components import CONTROLNET, DENOISER
 from .host import Technique
@@ -253,7 +253,7 @@ class StepReuse(StepReusePolicy, Technique):
             if mismatch is None:
                 run.follow(plan)
             else:
-                outcome.note(f"{mismatch}: the budget's rule worked without it")
+                outcome.note(without_plan(mismatch))
         return None
 
     def _step_aside(self, reason: str) -> None:

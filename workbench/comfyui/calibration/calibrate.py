@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....core.errors import InvalidSetting, require_number
-from ....core.phrases import phrase
+from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ....optimizers.hosts.comfyui.step_reuse import sampler_name
 from ....optimizers.step_reuse.plan import Plan
@@ -65,8 +65,11 @@ def calibrate(
     kinds = {(job.sampler_name, job.scheduler, job.steps, job.cfg, job.denoise) for job in jobs}
     if len(kinds) != 1:
         raise InvalidSetting(
-            f"A plan is for one sampler, scheduler, number of steps, guidance and denoise, and there are {len(kinds)}.",
-            "Give at least one job, and the same settings to all.",
+            phrase(
+                "A plan is for one sampler, scheduler, number of steps, guidance and denoise, and there are {count}.",
+                count=len(kinds),
+            ),
+            translatable("Give at least one job, and the same settings to all."),
         )
     job = jobs[0]
     recordings = []

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
+from ....core.phrases import translatable
 from ....optimizers.hosts.comfyui.protocols import Executor, ModelPatcher
 from ..long_running import stop_if_cancelled
 from ..sampling import SamplingJob, sample
@@ -87,8 +88,8 @@ def record(model: ModelPatcher, job: SamplingJob) -> Recording:
     latent = drawn(_with_wrapper(model, listen), job, job.seed)
     if any(before.shape != latent.shape for before, _ in answers.values()):
         raise UnsupportedModel(
-            "A plan is found with one positive and one negative conditioning for the whole picture.",
-            "Connect prompts without areas. The plan can then be used with areas too.",
+            translatable("A plan is found with one positive and one negative conditioning for the whole picture."),
+            translatable("Connect prompts without areas. The plan can then be used with areas too."),
         )
     return Recording(job, latent, max(_farthest(drawn(model, job, job.seed + 1), latent), 1e-9), answers)
 

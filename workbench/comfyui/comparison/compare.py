@@ -106,7 +106,7 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
     # Looked up with the clone's own changes: a node can have chosen another dtype for it.
     dtype = model.get_model_object("manual_cast_dtype") or model.model.get_dtype()
     if dtype == torch.float32:
-        return None, "fp32_reference: the baseline computes in fp32 already"
+        return None, translatable("fp32_reference: the baseline computes in fp32 already")
     clone = model.clone()
     clone.set_model_compute_dtype(torch.float32)
     return clone, ""

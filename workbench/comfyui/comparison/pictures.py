@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from ....core.phrases import joined, phrase, translatable
 from ...measurement import to_8_bit
 from ..latents import decode, preview
 from .fewer_steps import Control
@@ -51,12 +52,15 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
             images = _images(side.side, output)
             trouble = _trouble(images)
             if trouble:
-                which = f" of run {number}" if len(side.outputs) > 1 else ""
-                troubles.append(f"The {whose} image{which} {trouble}")
+                which = phrase("{whose} of run {number}", whose=whose, number=number)
+                troubles.append(joined(" ", [which if len(side.outputs) > 1 else whose, trouble]))
             pictures[number] = _bytes(images)
         return pictures
 
-    before, after = of_runs(baseline, "baseline's"), of_runs(optimized, "optimized")
+    before, after = (
+        of_runs(baseline, translatable("The baseline's image")),
+        of_runs(optimized, translatable("The optimized image")),
+    )
     return Pictures(
         baseline=before[1],
         optimized=after[1],
@@ -89,7 +93,7 @@ def _bytes(images: Tensor) -> Tensor:
 
 def _trouble(images: Tensor) -> str:
     if not images.isfinite().all():
-        return "has values that are not numbers (NaN or infinite)"
+        return translatable("has values that are not numbers (NaN or infinite)")
     if images.float().amax() == images.float().amin():
-        return "is one flat colour"
+        return translatable("is one flat colour")
     return ""

@@ -120,7 +120,7 @@ class Bench:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            text = phrase("during {doing}: {error}", doing=doing[0], error=error_line(error, 200))
+            text = phrase("during {doing}: {error}", doing=doing[0], error=error_line(error))
         # Outside of the handler: the traceback holds on to the tensors.
         unload_models()
         return Result(cell, "out of memory", text=text)

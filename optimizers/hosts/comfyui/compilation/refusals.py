@@ -22,8 +22,8 @@ SECOND_COPY = translatable(
 )
 """Said of everything that :func:`without_dynamic_vram` has loaded."""
 
-_NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
-_DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
+_NOT_LOADED = traced("the network is not loaded completely; compiled code needs all of its weights on the device")
+_DYNAMIC = traced("the network runs with dynamic VRAM, which cannot be compiled")
 _REPLACED = traced("another node has replaced this method of the network itself")
 
 _second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()

@@ -39,9 +39,13 @@ if TYPE_CHECKING:
     from ..protocols import BaseModel, ModelPatcher, Options
     from ..stack import Stack
 
-_FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-_PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
-_PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+_FOREIGN = translatable(
+    "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
+)
+_PATCHED = translatable("another node's patches run Python in every step, which a recording cannot repeat")
+_PATCHED_BLOCKS = translatable(
+    "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+)
 
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
@@ -247,7 +251,10 @@ def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
         return _PATCHED
     for technique in call.techniques:
         if not technique.recordable:
-            return f"{technique.title} does something else in each step, which a recording cannot repeat"
+            return phrase(
+                "{technique} does something else in each step, which a recording cannot repeat",
+                technique=technique.title,
+            )
     kept = {name: value for name, value in options.items() if name not in _LEFT_OUT and not name.startswith(KEY)}
     kept[KEY] = tuple(call.variants.items())
 

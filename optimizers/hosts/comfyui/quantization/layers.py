@@ -93,8 +93,8 @@ def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Te
         return _observe_shapes(patcher, typical if latent is None else (latent.shape[-2], latent.shape[-1]))
     if latent is None:
         raise InvalidSetting(
-            "A conditioning is connected without a latent, so the size to calibrate for is not known.",
-            "Connect the latent that will be sampled too, or neither.",
+            translatable("A conditioning is connected without a latent, so the size to calibrate for is not known."),
+            translatable("Connect the latent that will be sampled too, or neither."),
         )
     return _observe_run(patcher, conditioning, latent)
 

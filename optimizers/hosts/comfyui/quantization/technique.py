@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.errors import BackendUnavailable, UnsupportedModel
-from .....core.phrases import translatable
+from .....core.phrases import traced, translatable
 from ....quantization.layers import Decision, Decisions
 from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
 from ....quantization.settings import QuantizationSettings
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .linear import QuantizedLayer
 
 _PREFIX = "diffusion_model."
-_OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
+_OFFLOADED = traced("a LoRA on a layer that is not loaded: computed in full precision")
 
 
 class Int8Quantization(QuantizationPolicy, WeightTechnique):

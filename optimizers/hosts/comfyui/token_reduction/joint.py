@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 STATE = "paceline_joint_token_reduction"
 
+_OTHER_TOKENS = traced("{tokens} tokens instead of {expected} (reference images, or tokens added by another node)")
 _OTHER_MASK = traced("keys, values and the attention mask are not of one size")
 _OTHER_PLACES = traced(
     "the network says that its image tokens are in other places than the sizes of latent and text do"
@@ -140,10 +141,8 @@ class JointTokenReduction(JointReduction, Scheduled):
         layout = calls.eligible.get(tokens)
         if layout is None:
             if tokens not in calls.ordinary:
-                expected = " or ".join(str(size) for size in calls.eligible)
-                activity.fall_back(
-                    f"{tokens} tokens instead of {expected} (reference images, or tokens added by another node)"
-                )
+                expected = ", ".join(str(size) for size in calls.eligible)
+                activity.fall_back(_OTHER_TOKENS.format(tokens=tokens, expected=expected))
             return None
         if tokens in calls.ambiguous:
             activity.fall_back(SAME_SIZE)
