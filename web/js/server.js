@@ -18,14 +18,14 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
   return answer;
 }
 
-/** @typedef {import("./payloads").Refusal} Refusal */
+/** @typedef {{error?: {message?: string}, node_errors: Record<string, {errors: {message: string, details: string}[]}>}} Unrunnable */
 
 /**
- * @param {{error?: string | {message?: string}, phrase?: Refusal["phrase"], node_errors?: Record<string, {errors: {message: string, details: string}[]}>}} answer
+ * @param {Partial<import("./payloads").Refusal> | Unrunnable} answer
  * @returns {string} why: of our routes a sentence, of ComfyUI's what is wrong with the first node
  */
-function refusal({ error, phrase, node_errors }) {
-  const [first] = Object.values(node_errors ?? {}).flatMap(({ errors }) => errors);
-  if (first) return `${first.message}: ${first.details}`;
-  return typeof error === "string" ? said(error, phrase) : (error?.message ?? "");
+function refusal(answer) {
+  if (!("node_errors" in answer)) return said(answer.error ?? "", answer.phrase);
+  const [first] = Object.values(answer.node_errors).flatMap(({ errors }) => errors);
+  return first ? `${first.message}: ${first.details}` : (answer.error?.message ?? "");
 }
