@@ -180,15 +180,16 @@ class ReuseRun:
             self._correction.forget()
         self._computed = self._in_a_row = 0
 
-    # The passes of one evaluation. A slot is the place of a call for passes among those of an evaluation.
-
     def next_slot(self) -> int:
-        """Return the number of the next call for passes."""
+        """Return the number of the next call for passes among those of an evaluation: its slot."""
         self._slot += 1
         return self._slot - 1
 
     def can_forecast(self, slot: int, present: Sequence[bool]) -> bool:
-        """Return whether the passes of a call can be forecast: the same ones were computed before."""
+        """Return whether the passes of a call can be forecast. Where an evaluation has other ones, all begins anew."""
+        if self.decision is Decision.FORECAST and slot == 0 and not self._passes.can(self.method, slot, present):
+            self._forget()
+            self.decision = Decision.COMPUTE
         return self.decision is Decision.FORECAST and self._passes.can(self.method, slot, present)
 
     def forecast(self, slot: int, latent: Tensor) -> list[Tensor]:

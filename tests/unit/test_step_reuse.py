@@ -204,6 +204,19 @@ def test_another_conditioning_starts_anew():
     assert found[6:9] == [Decision.COMPUTE] * 3 and Decision.FORECAST in found[9:]
 
 
+def test_other_passes_than_before_are_computed_and_counted_as_that():
+    run, x, calls, found = ReuseRun(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
+    for number in range(14):
+        run.begin(run.place_of(LEVELS[number]), x)
+        passes = [x, None] if number < 6 else [x, x]
+        if not run.can_forecast(run.next_slot(), [one is not None for one in passes]):
+            calls += run.keep(0, x, passes) is None
+        found.append(run.decision)
+        run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
+    assert found[5] is Decision.FORECAST and found[6:9] == [Decision.COMPUTE] * 3
+    assert calls == run.outcome.computed
+
+
 PLAN = Plan("SD15", "euler", "normal", 7.0, ("compute", "hold", "guidance", "compute"))
 
 
