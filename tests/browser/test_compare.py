@@ -57,6 +57,21 @@ def test_badges_and_verdict_follow_the_language_at_once(page: Page, compared: in
     assert page.script(verdict) == english
 
 
+def test_each_line_of_the_details_begins_with_a_capital(page: Page, compared: int):
+    looks_at(page, compared, VUE)
+    lines = page.script(
+        """
+        const details = document.querySelector(".paceline-comparison .paceline-details");
+        details.open = true;
+        return [...details.querySelectorAll("li, tbody th")].map(({ textContent }) => textContent);
+        """
+    )
+    page.screenshot("compare_details")
+    page.script("document.querySelector('.paceline-comparison .paceline-details').open = false")
+    assert lines[0] == "Optimized" and any(line.startswith("One step: baseline") for line in lines)
+    assert [line for line in lines if line[0].islower()] == []
+
+
 def test_the_graph_shows_what_was_done_and_what_it_was_worth(page: Page, compared: int, axe):
     page.use(VUE)
     box = page.fit()
