@@ -148,6 +148,19 @@ def abrupt(x, sigma):
     return smooth(x, sigma) if sigma > 0.7 else smooth(x, sigma) + noise
 
 
+def test_early_skips_leave_the_budget_to_later_ones():
+    class Watched(ReuseRun):
+        def begin(self, *args, **kwargs):
+            decision = super().begin(*args, **kwargs)
+            if decision is Decision.FORECAST:
+                used.append((self.place.position / 20, self.budget.used * self.budget.calibration.margin / 0.01))
+            return decision
+
+    used: list[tuple[float, float]] = []
+    drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler", unet=True), smooth)
+    assert all(part <= place for place, part in used) and used[0][0] < 0.5 < max(part for _, part in used), used
+
+
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     run = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
     decisions, found = drive(run, smooth)

@@ -44,6 +44,11 @@ def test_a_longer_leap_is_expected_to_be_worse():
     assert rate.expected(2.0) == pytest.approx([0.4])
 
 
+def test_where_the_noise_is_made_changes_no_constants():
+    assert calibration_of("dpmpp_2m_sde_gpu", unet=True) == calibration_of("dpmpp_2m_sde", unet=True)
+    assert calibration_of("dpmpp_2m_sde_gpu", unet=True)[1]
+
+
 @pytest.mark.parametrize("solver", [*CALIBRATIONS, "another", None])
 def test_networks_that_are_no_unet_are_judged_with_more_care(solver):
     there, _ = calibration_of(solver, unet=True)
