@@ -28,7 +28,7 @@ class GuidedRun(ReuseRun):
 
     def solver_unknown(self) -> None:
         """Take nothing back any more: the solver does more than its update, it adds noise for example."""
-        self._correction = None
+        self._correction, self._order = None, 1
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.unet)
 
     def guess(self, latent: Tensor) -> Tensor:

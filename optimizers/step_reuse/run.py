@@ -36,8 +36,9 @@ WARM_UP = 3
 BEGINNING = 0.2
 """This part of the steps, or their root, is always computed: it decides what is drawn, and errors tell little there."""
 
-LONGEST, LONGEST_WITHIN = 2, 0.05
-"""How many evaluations in a row may be forecast with budgets up to that; twice as many with larger ones."""
+CAREFUL = 0.05
+"""Up to this budget as many evaluations in a row may be forecast as the solver's order and one, above it twice as many:
+they are known afterwards from a polynomial of that order. With one more, Euler was a tenth farther off."""
 
 SEEDS, SKIPPED = "seeds", "skipped"
 """Names of what is measured beside the forecasts: the distance from the mean, and errors that are known by now."""
@@ -127,7 +128,7 @@ class ReuseRun:
 
     def _decide(self, place: Place) -> Decision:
         steps = len(self.levels) - 1
-        longest = LONGEST if self.settings.budget <= LONGEST_WITHIN else 2 * LONGEST
+        longest = (self._order + 1) * (1 if self.settings.budget <= CAREFUL else 2)
         # The last prediction is the picture, and only the one before it can take back what came before.
         allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
         if self.too_short or not allowed or self._computed < WARM_UP or self._in_a_row >= longest:
