@@ -40,14 +40,21 @@ class SchedulePosition:
         counted = getattr(self._scheduler, "step_index", None)
         if counted is not None:
             return int(counted)
+        if hasattr(self._scheduler, "step_index"):
+            return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
+        values = self._timestep_values()
         place = _place_of(self._timestep, self._timesteps)
-        if hasattr(self._scheduler, "step_index"):  # before the first step
-            begin = getattr(self._scheduler, "begin_index", None)
-            return int(place or 0) if begin is None else int(begin)
-        if place is not None:
-            return place
-        values, now = self._timestep_values(), _number(self._timestep)
+        now = _number(self._timestep) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
+
+    def place(self) -> int:
+        """Return which of the scheduler's timesteps the call is for, also where two are equal or no step was made yet.
+
+        `index` gives equal ones the number of the first: what is drawn at random goes by it, and must stay the same.
+        """
+        known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
+        place = None if known or self._timesteps is None else _place_of(self._timestep, self._timesteps)
+        return self.index() if place is None else place
 
     def progress(self) -> tuple[int, int]:
         """Return the number of the step and how many there are; ``(0, 0)`` without a schedule."""

@@ -138,7 +138,7 @@ class StepReuse(StepReusePolicy, Technique):
                 self._step_aside("gradients are asked for")
             return None
         self._position.moved_to(pipeline, timestep)
-        timesteps, index = pipeline.scheduler.timesteps, self._position.index()
+        timesteps, index = pipeline.scheduler.timesteps, self._position.place()
         if self._levels is not None and not self._open and index == self._index and self._levels.is_asked_twice(index):
             index += 1  # found by its timestep, which is there twice
         if self._made is None or self._made() is not timesteps or index < self._index:
