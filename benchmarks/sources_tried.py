@@ -145,7 +145,7 @@ class WithBlocks(ReuseRun):
         late = self._computed >= WARM_UP and BEGINNING * steps <= place.position <= steps - 3 and distance <= 4
         if decision is Decision.COMPUTE and late:
             for way, rate in self.rates.items():
-                if rate.known and self._pays(rate.expected(distance), (1 + place.position / steps) / 2):
+                if rate.known and self._pays(rate.expected(distance), place.position / steps):
                     self.way, self.method = way, "blocks"
                     return Decision.FORECAST
         return decision
