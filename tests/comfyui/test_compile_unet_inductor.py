@@ -85,8 +85,8 @@ def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
     ("names", "graphs"),
     [
         (("lora", "lora_weaker", "tome"), 2),  # a LoRA needs none of its own
-        pytest.param(
-            ("easycache", "controlnet", "attention", "image_prompt", "lora_hook"), 6, marks=pytest.mark.thorough
+        pytest.param(  # one graph more where the passes come one by one: their numbers are fixed in the code
+            ("easycache", "controlnet", "attention", "image_prompt", "lora_hook"), 7, marks=pytest.mark.thorough
         ),
     ],
     ids=["usual", "seldom"],
