@@ -84,15 +84,12 @@ class ReuseRun:
         self.outcome.unet = unet
         self.budget = Budget(settings.budget, calibration)
         self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
-        self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
-        self._guidance_rate = ErrorRate(0)
-        self._guided = History()
-        self._passes = Passes()
         self._first: Tensor | None = None
         self._skipped: list[tuple[Place, Tensor]] = []
         self._unread: list[tuple[str, float, Tensor]] = []
         self._active: Hashable = None
-        self._computed = self._in_a_row = self._slot = 0
+        self._slot = 0
+        self._forget()
         self._latent: Tensor | None = None
         self.decision = Decision.COMPUTE
         self.method = ""
@@ -188,10 +185,11 @@ class ReuseRun:
 
     def can_forecast(self, slot: int, present: Sequence[bool]) -> bool:
         """Return whether the passes of a call can be forecast. Where an evaluation has other ones, all begins anew."""
-        if self.decision is Decision.FORECAST and slot == 0 and not self._passes.can(self.method, slot, present):
+        possible = self.decision is Decision.FORECAST and self._passes.can(self.method, slot, present)
+        if self.decision is Decision.FORECAST and slot == 0 and not possible:
             self._forget()
             self.decision = Decision.COMPUTE
-        return self.decision is Decision.FORECAST and self._passes.can(self.method, slot, present)
+        return possible
 
     def forecast(self, slot: int, latent: Tensor) -> list[Tensor]:
         """Return the forecast of each pass, in the dtype of ``latent``; zeros for those that are not there."""

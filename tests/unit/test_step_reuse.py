@@ -1,16 +1,13 @@
-"""The math of Reuse Steps: forecasts against what they claim to be, solvers against ComfyUI's, whole runs and plans."""
+"""The math of Reuse Steps: forecasts against what they claim to be, solvers against ComfyUI's, whole runs."""
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from paceline.core.activity import Activity
-from paceline.core.errors import InvalidSetting
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
 from paceline.optimizers.step_reuse.history import History, Place
 from paceline.optimizers.step_reuse.outcome import Outcome
@@ -138,6 +135,10 @@ def drive(run, predict, steps=20):
     return decisions, x
 
 
+def planned(actions, budget):
+    return Plan("SD15", "euler", "normal", 7.0, actions, budget)
+
+
 def smooth(x, sigma):
     return x / (1 + sigma**2) + 0.5
 
@@ -176,7 +177,7 @@ def test_a_planted_bad_plan_is_caught(found_for, most):
     """A plan that leaves out the steps in which all happens. The budget computes them all the same, and counts it."""
     plan = ["compute"] * 4 + ["hold"] * 15 + ["compute"]
     guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
-    guarded.follow(replace(PLAN, actions=tuple(plan), budget=found_for))
+    guarded.follow(planned(tuple(plan), found_for))
     decisions, near = drive(guarded, abrupt)
     trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, solver="euler", unet=True)
     trusting.actions = plan
@@ -193,7 +194,7 @@ def test_a_plan_that_leaves_room_is_followed_without_the_margin():
     skipped = []
     for found_for in (0.04, 0.03):
         run = ReuseRun(StepReuseSettings(budget=0.06), LEVELS, solver="euler", unet=True)
-        run.follow(replace(PLAN, actions=("compute",) * 5 + ("hold", "hold", "compute") * 5, budget=found_for))
+        run.follow(planned(("compute",) * 5 + ("hold", "hold", "compute") * 5, found_for))
         skipped.append(drive(run, lambda x, sigma: 3 * smooth(x, sigma))[0].count(Decision.FORECAST))
     assert skipped[0] < skipped[1]
 
@@ -228,47 +229,6 @@ def test_other_passes_than_before_are_computed_and_counted_as_that():
         run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
     assert found[5] is Decision.FORECAST and found[6:9] == [Decision.COMPUTE] * 3
     assert calls == run.outcome.computed
-
-
-PLAN = Plan("SD15", "euler", "normal", 7.0, ("compute", "hold", "guidance", "compute"))
-
-
-def test_a_plan_goes_through_json():
-    assert Plan.from_json(PLAN.to_json()) == PLAN
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"actions": ["compute", "jump"]}, "Step 1 of the plan is 'jump'"),
-        ({"family": "a\n[ERROR] b"}, "family of the plan is .* one line"),
-        ({"sampler": "s" * 101}, "sampler of the plan is .* one line"),
-        ({"k" * 600_000: 1}, "characters. At most 500000"),
-        ({"actions": "compute"}, "no list of actions"),
-        ({"actions": [["compute"]]}, "Step 0"),
-        ({"guidance": "seven"}, "guidance of the plan"),
-        ({"family": 3}, "family of the plan"),
-        ({"format": 2}, "format of the plan"),
-        ({"more": 1}, "'more' is unknown"),
-        ({"budget": math.inf}, "budget of the plan"),
-    ],
-)
-def test_a_plan_that_is_wrong_says_where(change, message):
-    with pytest.raises(InvalidSetting, match=message):
-        Plan.from_json(json.dumps({**json.loads(PLAN.to_json()), **change}))
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}'])
-def test_text_that_is_no_plan(text):
-    with pytest.raises(InvalidSetting):
-        Plan.from_json(text)
-
-
-def test_a_plan_is_for_one_kind_of_run():
-    assert PLAN.mismatch("SD15", "euler", 4, 7.0) is None
-    assert "the sampler here is heun" in str(PLAN.mismatch("SD15", "heun", 4, 7.0))
-    assert "the number of steps here is 20" in str(PLAN.mismatch("SD15", "euler", 20, 7.0))
-    assert "the guidance here is 3" in str(PLAN.mismatch("SD15", "euler", 4, 3.0))
 
 
 @pytest.mark.parametrize("solver", [None, *sorted(SOLVERS)])
