@@ -64,8 +64,8 @@ CALIBRATION = Calibration(3.0)
 
 TRANSFORMER_CALIBRATIONS = {
     "euler": Calibration(1.1, margin=4.5),
-    "dpmpp_2m": Calibration(1.1, margin=1.5),
-    "res_multistep": Calibration(1.0, margin=1.8),
+    "dpmpp_2m": Calibration(1.1, margin=2.5),
+    "res_multistep": Calibration(1.0, margin=2.5),
 }
 """The same on one small transformer (option ``--transformer``)."""
 
