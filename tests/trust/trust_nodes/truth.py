@@ -67,20 +67,12 @@ class TrustTruth:
         return (clone,)
 
 
-class TrustSteps:
+class TrustSteps(TrustTruth):
     """Note what the network was called for while this MODEL is sampled; nothing of it is traced by a compiler.
 
     What is counted is a list of runs, each a list of evaluations, each a list of calls, each the kinds of its rows:
     0 is the positive pass, 1 the negative one.
     """
-
-    RETURN_TYPES = ("MODEL",)
-    FUNCTION = "patch"
-    CATEGORY = "trust"
-
-    @classmethod
-    def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"model": ("MODEL",), "name": ("STRING", {"default": "truth"})}}
 
     def patch(self, model: Any, name: str) -> tuple[Any]:
         from comfy.patcher_extension import WrappersMP
