@@ -26,8 +26,8 @@ calls of it out.
 """
 
 
-class Technique(ABC):
-    """One optimization with its settings.
+class Policy(ABC):
+    """What one optimization decides, counts and says. It knows no host; a technique of a host holds one.
 
     Attributes:
         kind: what it is (see ``KINDS``); a second technique of a kind replaces the first.
@@ -36,7 +36,7 @@ class Technique(ABC):
     """
 
     kind: ClassVar[str]
-    title: ClassVar[str]
+    title: str
     notes: Sequence[str] = ()
 
     @abstractmethod
@@ -50,6 +50,26 @@ class Technique(ABC):
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:
         """Return what ``activity`` says, as data and in words."""
+
+    def run_changed(self) -> None:  # noqa: B027 - most policies keep nothing
+        """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
+
+
+class Technique:
+    """A policy at work in a host: each host has a base class of its own for its techniques."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    @property
+    def kind(self) -> str:
+        """The policy's kind."""
+        return self.policy.kind
+
+    @property
+    def title(self) -> str:
+        """The name that a person reads."""
+        return self.policy.title
 
 
 T = TypeVar("T", bound=Technique)

@@ -16,7 +16,7 @@ from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
 
 if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.stack import Technique
+    from ..optimizers.hosts.comfyui.stack import ComfyTechnique
 
 
 class PacelineNode(io.ComfyNode):
@@ -69,14 +69,14 @@ class PacelineNode(io.ComfyNode):
             raise
 
     @classmethod
-    def attach(cls, target: Target[Technique[Any]], technique: Technique[Any]) -> Any:
+    def attach(cls, target: Target[ComfyTechnique[Any]], technique: ComfyTechnique[Any]) -> Any:
         """Return the target's object with ``technique`` attached, and show at the node what it will reach."""
         technique.node_id = cls.node_id()
         replaced = find(target.techniques, technique.kind)
         result = attach(target, technique)
-        headline, *details = technique.clauses()
+        headline, *details = technique.policy.clauses()
         if replaced is not None:
-            settings = replaced.describe()
+            settings = replaced.policy.describe()
             details.append(phrase("replaces an earlier {title} ({settings})", title=replaced.title, settings=settings))
             by = phrase("replaced by {title} #{node}", title=technique.title, node=str(technique.node_id))
             if replaced.node_id != technique.node_id is not None:

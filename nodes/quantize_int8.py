@@ -117,5 +117,5 @@ class PacelineQuantizeInt8(OptimizingNode):
         size = None if latent is None else fitting(model, latent)
         with mismatch_explained("latent", model, size):
             technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
-        lines = "\n".join((technique.describe(), *technique.details(), "", technique.table()))
+        lines = "\n".join((technique.policy.describe(), *technique.policy.details(), "", technique.policy.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

@@ -12,7 +12,7 @@ from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
 from ...core.phrases import all_of, phrase, traced, translatable
-from ...core.technique import ATTENTION, Technique
+from ...core.technique import ATTENTION, Policy
 from .backend import AttentionCall, AttentionFunction, Backend, Mask
 from .probing import NO_MEMORY, probe
 from .quickest import OWN, QuickestKernel, rivals_for
@@ -30,7 +30,7 @@ MOST_SIGNATURES = 64
 """Kinds of calls whose refusals are remembered; sizes may differ in each call, and memory must not grow for ever."""
 
 
-class AttentionChoice(Technique):
+class AttentionChoice(Policy):
     """Attention with one backend, for one model.
 
     Attributes:

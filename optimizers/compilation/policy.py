@@ -10,7 +10,7 @@ from weakref import WeakSet
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable
 from ...core.phrases import all_of, joined, phrase, translatable
-from ...core.technique import COMPILATION, Technique
+from ...core.technique import COMPILATION, Policy
 from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
 
@@ -26,7 +26,7 @@ _COUNTS = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
 _REMEDY = translatable("take off the node that runs Python there, or take Compile off if it gains nothing")
 
 
-class CompilePolicy(Technique):
+class CompilePolicy(Policy):
     """torch.compile on a network.
 
     Args:

@@ -9,7 +9,7 @@ from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
 from ...core.phrases import joined, phrase, translatable
-from ...core.technique import PRECISION, Technique
+from ...core.technique import PRECISION, Policy
 from .arithmetic import missing
 from .settings import PrecisionSettings, dtype_name, processor_dtype
 
@@ -59,7 +59,7 @@ def storage_dtype(stored: torch.dtype, compute: torch.dtype) -> torch.dtype:
     return compute if stored in _PLAIN and compute.itemsize <= stored.itemsize else stored
 
 
-class PrecisionPolicy(Technique):
+class PrecisionPolicy(Policy):
     """What a precision node or setting does and says, whatever host and whatever kind of network.
 
     Args:

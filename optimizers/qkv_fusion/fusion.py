@@ -11,7 +11,7 @@ from torch.nn import Module
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
 from ...core.phrases import joined, phrase, traced, translatable
-from ...core.technique import QKV_FUSION, Technique
+from ...core.technique import QKV_FUSION, Policy
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..families.family import AttentionLayer
 
 
-class QKVFusion(Technique):
+class QKVFusion(Policy):
     """Compute query, key and value of each attention layer in one matrix multiplication.
 
     Attributes:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
 from ...core.phrases import Phrase, joined, phrase, sentence, translatable
-from ...core.technique import INT8, Technique
+from ...core.technique import INT8, Policy
 from .kernels import Kernel, Kitchen, SafeKernel, available
 from .layers import Chooser, Decision, Decisions, Layer, Measure
 from .settings import QuantizationSettings
@@ -83,7 +83,7 @@ def decide(
     return Decisions(decisions, kernel, notes)
 
 
-class QuantizationPolicy(Technique):
+class QuantizationPolicy(Policy):
     """What Quantize int8 decides and says, whatever host the model is in. No decisions: the file was in int8 already.
 
     Attributes:

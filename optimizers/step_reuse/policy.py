@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from ...core.activity import Activity, Summary
 from ...core.phrases import joined, phrase, translatable
-from ...core.technique import STEP_REUSE, Technique
+from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
 from .run import FEWEST_STEPS
 from .settings import StepReuseSettings
 
 
-class StepReusePolicy(Technique):
+class StepReusePolicy(Policy):
     """What reusing steps does and says, whatever host.
 
     Args:

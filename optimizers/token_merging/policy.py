@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.phrases import phrase, traced, translatable
-from ...core.technique import TOKEN_MERGING, Technique
+from ...core.technique import TOKEN_MERGING, Policy
 from .method import METHODS, Reduction
 from .settings import TokenMergingSettings
 
@@ -27,7 +27,7 @@ class Schedule(Protocol):
         """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
 
 
-class TokenReduction(Technique):
+class TokenReduction(Policy):
     """What reducing tokens has in common in all kinds of models and both hosts.
 
     Attributes:

@@ -54,7 +54,7 @@ def _technique_lines(technique: AnyTechnique) -> list[str]:
     lines: list[str] = [
         "",
         technique.title,
-        phrase("  settings: {settings}", settings=technique.describe()),
+        phrase("  settings: {settings}", settings=technique.policy.describe()),
         phrase("  last run: {headline}", headline=summary.headline),
         *(phrase("    {detail}", detail=detail) for detail in summary.lines),
     ]

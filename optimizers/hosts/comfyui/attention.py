@@ -19,7 +19,7 @@ from .attention_chain import SLOT, Attend, add_layer
 from .model import describe_model, inference_dtype, is_unet
 from .newer import unheard
 from .paths import user_folder
-from .stack import KEY, ModelCall, Technique
+from .stack import KEY, ComfyTechnique, ModelCall
 from .unet import attention_blocks
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ SAME_AND_QUICKEST = traced("ComfyUI's own attention was the quickest of those ti
 NOT_REACHED = translatable("VAE, text encoders and ControlNets choose their own attention")
 
 
-class AttentionProcessor(AttentionChoice, Technique[ModelCall]):
+class AttentionProcessor(AttentionChoice, ComfyTechnique[ModelCall]):
     """Set Attention Processor on one MODEL, which is read for its device, dtype and head sizes only.
 
     Raises:

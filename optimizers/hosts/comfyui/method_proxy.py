@@ -24,7 +24,7 @@ from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.phrases import translatable
 from ....core.technique import COMPILATION
-from .stack import AnyTechnique, Stack, Technique
+from .stack import AnyTechnique, ComfyTechnique, Stack
 
 if TYPE_CHECKING:
     from .protocols import NetworkPatcher
@@ -111,7 +111,7 @@ class ModuleProxy:
         return self.__dict__.get("__call__", self._target)(*args, **kwargs)
 
 
-class NetworkTechnique(Technique[NetworkCall]):
+class NetworkTechnique(ComfyTechnique[NetworkCall]):
     """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
     not_run = translatable("not used yet")

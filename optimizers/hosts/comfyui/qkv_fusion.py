@@ -18,7 +18,7 @@ from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of
 from ...qkv_fusion.projections import place_of
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
 from .model import describe_model
-from .stack import ModelCall, Technique
+from .stack import ComfyTechnique, ModelCall
 
 if TYPE_CHECKING:
     from ....core.activity import Activity
@@ -47,7 +47,7 @@ _found: weakref.WeakKeyDictionary[Module, _Groups] = weakref.WeakKeyDictionary()
 functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
 
 
-class FuseQKV(QKVFusion, Technique[ModelCall]):
+class FuseQKV(QKVFusion, ComfyTechnique[ModelCall]):
     """Fuse QKV on one MODEL, which is read for its structure only.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .stack import KEY, STEPS, ModelCall, Technique
+from .stack import KEY, STEPS, ComfyTechnique, ModelCall
 
 if TYPE_CHECKING:
     from ....core.calls import Function
@@ -52,7 +52,7 @@ class SamplingSteps:
         return known[self.done] if 0 < self.done < len(known) else float(given.flatten()[0])
 
 
-class Scheduled(Technique[ModelCall]):
+class Scheduled(ComfyTechnique[ModelCall]):
     """A technique that asks where in the schedule a model call stands."""
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor
 
@@ -102,7 +102,7 @@ class ModelCall:
         self.transformer_options = {}
 
 
-class Technique(core.Technique, Generic[Call]):
+class ComfyTechnique(core.Technique, Generic[Call]):
     """One optimization attached to a MODEL, a VAE or a CONTROL_NET.
 
     Attributes:
@@ -120,7 +120,8 @@ class Technique(core.Technique, Generic[Call]):
     under_way: ClassVar[str] = translatable("sampling")
     recordable: bool = False
 
-    def __init__(self) -> None:
+    def __init__(self, policy: core.Policy | None = None) -> None:
+        super().__init__(policy or cast(core.Policy, self))
         self.node_id: str | None = None
         self.runs = RunLog()
         self.report: Callable[[], None] = self._announce
@@ -137,8 +138,10 @@ class Technique(core.Technique, Generic[Call]):
         """Return what has to stand around more than model calls: ComfyUI's events and wrappers for them."""
         return ()
 
-    def run_changed(self) -> None:  # noqa: B027 - most techniques keep nothing
+    def run_changed(self) -> None:
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
+        if self.policy is not self:
+            self.policy.run_changed()
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
         """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.
@@ -153,9 +156,9 @@ class Technique(core.Technique, Generic[Call]):
         if run is None:
             return Summary("waiting", self.not_run)
         if run.activity.model_calls:
-            return self.summarize(run.activity)
+            return self.policy.summarize(run.activity)
         if run.seconds is None:
-            return Summary("working", self.under_way, details=(self.describe(),))
+            return Summary("working", self.under_way, details=(self.policy.describe(),))
         why = translatable(
             "the run was cancelled or failed before its first call was finished, or a guider ran this model with the "
             "nodes of its first one"
@@ -166,7 +169,7 @@ class Technique(core.Technique, Generic[Call]):
         announce(self.node_id, self.last_summary(), self.title)
 
 
-AnyTechnique = Technique[Any]
+AnyTechnique = ComfyTechnique[Any]
 """A technique, whatever it installs itself into."""
 
 

@@ -19,7 +19,7 @@ from torch.nn import Module
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
 from .model import describe_model, first_of
-from .stack import FOREIGN_COMPILE, ModelCall, Technique
+from .stack import FOREIGN_COMPILE, ComfyTechnique, ModelCall
 from .weight_clone import WeightPlan, build_second_model
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ ORIGIN = "paceline_origin"
 _AFTER = translatable("Put that node after the ones that change the weights (Quantize int8, Model Precision).")
 
 
-class WeightTechnique(Technique[ModelCall]):
+class WeightTechnique(ComfyTechnique[ModelCall]):
     """A technique whose work is other weights, on a second model that is built when it is attached.
 
     Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are

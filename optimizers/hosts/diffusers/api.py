@@ -15,7 +15,7 @@ from ...token_merging import TokenMergingSettings
 from .attention import Attention, AttentionBackend
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
-from .host import ComponentTarget, Technique, host_of
+from .host import ComponentTarget, PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ProjectionFusion
 from .quantization.technique import Int8Layers
@@ -26,7 +26,7 @@ from .step_reuse_controlnet import step_reuse_for
 from .token_reduction import token_reduction_for
 from .token_reduction.denoiser import DenoiserReduction
 
-_Maker = tuple[type, type[Technique], Callable[[Any, Component], Technique]]
+_Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], PipelineTechnique]]
 """A class of settings, the class of its techniques, and what makes one of them for a component."""
 
 _MAKERS: tuple[_Maker, ...] = (
@@ -77,7 +77,7 @@ class Report:
         lines = []
         for host in hosts:
             name = host.component.name
-            lines += [Line(name, item.title, item.describe(), item.summary()) for item in host.techniques]
+            lines += [Line(name, item.title, item.policy.describe(), item.summary()) for item in host.techniques]
             left_out = host.left_out.values()
             lines += [Line(name, item.title, "left out", Summary("inactive", reason)) for item, reason in left_out]
         return tuple(lines)
@@ -126,7 +126,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     chosen = choose(parts, components)
     plans = [(part, [value for value in settings if part.role in _maker(value)[1].roles]) for part in chosen]
     _require_use(settings, [value for _, plan in plans for value in plan], chosen)
-    done: list[tuple[ComponentTarget, bool, tuple[Technique, ...]]] = []
+    done: list[tuple[ComponentTarget, bool, tuple[PipelineTechnique, ...]]] = []
     try:
         for part, plan in plans:
             if not plan:
@@ -167,7 +167,7 @@ def _maker(value: object) -> _Maker:
 
 
 def _check(settings: tuple[object, ...]) -> None:
-    kinds: dict[type[Technique], object] = {}
+    kinds: dict[type[PipelineTechnique], object] = {}
     for value in settings:
         kind = _maker(value)[1]
         if kind in kinds:

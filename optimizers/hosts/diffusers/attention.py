@@ -16,7 +16,7 @@ from ....core.technique import COMPILATION, TOKEN_MERGING
 from ...attention.processor import AUTO, AttentionChoice, limit_of
 from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
-from .host import Host, Technique
+from .host import Host, PipelineTechnique
 from .intercept import intercepted
 from .patches import Patches, current
 from .protocols import AttentionModule
@@ -60,7 +60,7 @@ class Attention:
         require_choice("backend", self.backend, (AUTO, *names()))
 
 
-class AttentionBackend(AttentionChoice, Technique):
+class AttentionBackend(AttentionChoice, PipelineTechnique):
     """Set Attention Processor on one component.
 
     Raises:

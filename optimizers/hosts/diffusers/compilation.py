@@ -12,7 +12,7 @@ from ...compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, 
 from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
-from .host import Host, Technique
+from .host import Host, PipelineTechnique
 from .memory_layout import to_channels_last
 from .patches import Patches
 
@@ -40,7 +40,7 @@ class Compile(CompileSettings):
                 raise InvalidSetting(f"{name} is {getattr(self, name)!r}.", "It must be true or false.")
 
 
-class ComponentCompilation(CompilePolicy, Technique):
+class ComponentCompilation(CompilePolicy, PipelineTechnique):
     """Compile on one component.
 
     Raises:
@@ -52,7 +52,7 @@ class ComponentCompilation(CompilePolicy, Technique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: CompileSettings) -> None:
-        Technique.__init__(self, settings)
+        PipelineTechnique.__init__(self, settings)
         scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
         how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
         asked = settings.mode == CUDA_GRAPH

@@ -12,7 +12,7 @@ import weakref
 from abc import abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -33,7 +33,7 @@ ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STE
 modes (see ``AttentionIntercept``), and the innermost mode, put on first, is asked first."""
 
 
-class Technique(core.Technique):
+class PipelineTechnique(core.Technique):
     """One optimization of one component. Techniques are put on in canonical order, and undone backwards.
 
     Attributes:
@@ -42,12 +42,13 @@ class Technique(core.Technique):
 
     roles: ClassVar[tuple[str, ...]]
 
-    def __init__(self, settings: Any) -> None:
+    def __init__(self, settings: Any, policy: core.Policy | None = None) -> None:
+        super().__init__(policy or cast(core.Policy, self))
         self.settings = settings
         self.activity = Activity()
         self.total = Activity()
 
-    def renewed(self) -> Technique:
+    def renewed(self) -> PipelineTechnique:
         """Return the technique with the same settings, without what it found on a component, and without counts."""
         return type(self)(self.settings)
 
@@ -83,7 +84,7 @@ class Technique(core.Technique):
 
     def summary(self) -> Summary:
         """Return what happened since the technique was put on."""
-        return self.summarize(self.total) if self.total.model_calls else Summary("waiting", "not run yet")
+        return self.policy.summarize(self.total) if self.total.model_calls else Summary("waiting", "not run yet")
 
 
 class Host:
@@ -100,11 +101,11 @@ class Host:
     """
 
     def __init__(
-        self, component: Component, pipeline: object, techniques: Iterable[Technique], optional: bool = False
+        self, component: Component, pipeline: object, techniques: Iterable[PipelineTechnique], optional: bool = False
     ) -> None:
         self.component = component
         self.optional = optional
-        self.left_out: dict[str, tuple[Technique, str]] = {}
+        self.left_out: dict[str, tuple[PipelineTechnique, str]] = {}
         self._pipeline = weakref.ref(pipeline) if pipeline is not component.part else None
         self.techniques = core.in_order(techniques, ORDER)
         self.inner: Function = current(component.part, component.entry)
@@ -117,7 +118,7 @@ class Host:
         """The pipeline, if there is one."""
         return self._pipeline() if self._pipeline is not None else None
 
-    def find(self, kind: str) -> Technique | None:
+    def find(self, kind: str) -> PipelineTechnique | None:
         """Return the technique of ``kind``, or None."""
         return core.find(self.techniques, kind)
 
@@ -156,7 +157,7 @@ class Host:
                 "Make the copy first, or restore the original before copying, then optimize both.",
             )
 
-    def _attach(self, technique: Technique) -> None:
+    def _attach(self, technique: PipelineTechnique) -> None:
         patches = Patches()
         try:
             technique.attach(self, patches)
@@ -205,12 +206,12 @@ class ComponentTarget:
         self.component, self.pipeline, self.optional = component, pipeline, optional
 
     @property
-    def techniques(self) -> tuple[Technique, ...]:
+    def techniques(self) -> tuple[PipelineTechnique, ...]:
         """What is on the component."""
         host = host_of(self.component.part)
         return () if host is None else host.techniques
 
-    def with_techniques(self, techniques: tuple[Technique, ...]) -> object:
+    def with_techniques(self, techniques: tuple[PipelineTechnique, ...]) -> object:
         """Put exactly these techniques on the component; after an error it has what it had before."""
         before = host_of(self.component.part)
         if before is not None:
@@ -224,7 +225,7 @@ class ComponentTarget:
                 raise
         return self.component.part
 
-    def _host(self, techniques: Iterable[Technique], optional: bool) -> Host:
+    def _host(self, techniques: Iterable[PipelineTechnique], optional: bool) -> Host:
         return Host(self.component, self.pipeline, [item.renewed() for item in techniques], optional)
 
 

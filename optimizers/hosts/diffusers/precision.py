@@ -16,7 +16,7 @@ from ....core.errors import BackendUnavailable, UnsupportedModel
 from ...precision.arithmetic import arithmetic
 from ...precision.policy import PrecisionPolicy, choose_dtype
 from .components import CONTROLNET, DENOISER, TEXT, VAE, device_of
-from .host import Host, Technique
+from .host import Host, PipelineTechnique
 from .memory_layout import to_channels_last
 from .patches import Patches, current
 from .settings import Precision
@@ -25,7 +25,7 @@ _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
 
 
-class ComponentPrecision(PrecisionPolicy, Technique):
+class ComponentPrecision(PrecisionPolicy, PipelineTechnique):
     """Model Precision on one component.
 
     Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
@@ -36,7 +36,7 @@ class ComponentPrecision(PrecisionPolicy, Technique):
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
 
     def __init__(self, settings: Precision) -> None:
-        Technique.__init__(self, settings)
+        PipelineTechnique.__init__(self, settings)
         dtype = settings.torch_dtype or torch.float32  # until it is attached
         PrecisionPolicy.__init__(self, settings, dtype, dtype, dtype, dtype)
         self._kept = 0

@@ -21,7 +21,7 @@ from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of
 from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ...qkv_fusion.rows import PLAIN, refuse_rows, separate_rows
 from .components import CONTROLNET, DENOISER, VAE
-from .host import Host, Technique
+from .host import Host, PipelineTechnique
 from .patches import Patches, current
 from .settings import FuseQKV
 
@@ -30,7 +30,7 @@ _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 _OFFLOADED = "its weights are not on a device (sequential offloading)"
 
 
-class ProjectionFusion(QKVFusion, Technique):
+class ProjectionFusion(QKVFusion, PipelineTechnique):
     """Fuse QKV on one component.
 
     Attributes:

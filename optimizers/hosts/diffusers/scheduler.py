@@ -8,24 +8,39 @@ done all it was given. A UNet moves the timestep to its own device again, which 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from ....core.activity import Activity, Summary
+from ....core.technique import Policy
 from .components import SCHEDULER
-from .host import Host, Technique
+from .host import Host, PipelineTechnique
 from .patches import Patches, current
 from .protocols import Scheduler
 
 
-class HostSchedule(Technique):
-    """Timesteps on the CPU, for one scheduler."""
+class SchedulePolicy(Policy):
+    """What is said of timesteps on the CPU."""
 
     kind = "schedule"
     title = "Schedule on the CPU"
-    roles = (SCHEDULER,)
 
     def clauses(self) -> tuple[str, ...]:
         """Return what is done."""
         return ("timesteps stay on the CPU, so that no step waits for the GPU to read them",)
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return how many schedules were made."""
+        count = activity.model_calls
+        return Summary("active", f"{count} {'schedule' if count == 1 else 'schedules'} made on the CPU")
+
+
+class HostSchedule(PipelineTechnique):
+    """Timesteps on the CPU, for one scheduler."""
+
+    roles = (SCHEDULER,)
+
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings, SchedulePolicy())
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let ``set_timesteps`` make them on the CPU whatever device it is given."""
@@ -39,8 +54,3 @@ class HostSchedule(Technique):
 
         patches.shadow(scheduler, "set_timesteps", set_timesteps)
         host.inner = set_timesteps
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Return how many schedules were made."""
-        count = activity.model_calls
-        return Summary("active", f"{count} {'schedule' if count == 1 else 'schedules'} made on the CPU")

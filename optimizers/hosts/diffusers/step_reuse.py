@@ -24,7 +24,7 @@ from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy, too_few, without_plan
 from ...step_reuse.run import Decision
 from .components import CONTROLNET, DENOISER
-from .host import Technique
+from .host import PipelineTechnique
 from .passes import Answers, Call, Text, latent_of, positive_half, text_of, version_of
 from .prediction import NoiseLevels, Prediction, noise_levels
 from .schedule import SchedulePosition
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .settings import ReuseSteps
 
 
-class StepReuse(StepReusePolicy, Technique):
+class StepReuse(StepReusePolicy, PipelineTechnique):
     """Forecasts steps of one denoiser.
 
     Args:
@@ -49,7 +49,7 @@ class StepReuse(StepReusePolicy, Technique):
     roles = (DENOISER, CONTROLNET)
 
     def __init__(self, settings: ReuseSteps) -> None:
-        Technique.__init__(self, settings)
+        PipelineTechnique.__init__(self, settings)
         StepReusePolicy.__init__(self, settings)
         self._position = SchedulePosition()
         self._made: weakref.ref[Tensor] | None = None

@@ -16,7 +16,7 @@ from ....core.errors import UnsupportedModel
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.run import Decision
 from .components import CONTROLNET, Component
-from .host import Technique, host_of
+from .host import PipelineTechnique, host_of
 from .passes import Call, text_of
 from .step_reuse import StepReuse
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .settings import ReuseSteps
 
 
-class ControlNetReuse(StepReusePolicy, Technique):
+class ControlNetReuse(StepReusePolicy, PipelineTechnique):
     """Leaves out calls of one ControlNet.
 
     Args:
@@ -37,7 +37,7 @@ class ControlNetReuse(StepReusePolicy, Technique):
     roles = (CONTROLNET,)
 
     def __init__(self, settings: ReuseSteps) -> None:
-        Technique.__init__(self, settings)
+        PipelineTechnique.__init__(self, settings)
         StepReusePolicy.__init__(self, settings)
         self._shapes: dict[torch.Size, Any] = {}
         self._left_out = 0
@@ -87,7 +87,7 @@ class ControlNetReuse(StepReusePolicy, Technique):
         return result
 
 
-def step_reuse_for(settings: ReuseSteps, component: Component) -> Technique:
+def step_reuse_for(settings: ReuseSteps, component: Component) -> PipelineTechnique:
     """Return Reuse Steps for a denoiser or a ControlNet."""
     return (ControlNetReuse if component.role == CONTROLNET else StepReuse)(settings)
 

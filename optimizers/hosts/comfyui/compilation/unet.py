@@ -27,7 +27,7 @@ from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ....families import find_family
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
-from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ModelCall, Technique
+from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ComfyTechnique, ModelCall
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
 from .refusals import SECOND_COPY, refusal, without_dynamic_vram
@@ -79,7 +79,7 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
     return clone, tuple(notes)
 
 
-class CompileUNet(CompilePolicy, Technique[ModelCall]):
+class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
     """torch.compile on the network of a MODEL.
 
     Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache,
@@ -104,7 +104,7 @@ class CompileUNet(CompilePolicy, Technique[ModelCall]):
     def __init__(
         self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
-        Technique.__init__(self)
+        ComfyTechnique.__init__(self)
         whole = how.scope == "whole_model"
         blocks = describe_blocks(patcher.model.diffusion_model)
         what = translatable("whole model") if whole else blocks

@@ -14,7 +14,7 @@ from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ..model import describe_model, inference_dtype, is_unet, require_model
-from ..stack import KEY, ModelCall, Technique
+from ..stack import KEY, ComfyTechnique, ModelCall
 from ..weight_clone import stage_in
 from ..weight_swap import WeightTechnique, original
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NETWORK = "diffusion_model."
 
 
-class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
+class ModelPrecision(PrecisionPolicy, ComfyTechnique[ModelCall]):
     """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights."""
 
     recordable = True
@@ -37,7 +37,7 @@ class ModelPrecision(PrecisionPolicy, Technique[ModelCall]):
     def __init__(
         self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype, stored: torch.dtype
     ) -> None:
-        Technique.__init__(self)
+        ComfyTechnique.__init__(self)
         storage = storage_dtype(stored, dtype) if dtype != previous else stored
         PrecisionPolicy.__init__(self, settings, previous, dtype, stored, storage)
 

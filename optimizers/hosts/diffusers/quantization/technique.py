@@ -18,13 +18,13 @@ from ....quantization.policy import QuantizationPolicy, decide
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..components import DENOISER
-from ..host import Host, Technique
+from ..host import Host, PipelineTechnique
 from ..patches import Patches
 from .layers import products_of
 from .linear import Int8Product
 
 
-class Int8Layers(QuantizationPolicy, Technique):
+class Int8Layers(QuantizationPolicy, PipelineTechnique):
     """Quantize int8 on one component.
 
     The floating point weights stay in memory: they are what :func:`restore` gives back, and what a LoRA is merged into.
@@ -39,7 +39,7 @@ class Int8Layers(QuantizationPolicy, Technique):
     shrinks = False
 
     def __init__(self, settings: QuantizationSettings) -> None:
-        Technique.__init__(self, settings)
+        PipelineTechnique.__init__(self, settings)
         QuantizationPolicy.__init__(self, settings, Decisions())
         self._torchao = getattr(settings, "implementation", "auto") == "torchao" and settings.mode == "int8"
         self._products: list[Int8Product] = []

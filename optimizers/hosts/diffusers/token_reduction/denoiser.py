@@ -14,7 +14,7 @@ from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
 from ....token_merging.policy import TokenReduction
 from ..components import DENOISER
-from ..host import Host, Technique
+from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
 from ..schedule import SchedulePosition
 
@@ -24,7 +24,7 @@ Forward = Function
 """The ``forward`` of a layer."""
 
 
-class DenoiserReduction(TokenReduction, Technique):
+class DenoiserReduction(TokenReduction, PipelineTechnique):
     """Apply ToMe on one denoiser.
 
     Attributes:
