@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.machine import host_device, leaves_room_for_recordings
-from ..workbench.comfyui.prompt import Prompt, largest_model_file, require_prompt
+from ..workbench.comfyui.prompt import Prompt, require_prompt
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
@@ -42,10 +40,6 @@ def advised_steps(name: str, machine: Machine) -> Sequence[Step]:
 
 def _advised(prompt: Prompt, wire: Wire, machine: Machine) -> Payload:
     before = upstream(prompt, wire)
-    size = largest_model_file(prompt[before[-1]])
-    # Read from the file, so that it is the same before and after the model is loaded.
-    records = machine.can_compile and size > 0 and leaves_room_for_recordings(host_device(), size)
-    machine = replace(machine, records=records)
     return {
         "name": wire.name,
         "receivers": [{"node": node, "input": name} for node, name in wire.receivers],

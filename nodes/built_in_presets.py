@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..core.errors import require_choice
-from ..optimizers.compilation.settings import CUDA_GRAPH
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.step_reuse.settings import BUDGETS
-from ..workbench.comfyui.machine import host_device, leaves_room_for_recordings
-from ..workbench.recipe import Recipe, Step, Value
+from ..workbench.comfyui.machine import host_device
+from ..workbench.recipe import Recipe, Step
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -30,29 +29,22 @@ class Machine:
         device: torch's device type: ``cuda``, ``cpu``, ``mps``, ...
         can_compile: whether torch.compile's default backend can generate code here.
         fast_int8: whether an int8 matrix product is faster than the float one here.
-        records: whether the model is loaded whole, with room to record its steps as CUDA graphs.
     """
 
     device: str
     can_compile: bool = False
     fast_int8: bool = False
-    records: bool = False
 
 
 def machine_for(model: ModelPatcher, name: str) -> Machine:
     """Return what decides which techniques of the preset ``name`` suit a MODEL on the device it runs on."""
     device = torch.device(model.load_device)
-    can_compile = _can_compile(device.type)
-    records = can_compile and leaves_room_for_recordings(device, model.model_size())
     gains = name == "fast" and int8_gains(model)  # timed, and no other preset asks for it
-    return Machine(device.type, can_compile, gains, records)
+    return Machine(device.type, _can_compile(device.type), gains)
 
 
 def machine_here() -> Machine:
-    """Return what is known of the machine before a model is loaded.
-
-    Whether int8 is faster is not, nor whether the model leaves room for recordings: see `advice`.
-    """
+    """Return what is known of the machine before a model is loaded; whether int8 is faster there is not."""
     device = host_device().type
     return Machine(device, _can_compile(device))
 
@@ -95,9 +87,7 @@ def _lossless(machine: Machine) -> list[Step]:
     # Compiling pays on GPUs. On CPUs the time goes into matrix products that it cannot improve (1.00x to 1.09x
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
-        # Launching kernels takes a fast GPU longer than running them: a recorded step is launched at once.
-        unet: dict[str, Value] = {"mode": CUDA_GRAPH} if machine.records else {}
-        steps += [Step("PacelineCompileUNet", unet), Step("PacelineCompileVAE", {})]
+        steps += [Step("PacelineCompileUNet", {}), Step("PacelineCompileVAE", {})]
     return steps
 
 

@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-import torch
 from faster import PROMPT, finding
 from paceline.core.errors import InvalidSetting
 
@@ -76,30 +75,6 @@ def test_compiling_reaches_models_vaes_and_controlnets(monkeypatch):
         "vae": ["PacelineCompileVAE"],
         "control_net": ["PacelineCompileControlNet"],
     }
-
-
-def test_steps_are_recorded_where_the_file_of_the_model_leaves_room(monkeypatch, tmp_path):
-    import folder_paths
-    from comfy import model_management
-    from paceline.nodes import advice
-    from paceline.nodes.built_in_presets import Machine
-    from paceline.workbench.comfyui.machine import BESIDE_THE_WEIGHTS
-
-    def inputs(prompt):
-        return plans(prompt)["lossless"]["steps"][-1]["inputs"]
-
-    monkeypatch.setattr(advice, "machine_here", lambda: Machine("cuda", can_compile=True))
-    monkeypatch.setattr(advice, "host_device", lambda: torch.device("cuda"))
-    monkeypatch.setattr(model_management, "vram_state", model_management.VRAMState.NORMAL_VRAM)
-    monkeypatch.setattr(model_management, "get_total_memory", lambda device: BESIDE_THE_WEIGHTS + 1000)
-    monkeypatch.setitem(folder_paths.folder_names_and_paths, "checkpoints", ([str(tmp_path)], {".safetensors"}))
-    loader = copy.deepcopy(PROMPT["1"])
-    assert loader["class_type"] == "CheckpointLoaderSimple"
-    loader["inputs"]["ckpt_name"] = "model.safetensors"
-    assert "mode" not in inputs(prompt_with(**{"1": loader}))  # nobody knows the file
-    for size, recorded in ((1000, True), (1001, False)):
-        (tmp_path / "model.safetensors").write_bytes(b"0" * size)
-        assert (inputs(prompt_with(**{"1": loader})).get("mode") == "cuda-graph") is recorded
 
 
 def test_each_known_node_has_settings_that_ours_takes():

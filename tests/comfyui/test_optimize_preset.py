@@ -124,33 +124,12 @@ def test_built_in_recipes_suit_the_machine(comfy):
         built_in_recipe("faster", Machine("cpu"))
 
 
-def test_steps_are_recorded_where_the_model_is_loaded_whole_and_nowhere_else(comfy):
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_experimental_mode_is_in_no_preset(comfy, device):
     from paceline.nodes.built_in_presets import BUILT_IN, Machine, built_in_recipe
 
-    def modes(**machine):
-        steps = [step for name in BUILT_IN for step in built_in_recipe(name, Machine(**machine)).steps]
-        return [step.inputs.get("mode", "default") for step in steps if step.node == "PacelineCompileUNet"]
-
-    assert modes(device="cuda", can_compile=True, records=True) == ["cuda-graph"] * 3
-    assert modes(device="cuda", can_compile=True) == ["default"] * 3
-    assert modes(device="cpu", can_compile=True, records=True) == []
-
-
-def test_a_model_that_leaves_no_room_is_not_recorded(studio, monkeypatch):
-    from comfy import model_management
-    from comfy.model_management import VRAMState
-    from paceline.workbench.comfyui.machine import BESIDE_THE_WEIGHTS, leaves_room_for_recordings
-
-    size, cuda = studio.model.model_size(), torch.device("cuda")
-    enough = size + BESIDE_THE_WEIGHTS
-    monkeypatch.setattr(model_management, "vram_state", VRAMState.NORMAL_VRAM)
-    for total, device, fits in ((enough, "cuda", True), (enough - 1, "cuda", False), (enough, "cpu", False)):
-        monkeypatch.setattr(model_management, "get_total_memory", lambda dev=None, total=total: total)
-        assert leaves_room_for_recordings(torch.device(device), size) is fits
-    for state in (VRAMState.LOW_VRAM, VRAMState.NO_VRAM, VRAMState.SHARED):
-        monkeypatch.setattr(model_management, "vram_state", state)
-        monkeypatch.setattr(model_management, "get_total_memory", lambda dev=None: enough)
-        assert not leaves_room_for_recordings(cuda, size)
+    steps = [step for name in BUILT_IN for step in built_in_recipe(name, Machine(device, True, True)).steps]
+    assert not any("mode" in step.inputs for step in steps)
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):

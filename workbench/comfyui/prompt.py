@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from ...core.errors import InvalidSetting
@@ -46,12 +45,3 @@ def link_of(value: Any) -> Link | None:
     if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
         return str(value[0]), value[1]
     return None
-
-
-def largest_model_file(loader: Mapping[str, Any]) -> int:
-    """Return the bytes of the largest model file that a node of a prompt loads; 0 if none is known."""
-    import folder_paths
-
-    names = {value for value in loader["inputs"].values() if isinstance(value, str)}
-    places = [folder_paths.get_full_path(kind, name) for kind in ("checkpoints", "diffusion_models") for name in names]
-    return max((Path(place).stat().st_size for place in places if place), default=0)
