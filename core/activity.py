@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .phrases import joined, phrase, translatable
-
 
 @dataclass
 class Activity:
@@ -76,22 +74,13 @@ class Activity:
     def fallback_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to step aside, most frequent first."""
         ordered = sorted(self.fallbacks.items(), key=lambda item: -item[1])
-        return tuple(
-            phrase("{count} x fallback: {reason}", count=count, reason=translatable(reason))
-            for reason, count in ordered
-        )
+        return tuple(f"{count} x fallback: {reason}" for reason, count in ordered)
 
     def skipped_lines(self) -> tuple[str, ...]:
         """Return one line for each reason to skip places, with how many places."""
         reasons = list(self.skipped.values())
-        return tuple(
-            phrase(
-                "skipped {count} {count|block|blocks}: {reason}",
-                count=reasons.count(reason),
-                reason=translatable(reason),
-            )
-            for reason in dict.fromkeys(reasons)
-        )
+        counts = {reason: reasons.count(reason) for reason in reasons}
+        return tuple(f"skipped {n} block{'' if n == 1 else 's'}: {reason}" for reason, n in counts.items())
 
 
 @dataclass(frozen=True)
@@ -101,8 +90,8 @@ class Summary:
     Attributes:
         state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run);
             ``working`` (a run goes on); ``failed``.
-        headline: the result in a few words, for a badge; one clause, without ``;``. It and the details are
-            :class:`~.phrases.Phrase` where the browser can say them in other languages.
+        headline: the result in a few words, for a badge; one clause, without ``;``. A :class:`~.phrases.Phrase` where
+            the browser can say it in other languages.
         counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
     """
@@ -118,16 +107,13 @@ class Summary:
         if "fallbacks" not in self.counts:
             return self.headline
         count = self.counts["fallbacks"]
-        return phrase("{headline}; {count:g} {count|fallback|fallbacks}", headline=self.headline, count=count)
+        return f"{self.headline}; {count:g} fallback{'' if count == 1 else 's'}"
 
     @property
     def lines(self) -> tuple[str, ...]:
         """What stands below the headline where there is room: the numbers by name, then the details."""
-        numbers = [
-            phrase("{name}: {number}", name=translatable(name.replace("_", " ")), number=_short(number))
-            for name, number in self.counts.items()
-        ]
-        return (joined(", ", numbers), *self.details) if numbers else self.details
+        numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items()]
+        return (", ".join(numbers), *self.details) if numbers else self.details
 
 
 def _short(number: float) -> str:

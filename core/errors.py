@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from .phrases import clause, joined, phrase, translatable
+from .phrases import translatable
 
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
@@ -20,19 +20,12 @@ class PacelineError(Exception):
     Args:
         problem: what was asked and why it cannot be done, with the value that was found.
         remedy: what is allowed, or what to change or install.
-
-    Both can be phrases, for a page in another language.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem if len(problem) <= _LONGEST else f"{problem[: _LONGEST - 150]} ... {problem[-150:]}"
         self.remedy = remedy
         super().__init__(f"{self.problem} {remedy}".strip())
-
-    @property
-    def phrase(self) -> str:
-        """All of its text, as a phrase."""
-        return joined(" ", filter(None, (self.problem, self.remedy)))
 
 
 class InvalidSetting(PacelineError, ValueError):
@@ -57,7 +50,7 @@ class CannotHelp(PacelineError):
 
     def __init__(self, problem: str, remedy: str = "", brief: str = "") -> None:
         super().__init__(problem, remedy)
-        self.brief = clause(brief or problem)
+        self.brief = brief or problem.rstrip(".").replace(";", ",")  # one clause
 
 
 class UnsupportedModel(CannotHelp):
@@ -92,8 +85,7 @@ def require_number(name: str, value: float, minimum: float, maximum: float) -> f
     """
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not minimum <= value <= maximum:
-        remedy = phrase("It must be a number from {minimum:g} to {maximum:g}.", minimum=minimum, maximum=maximum)
-        raise not_allowed(name, value, remedy)
+        raise not_allowed(name, value, f"It must be a number from {minimum:g} to {maximum:g}.")
     return value
 
 
@@ -104,9 +96,7 @@ def require_integer(name: str, value: int, minimum: int, maximum: int) -> int:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
-        low, high = str(minimum), str(maximum)  # a page cannot hold a number of 64 bits
-        remedy = phrase("It must be a whole number from {minimum} to {maximum}.", minimum=low, maximum=high)
-        raise not_allowed(name, value, remedy)
+        raise not_allowed(name, value, f"It must be a whole number from {minimum} to {maximum}.")
     return value
 
 
@@ -128,26 +118,25 @@ def require_boolean(name: str, value: bool) -> bool:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, bool):
-        raise not_allowed(name, value, translatable("It must be true or false."))
+        raise not_allowed(name, value, "It must be true or false.")
     return value
 
 
 def not_allowed(name: str, value: object, remedy: str) -> InvalidSetting:
     """Return the error for a setting with a value that it cannot have."""
-    return InvalidSetting(phrase("{name} is {value}.", name=name, value=repr(value)), remedy)
+    return InvalidSetting(f"{name} is {value!r}.", remedy)
 
 
 def one_of(allowed: Iterable[object]) -> str:
     """Return the remedy that names what is allowed."""
-    return phrase("It must be one of: {allowed}.", allowed=", ".join(map(str, allowed)))
+    return f"It must be one of: {', '.join(map(str, allowed))}."
 
 
 def kind_of(value: object) -> str:
     """Return what ``value`` is, as far as that can be said without Python."""
-    number, several = translatable("a number"), translatable("a list")
-    words = {type(None): translatable("nothing"), str: translatable("text"), int: number, float: number}
-    words |= {list: several, tuple: several}
-    return words.get(type(value)) or phrase("a {kind}", kind=type(value).__name__)
+    words: dict[type, str] = {type(None): "nothing", str: "text"}
+    words |= dict.fromkeys((int, float), "a number") | dict.fromkeys((list, tuple), "a list")
+    return words.get(type(value)) or f"a {type(value).__name__}"
 
 
 def require_text(name: str, value: object) -> str:
@@ -157,9 +146,8 @@ def require_text(name: str, value: object) -> str:
         InvalidSetting: for anything else.
     """
     if not isinstance(value, str) or "\0" in value:
-        found = translatable("text with a NUL character") if isinstance(value, str) else kind_of(value)
-        problem = phrase("{name} is {value}.", name=name, value=found)
-        raise InvalidSetting(problem, translatable("It must be plain text."))
+        found = "text with a NUL character" if isinstance(value, str) else kind_of(value)
+        raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")
     return value
 
 

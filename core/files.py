@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .errors import PacelineError
-from .phrases import phrase, translatable
 
 _SPARE = 64 * 2**20
 """Bytes of free space to leave."""
 
-_FREE = translatable("Free some space, or choose another output directory (ComfyUI's --output-directory).")
+_FREE = "Free some space, or choose another output directory (ComfyUI's --output-directory)."
 
 
 class NotEnoughSpace(PacelineError):
@@ -37,12 +36,7 @@ def require_space(folder: Path, size: int) -> None:
     free = shutil.disk_usage(existing).free
     if free < size + _SPARE:
         raise NotEnoughSpace(
-            phrase(
-                "The file needs {size:.0f} MB, but the disk of its folder has only {free:.0f} MB left.",
-                size=size / 1e6,
-                free=free / 1e6,
-            ),
-            _FREE,
+            f"The file needs {size / 1e6:.0f} MB, but the disk of its folder has only {free / 1e6:.0f} MB left.", _FREE
         )
 
 
@@ -63,11 +57,8 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
         found = (error.strerror or str(error)) if isinstance(error, OSError) else ""
-        why = found or translatable("there was no space left, or the folder may not be written to")
-        raise NotWritten(
-            phrase("{file} could not be written: {why}.", file=path.name, why=why),
-            _FREE,
-        ) from error
+        why = found or "there was no space left, or the folder may not be written to"
+        raise NotWritten(f"{path.name} could not be written: {why}.", _FREE) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from .activity import Activity, Summary
-from .phrases import joined
 
 PRECISION = "precision"
 QKV_FUSION = "qkv_fusion"
@@ -45,7 +44,7 @@ class Policy(ABC):
 
     def describe(self) -> str:
         """Return the settings and what they reach, in one line."""
-        return joined("; ", self.clauses())
+        return "; ".join(self.clauses())
 
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:

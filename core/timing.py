@@ -20,7 +20,6 @@ import torch
 from .devices import is_out_of_memory, processor_facts, synchronize
 from .errors import error_line
 from .files import write_atomically
-from .phrases import phrase
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SHORTEST, _LONGEST = 0.05, 4.0
@@ -133,7 +132,7 @@ class KeptTimes:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                failed = phrase("failed here: {error}", error=error_line(error))
+                failed = f"failed here: {error_line(error)}"
                 self._failed[section, key] = failed
                 raise KernelFailed(failed) from error
             self._changed = True

@@ -65,7 +65,7 @@ class PacelineNode(io.ComfyNode):
         try:
             yield
         except PacelineError as error:
-            cls.announce(Summary("failed", error.phrase))
+            cls.announce(Summary("failed", str(error)))
             raise
 
     @classmethod

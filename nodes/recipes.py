@@ -152,7 +152,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         except CannotHelp as error:
             if error.must_be_mended:
                 raise
-            applied.left_out.append(joined(": ", [schema.display_name, error.phrase]))
+            applied.left_out.append(joined(": ", [schema.display_name, str(error)]))
             continue
         applied.objects[target] = result.args[0]
         applied.steps.append(step)

@@ -57,7 +57,7 @@ def register_routes() -> None:
             try:
                 return web.json_response(await asyncio.to_thread(answer, sent))
             except (PacelineError, ValueError, RecursionError) as error:
-                why = error.phrase if isinstance(error, PacelineError) else str(error)
+                why = str(error)
                 return web.json_response(refusal_payload(why), status=400)
 
         server.routes.post(path)(post)

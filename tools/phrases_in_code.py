@@ -1,4 +1,4 @@
-"""Find the texts of reports in the sources: what ``web/js/said.js`` looks up to say them in other languages."""
+"""Find the headlines in the sources: what ``web/js/said.js`` looks up to say them in other languages."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-FOLDERS = ("core", "optimizers", "workbench", "nodes")
+FOLDERS = ("core", "optimizers", "workbench", "server", "nodes")
 
-_MARKED = ("phrase", "translatable", "traced")
-_ERRORS = ("InvalidSetting", "CannotHelp", "UnsupportedModel", "NothingGained", "WrongObject", "BackendUnavailable")
-_SAID = (*_ERRORS, "CompilationFailed", "CompilationCancelled", "Summary", "fall_back", "note", "count_eager", "say")
-"""What is called with a sentence that reaches the screen."""
-
-_COUNTS = ("counts", "_COUNTS")
-"""Names that hold the names of numbers: keys of a dict, or a tuple of them."""
+_MARKED = ("phrase", "translatable")
+_ERRORS = ("CannotHelp", "UnsupportedModel", "NothingGained", "BackendUnavailable")
 
 
 def phrases_in(root: Path) -> list[str]:
-    """Return every template, every text that is looked up as it is, and every name of a number, as they stand."""
+    """Return every template and every text that is looked up as it is, as they stand."""
     found: dict[str, None] = {}
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            found |= dict.fromkeys(text for text in _texts(tree) if any(letter.isalpha() for letter in _outside(text)))
+    for path, call in _calls(root):
+        if not (isinstance(call.func, ast.Name) and call.func.id in _MARKED and call.args):
+            continue
+        if isinstance(call.args[0], ast.Constant):
+            text = str(call.args[0].value)
+            found |= {text: None} if any(letter.isalpha() for letter in _outside(text)) else {}
+        elif call.func.id == "phrase" and isinstance(call.args[0], ast.Name):
+            raise ValueError(f"{path}, line {call.lineno}: the template must stand in the call to be found here.")
     return list(found)
 
 
-def plain_sentences(root: Path) -> dict[str, list[str]]:
-    """Return by file the sentences that are handed to what shows them, and that no language can be looked up for."""
-    found: dict[str, list[str]] = {}
+def plain_headlines(root: Path) -> list[str]:
+    """Return the headlines, with their files, that are plain text: no language can be looked up for them."""
+    found = []
+    for path, call in _calls(root):
+        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        headlines = call.args[1:2] if name == "Summary" else call.args[2:3] if name in _ERRORS else []
+        headlines += [one.value for one in call.keywords if one.arg in ("headline", "brief")]
+        found += [f"{path}: {ast.unparse(text)}" for text in headlines if _is_sentence(text)]
+    return found
+
+
+def _calls(root: Path) -> Iterator[tuple[str, ast.Call]]:
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and _name(node.func) in _SAID:
-                    name = path.relative_to(root).as_posix()
-                    found.setdefault(name, []).extend(map(ast.unparse, filter(_is_sentence, node.args)))
-    return {name: sentences for name, sentences in found.items() if sentences}
-
-
-def _name(function: ast.expr) -> str:
-    return str(getattr(function, "id", None) or getattr(function, "attr", ""))
+                if isinstance(node, ast.Call):
+                    yield path.relative_to(root).as_posix(), node
 
 
 def _is_sentence(value: ast.expr) -> bool:
@@ -48,34 +50,6 @@ def _is_sentence(value: ast.expr) -> bool:
     parts = value.values if isinstance(value, ast.JoinedStr) else [value]
     text = "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
     return " " in text.strip()
-
-
-def _texts(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            yield from _of_call(node.func.id, node.args)
-        elif isinstance(node, ast.Assign) and any(
-            isinstance(one, ast.Name) and one.id in _COUNTS for one in node.targets
-        ):
-            yield from _names(node.value)
-
-
-def _of_call(name: str, arguments: list[ast.expr]) -> Iterator[str]:
-    if name in _MARKED and arguments:
-        if isinstance(arguments[0], ast.Name) and name == "phrase":
-            raise ValueError(f"phrase({arguments[0].id}, ...): the template must stand in the call to be found here.")
-        if isinstance(arguments[0], ast.Constant):
-            yield str(arguments[0].value)
-    elif name == "Summary" and len(arguments) > 2:
-        yield from _names(arguments[2])
-
-
-def _names(value: ast.expr) -> Iterator[str]:
-    """Yield the names of numbers as they are shown."""
-    entries = value.keys if isinstance(value, ast.Dict) else value.elts if isinstance(value, ast.Tuple) else ()
-    for entry in entries:
-        if isinstance(entry, ast.Constant):
-            yield str(entry.value).replace("_", " ")
 
 
 def _outside(template: str) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ..core.errors import InvalidSetting
 from ..core.files import write_atomically
-from ..core.phrases import phrase, translatable
 
 FORMAT = 1
 """Version of the file format; a file of a later version is refused, never half understood."""
@@ -75,31 +74,26 @@ class Recipe:
         Raises:
             InvalidSetting: if it is not a recipe, or one of a later version of this pack.
         """
-        remedy = translatable("Save it again with Benchmark Sweep, or choose another preset.")
+        remedy = "Save it again with Benchmark Sweep, or choose another preset."
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            problem = phrase("{source} is not JSON ({error}).", source=source, error=str(error))
+            problem = f"{source} is not JSON ({error})."
             raise InvalidSetting(problem, remedy) from None
         version = document.get("paceline_recipe") if isinstance(document, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            problem = phrase("{source} is not a Paceline recipe: it has no number paceline_recipe.", source=source)
+            problem = f"{source} is not a Paceline recipe: it has no number paceline_recipe."
             raise InvalidSetting(problem, remedy)
         if version > FORMAT:
             raise InvalidSetting(
-                phrase(
-                    "{source} has format {version}, and this version of Paceline reads up to {newest}.",
-                    source=source,
-                    version=str(version),
-                    newest=FORMAT,
-                ),
-                translatable("Update Paceline."),
+                f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}.",
+                "Update Paceline.",
             )
         try:
             steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
             made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = phrase("{source} has steps that cannot be read ({error}).", source=source, error=repr(error))
+            problem = f"{source} has steps that cannot be read ({error!r})."
             raise InvalidSetting(problem, remedy) from None
         for step in steps:
             _check(step, source, remedy)
@@ -108,16 +102,11 @@ class Recipe:
 
 def _check(step: Step, source: str, remedy: str) -> None:
     if not isinstance(step.node, str):
-        problem = phrase("{source} names the node {node}, which is no text.", source=source, node=repr(step.node))
+        problem = f"{source} names the node {step.node!r}, which is no text."
         raise InvalidSetting(problem, remedy)
     wrong = [name for name, value in step.inputs.items() if not isinstance(value, (str, int, float, bool))]
     if wrong:
-        problem = phrase(
-            "{source} gives {node} a {name} that is neither text nor number nor yes/no.",
-            source=source,
-            node=step.node,
-            name=wrong[0],
-        )
+        problem = f"{source} gives {step.node} a {wrong[0]} that is neither text nor number nor yes/no."
         raise InvalidSetting(problem, remedy)
 
 
@@ -129,14 +118,14 @@ def load_recipe(path: Path) -> Recipe:
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            problem = phrase("{file} is larger than a recipe can be.", file=path.name)
-            raise InvalidSetting(problem, translatable("Choose another file."))
+            problem = f"{path.name} is larger than a recipe can be."
+            raise InvalidSetting(problem, "Choose another file.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         # Not the error's own text, which holds the folder: who sends a workflow need not know it.
-        reason = getattr(error, "strerror", None) or translatable("it is not UTF-8 text")
-        problem = phrase("The preset {file} cannot be read ({reason}).", file=path.name, reason=reason)
-        raise InvalidSetting(problem, translatable("Choose another preset.")) from None
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        problem = f"The preset {path.name} cannot be read ({reason})."
+        raise InvalidSetting(problem, "Choose another preset.") from None
     return Recipe.from_json(text, path.name)
 
 

@@ -6,18 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ...core.phrases import translatable
-
 if TYPE_CHECKING:
     from .family import AttentionLayer, Family
 
 KNOWN: list[Family] = []
 """All families, the one added last first. Filled from the table in this package's ``__init__``."""
 
-NO_HOOK = translatable("its attention does not reach ComfyUI's override hook, so no node can change what it looks at")
-NOT_EXAMINED = translatable(
-    "where its image tokens are in attention has not been checked, and a wrong guess would draw garbage"
-)
+NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
+NOT_EXAMINED = "where its image tokens are in attention has not been checked, and a wrong guess would draw garbage"
 """Why Apply ToMe refuses every network that is in no family."""
 
 

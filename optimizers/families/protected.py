@@ -6,10 +6,8 @@ These are names that the authors of many families share. A name of one family al
 
 from __future__ import annotations
 
-from ...core.phrases import translatable
-
-_EMBEDDING = translatable("it embeds or modulates: little work, much effect")
-_BORDER = translatable("first and last layers stay in full precision")
+_EMBEDDING = "it embeds or modulates: little work, much effect"
+_BORDER = "first and last layers stay in full precision"
 
 PROTECTED: tuple[tuple[str, str], ...] = (
     (r"(^|\.)(time|label|clip|vector|text|img|cap|caption|t|y|x|context|image|patch|pos)_emb|_x_embedder", _EMBEDDING),
@@ -17,10 +15,10 @@ PROTECTED: tuple[tuple[str, str], ...] = (
     (r"guidance|time_stack.*time_pos", _EMBEDDING),
     (r"modulation|adaln|(^|[._])mod([._]|$)|scale_shift|(^|\.)norm\w*\.linear$", _EMBEDDING),
     (r"(^|\.)(img_in|txt_in|pos_embed|patch_embedding|text_embedding)\b", _BORDER),
-    (r"refiner|encoder_hid_proj", translatable("it prepares the text")),
+    (r"refiner|encoder_hid_proj", "it prepares the text"),
     (r"^(final_layer|all_final_layer|last_layer|head|norm_out|proj_out|out)\b|^input_blocks\.0\.", _BORDER),
     # Z-Image and Lumina 2: their first layer has outliers that the others do not.
-    (r"^layers\.0\.", translatable("the first layer has outliers")),
+    (r"^layers\.0\.", "the first layer has outliers"),
 )
 """Pattern of a name (searched, in either case) of layers that stay in floating point, and the reason."""
 

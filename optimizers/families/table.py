@@ -5,17 +5,16 @@ A record comes before others whose packages hold its classes. ComfyUI is that of
 
 from __future__ import annotations
 
-from ...core.phrases import translatable
 from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 
-_EXTRA = translatable(
-    "it puts references, poses, sound or earlier frames among its image tokens, so their places in the picture cannot "
-    "be told from the sizes alone"
+_EXTRA = (
+    "it puts references, poses, sound or earlier frames among its image tokens, so their places in the "
+    "picture cannot be told from the sizes alone"
 )
-_NOT_AN_IMAGE = translatable("its tokens are not the rows and columns of a picture")
+_NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
 _EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
 _WAN_FULL_PRECISION = ("patch_embedding",)

@@ -5,24 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-import torch
 import update_locales
 from comfy_host.paths import ROOT
-from paceline.core.activity import Activity
-from paceline.core.phrases import (
-    PLACEHOLDER,
-    any_of,
-    clause,
-    data,
-    joined,
-    phrase,
-    restored,
-    sentence,
-    translatable,
-)
-from paceline.optimizers.attention.backend import AttentionCall, Limits
-from paceline.optimizers.token_merging.policy import ALL_KEPT
-from phrases_in_code import plain_sentences
+from paceline.core.phrases import PLACEHOLDER, data, phrase
+from phrases_in_code import plain_headlines
 from update_locales import english, frontends_own, languages, load, merged, texts, untranslated
 
 # The frontend compiles translations with vue-i18n, where these have a meaning.
@@ -101,67 +87,21 @@ def test_a_phrase_is_english_text_and_data():
     steps = phrase("{count} {count|step|steps} in {seconds:.2f} s", count=1, seconds=2)
     assert steps == "1 step in 2.00 s"
     assert steps.values == {"count": 1, "seconds": 2}
-    nested = data(sentence(phrase("not active: {why}", why=joined(", ", ["a", steps]))))
-    assert nested["starts"]
-    assert nested["values"]["why"]["values"]["part1"]["template"] == steps.template
-    assert sentence(phrase("not active")) == "Not active"
-    shorter = clause(phrase("{model} is empty; load another.", model="This"))
-    assert shorter == "This is empty, load another"
-    assert (data(shorter)["template"], data(shorter)["clause"]) == ("{model} is empty; load another.", True)
-    assert any_of(("a", "b", "c")) == "a or b or c"
+    nested = data(phrase("not active: {why}", why=steps))
+    assert nested["values"]["why"]["template"] == steps.template
     assert data(phrase("{x}", x=float("nan")))["values"] == {"x": "nan"}  # JSON has no such number
 
 
 def test_a_value_is_translated_only_if_it_is_a_phrase():
     """A preset, a file or a node can have the name of something that is in the table of translations."""
-    assert "steps" in load("es")["main"][REPORTS]
-    values = data(phrase("{name}: {what}", name="steps", what=translatable("steps")))["values"]
+    values = data(phrase("{name}: {what}", name="steps", what=phrase("steps")))["values"]
     assert values["name"] == "steps"
     assert values["what"]["template"] == "steps"
-    already = phrase("{count} cells", count=2)
-    assert translatable(already) is already
-    # Reasons are counted as plain texts, also in code that torch compiles, and are phrases where they are said.
-    activity = Activity(fallbacks={ALL_KEPT: 2}, skipped={"block": ALL_KEPT})
-    for line in (*activity.fallback_lines(), *activity.skipped_lines()):
-        assert data(line)["values"]["reason"]["template"] == ALL_KEPT
 
 
-def test_a_reason_from_traced_code_finds_its_values_again():
-    """Code under torch.compile fills in a plain text; where it is said, it is looked up by its template."""
-    made = translatable("96 tokens are too few to gain from fewer")
-    assert data(made)["template"] == "{tokens} tokens are too few to gain from fewer"
-    assert data(made)["values"] == {"tokens": "96"}
-    assert made == "96 tokens are too few to gain from fewer"
-    limit = Limits(max_head_dim=128).refusal(AttentionCall("cpu", torch.float32, 160, query_tokens=8, key_tokens=8))
-    assert data(translatable(limit))["values"] == {"size": "160", "most": "128"}
-    assert data(translatable("tokens are too few to gain from fewer"))["values"] == {}
-
-
-NO_PAGE = ("optimizers/hosts/diffusers/", "workbench/diffusers/", "workbench/comfyui/tuning/")
-"""Folders whose sentences only users of Python and of commands read."""
-
-FOR_PROGRAMMERS = {
-    "core/errors.py", "nodes/foreign.py", "nodes/routes.py", "nodes/trial.py", "optimizers/step_reuse/settings.py",
-    "optimizers/token_merging/kv_downsample.py", "optimizers/token_merging/local_merge.py",
-    "optimizers/token_merging/matching.py", "workbench/comfyui/sweeping/command.py",
-    "workbench/comfyui/calibration/command.py", "workbench/comfyui/standalone.py",
-}  # fmt: skip
-"""Files with sentences about calls that no page makes, and of commands."""
-
-
-def test_no_sentence_that_reaches_the_screen_is_plain_text():
-    found = plain_sentences(ROOT)
-    assert {name: texts for name, texts in found.items() if not name.startswith(NO_PAGE)}.keys() <= FOR_PROGRAMMERS
-    assert "nodes/trial.py" in found  # what looks for them finds some
-
-
-def test_a_phrase_that_was_kept_is_one_again_and_what_is_damaged_is_plain_text():
-    kept = phrase("{count} cells", count=2)
-    again = restored("2 cells", data(kept))
-    assert (again, data(again)) == ("2 cells", data(kept))
-    for damaged in (None, 3, "text", [], {}, {"template": 3, "values": {}}, {"template": "{x}", "values": ["x"]}):
-        assert data(restored("2 cells", damaged)) == "2 cells"
-    assert not hasattr(restored("2 cells", {**data(kept), "planted": 1}), "planted")
+def test_no_headline_that_a_page_shows_is_plain_text():
+    found = [line for line in plain_headlines(ROOT) if not line.startswith("optimizers/hosts/diffusers/")]
+    assert found == []
 
 
 def test_updating_keeps_translations_and_follows_the_code():

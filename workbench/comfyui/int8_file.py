@@ -10,7 +10,6 @@ import torch
 
 from ...core.errors import UnsupportedModel
 from ...core.files import require_space, sha256, write_atomically
-from ...core.phrases import phrase, translatable
 from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
@@ -43,8 +42,8 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
     require_model(patcher)
     if not int8_layers(patcher.model.diffusion_model):
         raise UnsupportedModel(
-            phrase("This {model} has no layers in int8, so there is nothing to save.", model=describe_model(patcher)),
-            translatable("Put Quantize int8 before this node, or save the model with ComfyUI's ModelSave."),
+            f"This {describe_model(patcher)} has no layers in int8, so there is nothing to save.",
+            "Put Quantize int8 before this node, or save the model with ComfyUI's ModelSave.",
         )
     require_space(path.parent, comfy.model_management.module_size(patcher.model.diffusion_model))
     metadata = _metadata(patcher)

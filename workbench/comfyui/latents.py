@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ...core.phrases import phrase, translatable
 from ...optimizers.hosts.comfyui.model import describe_model
 
 if TYPE_CHECKING:
@@ -31,12 +30,8 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
         if channels in (None, given):
             raise
         raise InvalidSetting(
-            phrase(
-                "The VAE decodes latents of {channels} channels, and those of this model have {given}.",
-                channels=channels,
-                given=given,
-            ),
-            translatable("Connect the VAE that belongs to the model."),
+            f"The VAE decodes latents of {channels} channels, and those of this model have {given}.",
+            "Connect the VAE that belongs to the model.",
         ) from None
     return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
 
@@ -54,11 +49,9 @@ def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
     kind = model.get_model_object("latent_format")
     if not getattr(kind, "latent_rgb_factors", None):
         raise UnsupportedModel(
-            phrase(
-                "ComfyUI has no preview colours for the latents of {model}, so there is no picture to compare.",
-                model=describe_model(model),
-            ),
-            translatable("Connect a VAE to the node."),
+            f"ComfyUI has no preview colours for the latents of {describe_model(model)}, so there is no picture "
+            "to compare.",
+            "Connect a VAE to the node.",
         )
     latent = kind.process_in(latent.float())
     reshape = getattr(kind, "latent_rgb_factors_reshape", None)

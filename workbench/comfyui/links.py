@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...core.errors import InvalidSetting, kind_of
-from ...core.phrases import phrase, translatable
 
 if TYPE_CHECKING:
     from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
     """Return the error for an input that is given something else than its type says."""
-    problem = phrase("{name} is given {found}, not a {wanted}.", name=name, found=kind_of(value), wanted=wanted)
-    return InvalidSetting(problem, remedy)
+    return InvalidSetting(f"{name} is given {kind_of(value)}, not a {wanted}.", remedy)
 
 
 def require_conditioning(name: str, value: object) -> None:
@@ -27,22 +25,19 @@ def require_conditioning(name: str, value: object) -> None:
         isinstance(entry, (list, tuple)) and len(entry) == 2 and isinstance(entry[1], Mapping) for entry in value
     )
     if not fits:
-        remedy = translatable("Connect a node that encodes a prompt, such as CLIP Text Encode.")
-        raise wrong_link(name, value, "CONDITIONING", remedy)
+        raise wrong_link(name, value, "CONDITIONING", "Connect a node that encodes a prompt, such as CLIP Text Encode.")
 
 
 def require_latent(name: str, value: object) -> None:
     """Check that ``value`` is a LATENT with at least one picture; `InvalidSetting` if not."""
-    remedy = translatable("Connect a node that gives one, such as Empty Latent Image or VAE Encode.")
+    remedy = "Connect a node that gives one, such as Empty Latent Image or VAE Encode."
     samples = value.get("samples") if isinstance(value, Mapping) else None
     if not hasattr(samples, "shape"):
         raise wrong_link(name, value, "LATENT", remedy)
     if isinstance(samples, torch.Tensor) and samples.ndim < 3:  # sound has three axes, pictures four
-        problem = phrase("{name} is a LATENT of {count} axes, which no model samples.", name=name, count=samples.ndim)
-        raise InvalidSetting(problem, remedy)
+        raise InvalidSetting(f"{name} is a LATENT of {samples.ndim} axes, which no model samples.", remedy)
     if isinstance(samples, torch.Tensor) and samples.numel() == 0:
-        least = translatable("Connect a LATENT with at least one picture.")
-        raise InvalidSetting(phrase("{name} is empty.", name=name), least)
+        raise InvalidSetting(f"{name} is empty.", "Connect a LATENT with at least one picture.")
 
 
 def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
@@ -65,13 +60,8 @@ def mismatch_explained(name: str, model: ModelPatcher, samples: torch.Tensor | N
         if samples is None or samples.shape[1] == expected:
             raise
         raise InvalidSetting(
-            phrase(
-                "{name} has {found} channels, and this model samples latents of {expected}.",
-                name=name,
-                found=samples.shape[1],
-                expected=expected,
-            ),
-            translatable("Connect an empty latent, or one that was made with this model and its VAE."),
+            f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
+            "Connect an empty latent, or one that was made with this model and its VAE.",
         ) from None
 
 
@@ -79,10 +69,10 @@ def require_decoder(name: str, value: object) -> None:
     """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
     # A CLIP decodes too: tokens.
     if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
-        raise wrong_link(name, value, "VAE", translatable("Connect Load VAE to it."))
+        raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
 
 
 def require_control_net(name: str, value: object) -> None:
     """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
     if not callable(getattr(value, "get_control", None)):
-        raise wrong_link(name, value, "CONTROL_NET", translatable("Connect Load ControlNet Model to it."))
+        raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")

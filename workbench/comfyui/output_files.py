@@ -13,9 +13,8 @@ from PIL.PngImagePlugin import PngInfo
 
 from ...core.errors import InvalidSetting, require_text
 from ...core.files import write_atomically
-from ...core.phrases import phrase, translatable
 
-_REMEDY = translatable("Choose a name, or a sub-folder and a name: paceline/compare.")
+_REMEDY = "Choose a name, or a sub-folder and a name: paceline/compare."
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""
@@ -36,15 +35,13 @@ class OutputFiles:
         import folder_paths
 
         if not require_text("filename_prefix", prefix).isprintable():
-            problem = translatable("filename_prefix holds characters that cannot be seen, such as a line break.")
-            raise InvalidSetting(problem, _REMEDY)
+            raise InvalidSetting("filename_prefix holds characters that cannot be seen, such as a line break.", _REMEDY)
         try:
             self._type = "output" if keep else "temp"
             root = folder_paths.get_output_directory() if keep else folder_paths.get_temp_directory()
             folder, name, number, self._subfolder, _ = folder_paths.get_save_image_path(prefix, root)
         except Exception:  # ComfyUI raises the base class itself
-            found = repr(prefix)
-            problem = phrase("filename_prefix is {value}, which leads out of ComfyUI's output folder.", value=found)
+            problem = f"filename_prefix is {prefix!r}, which leads out of ComfyUI's output folder."
             raise InvalidSetting(problem, _REMEDY) from None
         self._start = Path(folder) / f"{name}_{number:05}_"
 

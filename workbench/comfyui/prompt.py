@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.errors import InvalidSetting
-from ...core.phrases import phrase, translatable
 
 Prompt = Mapping[str, Mapping[str, Any]]
 """Nodes by execution id: ``{"4": {"class_type": ..., "inputs": {"model": ["3", 0], "steps": 20}}}``."""
@@ -29,14 +28,11 @@ def require_prompt(sent: Any) -> Prompt:
         for node in sent.values()
     ):
         raise InvalidSetting(
-            translatable("This is no workflow in the API format."),
-            translatable("Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node."),
+            "This is no workflow in the API format.",
+            "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node.",
         )
     if len(sent) > _MOST_NODES:
-        raise InvalidSetting(
-            phrase("This workflow has {count} nodes.", count=len(sent)),
-            phrase("At most {count} are looked at.", count=_MOST_NODES),
-        )
+        raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
     return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
 
 

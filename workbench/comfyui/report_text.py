@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...core.devices import device_name
-from ...core.phrases import joined, phrase, translatable
 from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
 from ...optimizers.hosts.comfyui.model import describe_model, stack_of
 from ...optimizers.hosts.comfyui.vae import describe_vae
@@ -24,13 +23,13 @@ def report_text(
     """Return what is attached to the given objects and what it did when they were last used, as plain text."""
     parts: list[tuple[str, torch.device | None, str, Stack]] = []
     if model is not None:
-        parts.append((describe_model(model), model.load_device, translatable("model"), stack_of(model)))
+        parts.append((describe_model(model), model.load_device, "model", stack_of(model)))
     if vae is not None:
         parts.append((describe_vae(vae), vae.device, "VAE", stack_on(vae)))
     if control_net is not None:
         device = getattr(control_net, "load_device", None)
         parts.append((_controlnet_name(control_net), device, "ControlNet", stack_on(control_net)))
-    return joined("\n\n", (joined("\n", _object_lines(*part)) for part in parts))
+    return "\n\n".join("\n".join(_object_lines(*part)) for part in parts)
 
 
 def _controlnet_name(control_net: object) -> str:
@@ -40,10 +39,10 @@ def _controlnet_name(control_net: object) -> str:
 
 
 def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stack) -> list[str]:
-    place = name if device is None else phrase("{model} on {device}", model=name, device=device_name(device))
-    lines: list[str] = [joined("; ", [place, f"ComfyUI {host_version()}, torch {torch.__version__}"])]
+    place = name if device is None else f"{name} on {device_name(device)}"
+    lines = [f"{place}; ComfyUI {host_version()}, torch {torch.__version__}"]
     if not stack.techniques:
-        lines.append(phrase("No Paceline optimizations are attached to this {noun}.", noun=noun))
+        lines.append(f"No Paceline optimizations are attached to this {noun}.")
     for technique in stack.techniques:
         lines.extend(_technique_lines(technique))
     return lines
@@ -51,20 +50,15 @@ def _object_lines(name: str, device: torch.device | None, noun: str, stack: Stac
 
 def _technique_lines(technique: AnyTechnique) -> list[str]:
     summary = technique.last_summary()
-    lines: list[str] = [
+    lines = [
         "",
         technique.title,
-        phrase("  settings: {settings}", settings=technique.policy.describe()),
-        phrase("  last run: {headline}", headline=summary.headline),
-        *(phrase("    {detail}", detail=detail) for detail in summary.lines),
+        f"  settings: {technique.policy.describe()}",
+        f"  last run: {summary.headline}",
+        *(f"    {detail}" for detail in summary.lines),
     ]
     run = technique.runs.latest
     if run is not None and run.seconds is not None:
-        took = {"seconds": run.seconds, "count": run.activity.model_calls}
-        network = isinstance(technique, NetworkTechnique)
-        lines.append(
-            phrase("  the run took {seconds:.2f} s for {count} network {count|call|calls}", **took)
-            if network
-            else phrase("  the run took {seconds:.2f} s for {count} model {count|call|calls}", **took)
-        )
+        calls, what = run.activity.model_calls, "network" if isinstance(technique, NetworkTechnique) else "model"
+        lines.append(f"  the run took {run.seconds:.2f} s for {calls} {what} call{'' if calls == 1 else 's'}")
     return lines

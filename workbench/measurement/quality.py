@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
-from ...core.phrases import joined, phrase, translatable
 from .lpips import Lpips
 
 _WINDOW = 11
@@ -44,12 +43,10 @@ class Distance:
 
     def __str__(self) -> str:
         """Return e.g. ``PSNR 31.2 dB, SSIM 0.957, LPIPS 0.021``."""
-        same = translatable("the same to the last bit")
-        parts = [same if self.psnr is None else phrase("PSNR {psnr:.1f} dB", psnr=self.psnr)]
-        if self.psnr is not None:
-            parts += [phrase("SSIM {ssim:.3f}", ssim=self.ssim)] if self.ssim is not None else []
-            parts += [phrase("LPIPS {lpips:.3f}", lpips=self.lpips)] if self.lpips is not None else []
-        return joined(", ", parts)
+        if self.psnr is None:
+            return "the same to the last bit"
+        ssim = "" if self.ssim is None else f", SSIM {self.ssim:.3f}"
+        return f"PSNR {self.psnr:.1f} dB{ssim}" + ("" if self.lpips is None else f", LPIPS {self.lpips:.3f}")
 
 
 def to_8_bit(images: Tensor) -> Tensor:
@@ -75,12 +72,8 @@ def distances(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) 
     """Return the distance of each picture; arguments and errors are those of :func:`compare_pictures`."""
     if pictures.shape != references.shape:
         raise InvalidSetting(
-            phrase(
-                "Pictures of the shape {shape} cannot be compared with those of {other}.",
-                shape=str(list(pictures.shape)),
-                other=str(list(references.shape)),
-            ),
-            translatable("Both sides must give pictures of the same number and size."),
+            f"Pictures of the shape {list(pictures.shape)} cannot be compared with those of {list(references.shape)}.",
+            "Both sides must give pictures of the same number and size.",
         )
     found = []
     for picture, reference in zip(pictures, references, strict=True):  # one at a time: a video is long

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...core.phrases import joined, phrase, sentence, translatable
+from ...core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
 from .verdict_text import control_text, more_text, picture_text, speed_text
 
@@ -31,7 +31,7 @@ class Verdict:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
             ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
             picture).
-        headline: the main finding, one clause.
+        headline: the main finding, one clause, which the page can say in other languages.
         text: all of it, one line.
         seed_share: the difference as a share of a seed change; None if the seed changes nothing.
         measure: what that share is of, ``LPIPS`` or ``RMSE``.
@@ -39,7 +39,7 @@ class Verdict:
     """
 
     state: str
-    headline: str
+    headline: Phrase
     text: str
     seed_share: float | None
     measure: str
@@ -53,16 +53,11 @@ def judge(evidence: Evidence) -> Verdict:
     speed, control = speed_text(evidence.speedup), control_text(evidence)
     picture = picture_text(evidence, share)
 
-    def verdict(state: str, headline: str, more: str) -> Verdict:
-        text = phrase("{headline}{more}.", headline=headline, more=more)
-        return Verdict(state, headline, text, share, measure, _quality(evidence, share))
+    def verdict(state: str, headline: Phrase, more: str = "") -> Verdict:
+        return Verdict(state, headline, f"{headline}{more}.", share, measure, _quality(evidence, share))
 
-    def after(*parts: str) -> str:
-        return joined("", [phrase("; {part}", part=part) for part in parts])
-
-    said = phrase(". {speed}", speed=sentence(speed))
     if evidence.broken:
-        return verdict("broken", phrase("{what}: something is wrong", what=evidence.broken), "")
+        return verdict("broken", phrase("{what}: something is wrong", what=evidence.broken))
     if own is not None and own > TOO_FAR:
         wrong = phrase(
             "The baseline's own images differ by {share:.2f} of a seed change in run {run}: something is wrong with "
@@ -70,21 +65,21 @@ def judge(evidence: Evidence) -> Verdict:
             share=own,
             run=evidence.repeat_run,
         )
-        return verdict("suspicious", wrong, said)
+        return verdict("suspicious", wrong, f". {speed}")
     if share is not None and share > TOO_FAR:
         if _ruined(evidence, share):
-            return verdict("suspicious", _ruin_text(evidence, share), said)
-        return verdict("suspicious", _other_text(evidence, share), joined("", [said, after(*control)]))
+            return verdict("suspicious", _ruin_text(evidence, share), f". {speed}")
+        return verdict("suspicious", _other_text(evidence, share), f". {speed}{control}")
     if evidence.speedup.faster:
-        return verdict("faster", speed, after(picture, *control))
+        return verdict("faster", speed, f"; {picture}{control}")
     if evidence.speedup.slower:
-        return verdict("slower", speed, after(picture))
+        return verdict("slower", speed, f"; {picture}")
     if evidence.speedup.same:
-        return verdict("no_effect" if evidence.same_bits else "no_gain", sentence(speed), after(picture))
-    return verdict("unknown", sentence(speed), after(more_text(evidence.speedup), picture))
+        return verdict("no_effect" if evidence.same_bits else "no_gain", speed, f"; {picture}")
+    return verdict("unknown", speed, f"; {more_text(evidence.speedup)}; {picture}")
 
 
-def _ruin_text(evidence: Evidence, share: float) -> str:
+def _ruin_text(evidence: Evidence, share: float) -> Phrase:
     if not evidence.place:
         return phrase("The difference is larger than a seed change ({share:.2f}): something is wrong", share=share)
     return phrase(
@@ -94,11 +89,9 @@ def _ruin_text(evidence: Evidence, share: float) -> str:
     )
 
 
-def _other_text(evidence: Evidence, share: float) -> str:
-    what = translatable("the difference")
-    if evidence.place:
-        what = phrase("the difference of {place}", place=evidence.place)
-    size = translatable("a seed change") if share > 1 else translatable("half a seed change")
+def _other_text(evidence: Evidence, share: float) -> Phrase:
+    what = phrase("the difference of {place}", place=evidence.place) if evidence.place else phrase("the difference")
+    size = phrase("a seed change") if share > 1 else phrase("half a seed change")
     return phrase(
         "Another picture: {difference} is larger than {size} ({share:.2f})", difference=what, size=size, share=share
     )

@@ -1,8 +1,8 @@
-"""The sentences of a verdict, in English and as data."""
+"""The sentences of a verdict."""
 
 from __future__ import annotations
 
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import Phrase, phrase
 from .evidence import Evidence
 from .timing import SAME, Speedup
 
@@ -10,8 +10,8 @@ AS_GOOD = 1.1
 """Up to so many times the difference, fewer steps count as doing as well."""
 
 
-def speed_text(speedup: Speedup) -> str:
-    """Return what became of the time, e.g. ``1.62x faster (1.58 to 1.66)``."""
+def speed_text(speedup: Speedup) -> Phrase:
+    """Return what became of the time, e.g. ``1.62x faster (1.58 to 1.66)``: mostly the headline."""
     ratio, low, high = speedup.ratio, speedup.low, speedup.high
     if speedup.rounds < 2:
         return phrase("{ratio:.2f}x in a single run, which cannot tell a gain from chance", ratio=ratio)
@@ -21,7 +21,7 @@ def speed_text(speedup: Speedup) -> str:
         return phrase("{ratio:.2f}x slower ({low:.2f} to {high:.2f})", ratio=1 / ratio, low=1 / high, high=1 / low)
     if speedup.same:
         return phrase(
-            "no difference in time of more than {most:.0%} (between {low:.2f}x and {high:.2f}x)",
+            "No difference in time of more than {most:.0%} (between {low:.2f}x and {high:.2f}x)",
             most=SAME,
             low=low,
             high=high,
@@ -31,73 +31,53 @@ def speed_text(speedup: Speedup) -> str:
             "{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=speedup.rounds
         )
     if low > 1 or high < 1:
-        return phrase("between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)
-    return phrase("between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)
+        return phrase("Between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)
+    return phrase("Between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)
 
 
 def more_text(speedup: Speedup) -> str:
     """Return what would make a time certain."""
     more = speedup.more_rounds
     if more is None:
-        return translatable("close other programs or use more steps, as more runs alone would be too many")
-    return phrase("{count} more {count|run|runs} would tell", count=more)
+        return "close other programs or use more steps, as more runs alone would be too many"
+    return f"{more} more run{'' if more == 1 else 's'} would tell"
 
 
 def picture_text(evidence: Evidence, share: float | None) -> str:
     """Return what became of the picture; ``share``: the difference as a share of a seed change."""
     if evidence.same_bits:
-        return translatable("the image is the same bit for bit")
+        return "the image is the same bit for bit"
     if evidence.difference.rmse == 0:
-        return translatable("the pictures are the same in all of their 8 bits")
+        return "the pictures are the same in all of their 8 bits"
     if evidence.within_repeat:
-        return translatable("difference is no larger than the baseline's own from run to run")
+        return "difference is no larger than the baseline's own from run to run"
     if share is None:
-        nothing = translatable("another seed changes nothing here, so there is nothing to compare it with")
-        return joined("; ", [phrase("difference {distance}", distance=str(evidence.difference)), nothing])
-    parts: list[str] = [phrase("difference is {share} of a seed change", share=fraction(share))]
+        nothing = "another seed changes nothing here, so there is nothing to compare it with"
+        return f"difference {evidence.difference}; {nothing}"
+    text = f"difference is {fraction(share)} of a seed change"
     if evidence.place:
-        parts = [
-            phrase(
-                "difference is {share} of a seed change in {place}, the farthest",
-                share=fraction(share),
-                place=evidence.place,
-            )
-        ]
+        text += f" in {evidence.place}, the farthest"
     if evidence.one_region:
-        parts.append(translatable("but one region differs more than another seed's picture would"))
+        text += ", but one region differs more than another seed's picture would"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
-        parts.append(translatable("and smaller than what rounding does to the baseline"))
-    return joined(", ", parts)
+        text += ", and smaller than what rounding does to the baseline"
+    return text
 
 
-def control_text(evidence: Evidence) -> list[str]:
-    """Return what fewer steps would do in the same time; nothing where that was not drawn."""
+def control_text(evidence: Evidence) -> str:
+    """Return what fewer steps would do in the same time, with ``;`` before it; empty where that was not drawn."""
     control, ratio = evidence.fewer_steps, evidence.control_ratio
     if control is None or ratio is None:
-        return []
+        return ""
     times = f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+    fewer = f"; fewer steps in the same time ({control.steps} of {control.full_steps}) would"
     if ratio > AS_GOOD:
-        return [
-            phrase(
-                "fewer steps in the same time ({steps} of {full}) would differ {times} times as much",
-                steps=control.steps,
-                full=control.full_steps,
-                times=times,
-            )
-        ]
-    return [
-        phrase(
-            "fewer steps in the same time ({steps} of {full}) would do as well, with {times} times the difference: you "
-            "do not need this optimization",
-            steps=control.steps,
-            full=control.full_steps,
-            times=times,
-        )
-    ]
+        return f"{fewer} differ {times} times as much"
+    return f"{fewer} do as well, with {times} times the difference: you do not need this optimization"
 
 
 def fraction(share: float) -> str:
     """Return e.g. ``1/9`` for 0.11, ``0.4`` for 0.4."""
     if share < 0.01:
-        return translatable("less than 1/100")
+        return "less than 1/100"
     return f"1/{round(1 / share)}" if share <= 0.35 else f"{share:.1g}"

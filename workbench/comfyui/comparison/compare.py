@@ -67,8 +67,7 @@ def compare(
     samples_alike = optimized.model is baseline.model and optimized.conditionings is None
     compares_sampling = not samples_alike or not compares_decoding
     if compares_decoding and baseline.vae is None:
-        problem = translatable("vae_optimized has nothing to be compared with.")
-        raise InvalidSetting(problem, translatable("Connect the untouched VAE to vae."))
+        raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
     in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
     controls = settings.fewer_steps and compares_sampling and job.steps > 1
     further = (in_fp32 is not None) + controls
@@ -106,7 +105,7 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
     # Looked up with the clone's own changes: a node can have chosen another dtype for it.
     dtype = model.get_model_object("manual_cast_dtype") or model.model.get_dtype()
     if dtype == torch.float32:
-        return None, translatable("fp32_reference: the baseline computes in fp32 already")
+        return None, "fp32_reference: the baseline computes in fp32 already"
     clone = model.clone()
     clone.set_model_compute_dtype(torch.float32)
     return clone, ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import median
 
-from ....core.phrases import phrase
 from .rounds import Output, Rounds, SideRuns, TimedRun
 
 _NEARLY = 0.05
@@ -56,17 +55,16 @@ def draw_fewer_steps(rounds: Rounds, steps: int, baseline: SideRuns, optimized: 
     """
     fit = steps_that_fit(steps, baseline.runs, optimized.runs)
     if fit < 1:
-        return None, phrase(
-            "fewer steps: no step of the baseline fits into the time of the optimized {count} {count|step|steps}",
-            count=steps,
-        )
+        return None, f"fewer steps: no step of the baseline fits into the time of the optimized {_steps(steps)}"
     seconds, output = rounds.draw(baseline.side.model, fit)
     allowed = _median(optimized.runs, "sampling_seconds")
     if allowed is not None and seconds > _TOO_LONG * allowed:
-        return None, phrase(
-            "fewer steps: {count} {count|step|steps} took longer than expected, so they are no control here", count=fit
-        )
+        return None, f"fewer steps: {_steps(fit)} took longer than expected, so they are no control here"
     return Control(fit, seconds, output), ""
+
+
+def _steps(count: int) -> str:
+    return "1 step" if count == 1 else f"{count} steps"
 
 
 def _median(runs: list[TimedRun], part: str) -> float | None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ....core.activity import Summary
-from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.controlnet import controlnets_in
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
@@ -118,10 +117,10 @@ def evaluate(
     side = optimized.side
     objects = (side.vae, *(control for given in side.conditionings or () for control in controlnets_in(given)))
     techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
-    notes = [*notes, phrase("LPIPS: {missing}", missing=missing)] if missing else notes
+    notes = [*notes, f"LPIPS: {missing}"] if missing else notes
     from_preview = baseline.side.vae is None
     if from_preview:
-        notes = [*notes, translatable("no VAE: pictures and distances are of rough previews of the latent")]
+        notes = [*notes, "no VAE: pictures and distances are of rough previews of the latent"]
     return Comparison(
         job=job,
         settings=settings,

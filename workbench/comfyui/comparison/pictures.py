@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ....core.phrases import joined, phrase, translatable
 from ...measurement import to_8_bit
 from ..latents import decode, preview
 from .fewer_steps import Control
@@ -52,15 +51,12 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
             images = _images(side.side, output)
             trouble = _trouble(images)
             if trouble:
-                which = phrase("{whose} of run {number}", whose=whose, number=number)
-                troubles.append(joined(" ", [which if len(side.outputs) > 1 else whose, trouble]))
+                run = f" of run {number}" if len(side.outputs) > 1 else ""
+                troubles.append(f"{whose}{run} {trouble}")
             pictures[number] = _bytes(images)
         return pictures
 
-    before, after = (
-        of_runs(baseline, translatable("The baseline's image")),
-        of_runs(optimized, translatable("The optimized image")),
-    )
+    before, after = of_runs(baseline, "The baseline's image"), of_runs(optimized, "The optimized image")
     return Pictures(
         baseline=before[1],
         optimized=after[1],
@@ -93,7 +89,7 @@ def _bytes(images: Tensor) -> Tensor:
 
 def _trouble(images: Tensor) -> str:
     if not images.isfinite().all():
-        return translatable("has values that are not numbers (NaN or infinite)")
+        return "has values that are not numbers (NaN or infinite)"
     if images.float().amax() == images.float().amin():
-        return translatable("is one flat colour")
+        return "is one flat colour"
     return ""

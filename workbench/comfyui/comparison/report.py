@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from ....core.devices import device_name
-from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement import AS_GOOD, Distance, Farthest
@@ -21,57 +20,38 @@ from .findings import Comparison, seconds
 from .rounds import TimedRun
 
 _UNITS = {
-    "step": translatable("one step"),
-    "sampling": translatable("one sampling run"),
-    "decode": translatable("one decoding"),
-    "picture": translatable("one sampling and decoding"),
+    "step": "one step",
+    "sampling": "one sampling run",
+    "decode": "one decoding",
+    "picture": "one sampling and decoding",
 }
 
 
 def summary_lines(found: Comparison) -> list[str]:
     """Return what stands below the verdict."""
     before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
-    lines: list[str] = [
-        phrase(
-            "{unit}: baseline {before}, optimized {after}; {rounds} {rounds|round|rounds} in turn",
-            unit=_UNITS[found.unit],
-            before=_spread(before),
-            after=_spread(after),
-            rounds=found.settings.runs,
-        )
-    ]
-    device, process = translatable("device memory"), translatable("memory of the process")
+    rounds = "1 round" if found.settings.runs == 1 else f"{found.settings.runs} rounds"
+    lines = [f"{_UNITS[found.unit]}: baseline {_spread(before)}, optimized {_spread(after)}; {rounds} in turn"]
     memory = [
-        phrase(
-            "{title} {before} -> {after}",
-            title=title,
-            before=_bytes(peak(found.baseline, key)),
-            after=_bytes(peak(found.optimized, key)),
-        )
-        for title, key in ((device, "device_bytes"), (process, "process_bytes"))
+        f"{title} {_bytes(peak(found.baseline, key))} -> {_bytes(peak(found.optimized, key))}"
+        for title, key in (("device memory", "device_bytes"), ("memory of the process", "process_bytes"))
         if peak(found.baseline, key) is not None
     ]
-    lines += [phrase("peak {memory}", memory=joined(", ", memory))] if memory else []
-    distance, run = str(found.evidence.difference), found.evidence.difference_run
-    of_run = phrase("difference (run {run}, the farthest): {distance}", run=run or 0, distance=distance)
-    lines.append(of_run if run else phrase("difference: {distance}", distance=distance))
+    lines += [f"peak {', '.join(memory)}"] if memory else []
+    run = found.evidence.difference_run
+    lines.append(f"difference{f' (run {run}, the farthest)' if run else ''}: {found.evidence.difference}")
     if found.evidence.difference_picture is not None:  # the line above is an average over the batch
-        lines.append(phrase("{name}: {distance}", name=found.evidence.place, distance=str(found.evidence.judged)))
-    floor = [phrase("{name}: {distance}", name=name, distance=str(far)) for name, far in _floor(found).items()]
-    lines.append(phrase("noise floor: {distances}", distances=joined("; ", floor)))
+        lines.append(f"{found.evidence.place}: {found.evidence.judged}")
+    floor = [f"{name}: {far}" for name, far in _floor(found).items()]
+    lines.append(f"noise floor: {'; '.join(floor)}")
     if (control := found.evidence.fewer_steps) is not None:
         lines.append(
-            phrase(
-                "fewer steps in the same time ({steps} of {full}, {seconds:.4g} s): {distance}",
-                steps=control.steps,
-                full=control.full_steps,
-                seconds=control.seconds,
-                distance=str(control.difference),
-            )
+            f"fewer steps in the same time ({control.steps} of {control.full_steps}, {control.seconds:.4g} s): "
+            f"{control.difference}"
         )
     if found.settings.runs < 2:
-        lines.append(translatable("baseline repeated: not measured, as it ran once"))
-    lines += [phrase("{title}: {text}", title=title, text=one.text) for title, one in found.activity.items()]
+        lines.append("baseline repeated: not measured, as it ran once")
+    lines += [f"{title}: {one.text}" for title, one in found.activity.items()]
     return [*lines, *found.notes]
 
 
@@ -157,8 +137,7 @@ def peak(runs: list[TimedRun], key: str) -> int | None:
 def _floor(found: Comparison) -> dict[str, Distance]:
     """Return what the difference is held against, by name."""
     evidence = found.evidence
-    other, again = translatable("another seed"), translatable("baseline repeated")
-    floor = {other: evidence.seed, again: evidence.repeat, "fp32": evidence.precision}
+    floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
     return {name: distance for name, distance in floor.items() if distance is not None}
 
 
@@ -191,10 +170,9 @@ def _median(runs: list[TimedRun], unit: str) -> float:
 def _spread(values: list[float]) -> str:
     middle = median(values)
     if len(values) < 2:
-        return phrase("{seconds:.4g} s", seconds=middle)
-    ends = {"low": min(values), "high": max(values)}
-    return phrase("{seconds:.4g} s ({low:.4g} to {high:.4g})", seconds=middle, **ends)
+        return f"{middle:.4g} s"
+    return f"{middle:.4g} s ({min(values):.4g} to {max(values):.4g})"
 
 
 def _bytes(size: int | None) -> str:
-    return "?" if size is None else phrase("{size:.2f} GiB", size=size / 2**30)
+    return "?" if size is None else f"{size / 2**30:.2f} GiB"

@@ -104,7 +104,7 @@ class Bench:
             try:
                 applied = self.apply(self.steps_of(cell))
             except PacelineError as error:
-                return Result(cell, "not possible", text=error.phrase)
+                return Result(cell, "not possible", text=str(error))
             if applied.left_out:
                 return Result(cell, "not possible", text=joined("; ", applied.left_out))
             found = compare(
