@@ -6,9 +6,11 @@ Every message is one readable paragraph, because ComfyUI shows it verbatim in it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from .phrases import translatable
+
+T = TypeVar("T")
 
 _LONGEST = 900
 """Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
@@ -100,13 +102,13 @@ def require_integer(name: str, value: int, minimum: int, maximum: int) -> int:
     return value
 
 
-def require_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
+def require_choice(name: str, value: T, allowed: tuple[object, ...]) -> T:
     """Return ``value`` if it is one of ``allowed``.
 
     Raises:
         InvalidSetting: for anything else, with the allowed values.
     """
-    if value not in allowed:
+    if isinstance(value, bool) or value not in allowed:  # True == 1
         raise not_allowed(name, value, one_of(allowed))
     return value
 

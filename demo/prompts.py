@@ -32,8 +32,10 @@ def example_workflow(path: Path, object_info: dict[str, Any]) -> Prompt:
     return to_api(json.loads(path.read_text(encoding="utf-8")), object_info)
 
 
-def emoji_workflow(texts: list[str], seed: int, optimized: bool) -> Prompt:
+def emoji_workflow(object_info: dict[str, Any], texts: list[str], seed: int, optimized: bool) -> Prompt:
     """Draw each text with the emoji model, with or without our two nodes; one sampler for each text."""
+    from comfy_host.workflow import with_defaults
+
     prompt: Prompt = {
         "model": {"class_type": "EmojiModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
         "negative": {"class_type": "EmojiTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
@@ -41,7 +43,7 @@ def emoji_workflow(texts: list[str], seed: int, optimized: bool) -> Prompt:
     }
     source = ["model", 0]
     if optimized:
-        prompt["tome"] = {"class_type": "PacelineApplyToMe", "inputs": {"model": source, **TOME_DEFAULTS}}
+        prompt["tome"] = with_defaults(object_info, "PacelineApplyToMe", model=source, method="merge")
         processor = {"model": ["tome", 0], "backend": "auto"}
         prompt["attention"] = {"class_type": "PacelineSetAttentionProcessor", "inputs": processor}
         source = ["attention", 0]
@@ -75,22 +77,3 @@ def emoji_workflow(texts: list[str], seed: int, optimized: bool) -> Prompt:
         prompt["report"] = {"class_type": "PacelineOptimizationReport", "inputs": report}
     return prompt
 
-
-TOME_DEFAULTS: dict[str, Any] = {
-    "preset": "custom",
-    "method": "merge",
-    "ratio": 0.5,
-    "max_downsample": "auto",
-    "sx": 2,
-    "sy": 2,
-    "use_rand": True,
-    "seed": 0,
-    "merge_attn": True,
-    "merge_crossattn": False,
-    "merge_mlp": False,
-    "start_percent": 0.0,
-    "end_percent": 1.0,
-    "level_decay": 1.0,
-    "refresh_every": 1,
-    "ramp": "none",
-}

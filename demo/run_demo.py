@@ -153,7 +153,8 @@ def main() -> None:
         rows = checkpoint_rows(client, checkpoint, options.size, options.steps)
         measure(server, client, rows, options.rounds)
         print("\nA small model trained on emoji, 32 x 32")
-        emoji = four_rows(lambda optimized, seed: emoji_workflow(EMOJI_TEXTS, seed, optimized))
+        info = client.object_info()
+        emoji = four_rows(lambda optimized, seed: emoji_workflow(info, EMOJI_TEXTS, seed, optimized))
         measure(server, client, emoji, rounds=1)
 
     print_table(f"{name}: {options.size} x {options.size}", rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
@@ -9,14 +10,12 @@ from comfy_api.latest import io
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, RAMPS, TokenMergingSettings, apply_preset
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset
 from .common import OptimizingNode
+from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-
-_SHARE: Any = {"min": 0.0, "max": 1.0, "step": 0.01}
-_ADVANCED_SHARE: Any = {**_SHARE, "advanced": True}
 
 
 class PacelineApplyToMe(OptimizingNode):
@@ -25,6 +24,7 @@ class PacelineApplyToMe(OptimizingNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
+        setting = partial(setting_input, TokenMergingSettings)
         return cls.schema(
             node_id="PacelineApplyToMe",
             display_name="Apply ToMe",
@@ -49,103 +49,76 @@ class PacelineApplyToMe(OptimizingNode):
                     "dB; balanced 37 %, 45.4 and 39.4; fast 17 %, 39.7 and 32.9. For comparison, bf16 instead of "
                     "fp32: 42.7 and 48.7; another seed: 10.3 and 30.6. custom: the values below.",
                 ),
-                io.Combo.Input(
-                    "method",
-                    options=list(METHODS),
-                    default="auto",
-                    tooltip=" ".join(f"{name}: {method.help}." for name, method in METHODS.items()),
-                ),
-                io.Float.Input(
+                setting("method", " ".join(f"{name}: {method.help}." for name, method in METHODS.items())),
+                setting(
                     "ratio",
-                    default=0.5,
-                    **_SHARE,
-                    tooltip="Share of the tokens that are merged away. Higher is faster, needs less memory and changes "
+                    "Share of the tokens that are merged away. Higher is faster, needs less memory and changes "
                     "the image more. 0 leaves it exactly as it is. Limited by sx and sy: with 2 x 2 at most 0.75.",
                 ),
-                io.Combo.Input(
+                setting(
                     "max_downsample",
-                    options=["auto", "1", "2", "4", "8"],
-                    default="auto",
-                    tooltip="Merge in blocks whose resolution is at most this many times below the latent's. auto: the "
+                    "Merge in blocks whose resolution is at most this many times below the latent's. auto: the "
                     "first level that has attention (1 for SD 1.x, 2 for SDXL). Higher: more blocks, a little faster, "
                     "more change.",
                 ),
-                io.Int.Input(
+                setting(
                     "sx",
-                    default=2,
-                    min=1,
-                    max=64,
+                    "One token in every sx by sy cell is kept for sure. Larger cells allow higher ratios.",
                     advanced=True,
-                    tooltip="One token in every sx by sy cell is kept for sure. Larger cells allow higher ratios.",
                 ),
-                io.Int.Input("sy", default=2, min=1, max=64, advanced=True, tooltip="Height of the cell, see sx."),
-                io.Boolean.Input(
+                setting("sy", "Height of the cell, see sx.", advanced=True),
+                setting(
                     "use_rand",
-                    default=True,
-                    advanced=True,
-                    tooltip="Choose the kept token of each cell at random, anew for each step and block: better images."
+                    "Choose the kept token of each cell at random, anew for each step and block: better images."
                     " Off: always the upper left one.",
+                    advanced=True,
                 ),
-                io.Int.Input(
+                setting(
                     "seed",
-                    default=0,
-                    min=0,
+                    "Seed of that choice. It has its own random sequence: your image's noise is not touched.",
                     max=0xFFFFFFFF,
                     control_after_generate=False,
                     advanced=True,
-                    tooltip="Seed of that choice. It has its own random sequence: your image's noise is not touched.",
                 ),
-                io.Boolean.Input(
-                    "merge_attn", default=True, advanced=True, tooltip="Merge in self-attention (recommended)."
-                ),
-                io.Boolean.Input(
+                setting("merge_attn", "Merge in self-attention (recommended).", advanced=True),
+                setting(
                     "merge_crossattn",
-                    default=False,
+                    "Merge in attention to the text too. Saves little, costs prompt fidelity: for experiments.",
                     advanced=True,
-                    tooltip="Merge in attention to the text too. Saves little, costs prompt fidelity: for experiments.",
                 ),
-                io.Boolean.Input(
+                setting(
                     "merge_mlp",
-                    default=False,
+                    "Merge in the feed-forward layers too. Saves more and costs much detail: for experiments.",
                     advanced=True,
-                    tooltip="Merge in the feed-forward layers too. Saves more and costs much detail: for experiments.",
                 ),
-                io.Float.Input(
+                setting(
                     "start_percent",
-                    default=0.0,
-                    **_ADVANCED_SHARE,
-                    tooltip="Start merging at this part of denoising. Later keeps the composition as it was.",
+                    "Start merging at this part of denoising. Later keeps the composition as it was.",
+                    advanced=True,
                 ),
-                io.Float.Input(
+                setting(
                     "end_percent",
-                    default=1.0,
-                    **_ADVANCED_SHARE,
-                    tooltip="Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
+                    "Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
+                    advanced=True,
                 ),
-                io.Float.Input(
+                setting(
                     "level_decay",
-                    default=1.0,
-                    **_ADVANCED_SHARE,
-                    tooltip="Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
+                    "Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
                     "of the picture, keep more of their tokens.",
+                    advanced=True,
                 ),
-                io.Int.Input(
+                setting(
                     "refresh_every",
-                    default=1,
-                    min=1,
-                    max=100,
-                    advanced=True,
-                    tooltip="Use a matching for this many steps, and share it among the blocks of a level. 1 is "
+                    "Use a matching for this many steps, and share it among the blocks of a level. 1 is "
                     "exact; higher makes the merging methods cheaper. kv_downsample needs no matching.",
-                ),
-                io.Combo.Input(
-                    "ramp",
-                    options=list(RAMPS),
-                    default="none",
                     advanced=True,
-                    tooltip="fade_out: half of the ratio in the second half of the steps, to keep fine detail. "
+                ),
+                setting(
+                    "ramp",
+                    "fade_out: half of the ratio in the second half of the steps, to keep fine detail. "
                     "fade_in: half of it in the first half, to keep the composition. Compiled models then have two "
                     "graphs.",
+                    advanced=True,
                 ),
             ],
             outputs=[io.Model.Output()],

@@ -11,7 +11,7 @@ from .kv_downsample import KVDownsampling
 from .local_merge import LocalMerging
 from .merging import Merging
 from .method import METHODS, BlockCall, Reduction
-from .settings import PRESET_NAMES, PRESETS, RAMPS, TokenMergingSettings, apply_preset
+from .settings import PRESET_NAMES, PRESETS, TokenMergingSettings, apply_preset
 
 METHODS.update({method.name: method for method in (Automatic, Merging, LocalMerging, KVDownsampling)})
 
@@ -19,7 +19,6 @@ __all__ = [
     "METHODS",
     "PRESETS",
     "PRESET_NAMES",
-    "RAMPS",
     "BlockCall",
     "Reduction",
     "TokenMergingSettings",

@@ -6,22 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...core.errors import (
-    InvalidSetting,
-    not_allowed,
-    one_of,
-    require_boolean,
-    require_choice,
-    require_integer,
-    require_number,
-)
-from ...core.phrases import all_of, any_of, joined, phrase, translatable
+from ...core.errors import InvalidSetting, require_choice
+from ...core.phrases import joined, phrase, translatable
+from ...core.settings import Settings, choice, number
 from .method import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 
 Ramp = Literal["none", "fade_out", "fade_in"]
-RAMPS: tuple[Ramp, ...] = ("none", "fade_out", "fade_in")
 
 LARGEST_STRIDE = 64
 """Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""
@@ -31,13 +23,10 @@ LARGEST_SEED = 2**64 - 1
 
 
 @dataclass(frozen=True)
-class TokenMergingSettings:
+class TokenMergingSettings(Settings):
     """Settings of token merging (ToMe for Stable Diffusion, https://arxiv.org/abs/2303.17604) and its relatives.
 
     Attributes:
-        method: a name of ``METHODS``: ``"merge"`` tokens that are alike (ToMe); ``"kv_downsample"``: leave out keys and
-            values only (ToDo, https://arxiv.org/abs/2402.13573); ``"local_merge"``: merge inside of windows by dense
-            products (after ToMA, https://arxiv.org/abs/2509.10918); ``"auto"``: decided for each block.
         ratio: share of a block's tokens to merge away, 0 to 1. At most ``1 - 1 / (sx * sy)`` takes effect,
             because destinations are never merged. Recommended: 0.3 to 0.5.
         max_downsample: blocks whose tokens are coarser than the latent by more than this factor are
@@ -51,6 +40,10 @@ class TokenMergingSettings:
         merge_mlp: merge around the feed-forward layer. For experiments.
         start_percent: share of the sampling schedule after which merging begins, 0 to 1.
         end_percent: share of the sampling schedule after which merging ends, ``start_percent`` to 1.
+        method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
+            ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573);
+            ``"local_merge"``: merge inside of windows by dense products (after ToMA,
+            https://arxiv.org/abs/2509.10918).
         level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
             more meaning in fewer tokens, and save less.
         refresh_every: steps for which a matching is used, 1 to 100. 1 is exact: every block matches for itself at every
@@ -62,57 +55,35 @@ class TokenMergingSettings:
         InvalidSetting: if a value is of the wrong type or outside of what is stated above.
     """
 
-    ratio: float = 0.5
-    max_downsample: MaxDownsample = "auto"
-    sx: int = 2
-    sy: int = 2
+    ratio: float = number(0.5, 0.0, 1.0)
+    max_downsample: MaxDownsample = choice("auto", ("auto", 1, 2, 4, 8))
+    sx: int = number(2, 1, LARGEST_STRIDE)
+    sy: int = number(2, 1, LARGEST_STRIDE)
     use_rand: bool = True
-    seed: int = 0
+    seed: int = number(0, 0, LARGEST_SEED)
     merge_attn: bool = True
     merge_crossattn: bool = False
     merge_mlp: bool = False
-    start_percent: float = 0.0
-    end_percent: float = 1.0
-    method: str = "merge"
-    level_decay: float = 1.0
-    refresh_every: int = 1
-    ramp: Ramp = "none"
+    start_percent: float = number(0.0, 0.0, 1.0)
+    end_percent: float = number(1.0, 0.0, 1.0)
+    method: str = choice("auto", METHODS)
+    level_decay: float = number(1.0, 0.0, 1.0)
+    refresh_every: int = number(1, 1, 100)
+    ramp: Ramp = choice("none", ("none", "fade_out", "fade_in"))
 
     def __post_init__(self) -> None:
-        require_number("ratio", self.ratio, 0.0, 1.0)
-        allowed: tuple[MaxDownsample, ...] = ("auto", 1, 2, 4, 8)
-        # `True == 1`, so the type has to be asked for as well.
-        if isinstance(self.max_downsample, bool) or self.max_downsample not in allowed:
-            raise not_allowed("max_downsample", self.max_downsample, one_of(allowed))
-        require_integer("sx", self.sx, 1, LARGEST_STRIDE)
-        require_integer("sy", self.sy, 1, LARGEST_STRIDE)
-        require_integer("seed", self.seed, 0, LARGEST_SEED)
-        for name in ("use_rand", "merge_attn", "merge_crossattn", "merge_mlp"):
-            require_boolean(name, getattr(self, name))
-        require_number("start_percent", self.start_percent, 0.0, 1.0)
-        require_number("end_percent", self.end_percent, 0.0, 1.0)
-        require_choice("method", self.method, tuple(METHODS))
-        require_number("level_decay", self.level_decay, 0.0, 1.0)
-        require_integer("refresh_every", self.refresh_every, 1, 100)
-        require_choice("ramp", self.ramp, RAMPS)
+        super().__post_init__()
         if self.other_layers and not METHODS[self.method].serves_other_layers:
-            able = any_of(name for name, method in METHODS.items() if method.serves_other_layers)
+            able = " or ".join(name for name, method in METHODS.items() if method.serves_other_layers)
+            layers = " and ".join(self.other_layers)
             raise InvalidSetting(
-                phrase(
-                    "method is {method}, which leaves every query in place: {layers} would have nothing to merge.",
-                    method=self.method,
-                    layers=all_of(self.other_layers),
-                ),
-                phrase("Switch merge_crossattn and merge_mlp off, or set method to {able}.", able=able),
+                f"method is {self.method}, which leaves every query in place: {layers} would have nothing to merge.",
+                f"Switch merge_crossattn and merge_mlp off, or set method to {able}.",
             )
         if self.start_percent > self.end_percent:
             raise InvalidSetting(
-                phrase(
-                    "start_percent is {start:g}, after end_percent ({end:g}).",
-                    start=self.start_percent,
-                    end=self.end_percent,
-                ),
-                translatable("Merging must begin before it ends."),
+                f"start_percent is {self.start_percent:g}, after end_percent ({self.end_percent:g}).",
+                "Merging must begin before it ends.",
             )
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from comfy_host.cached import generated
 from comfy_host.paths import ROOT
-from comfy_host.workflow import to_api
+from comfy_host.workflow import to_api, with_defaults
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,13 +26,6 @@ LORA, TOME, UNET, VAE = "901", "902", "903", "904"
 def only(prompt: dict, class_type: str) -> str:
     (key,) = (key for key, node in prompt.items() if node["class_type"] == class_type)
     return key
-
-
-def node(info: dict, class_type: str, **inputs) -> dict:
-    """One of our nodes with its defaults, but for ``inputs``."""
-    required = info[class_type]["input"]["required"].items()
-    defaults = {name: options[0]["default"] for name, (_, *options) in required if options and "default" in options[0]}
-    return {"class_type": class_type, "inputs": {**defaults, **inputs}}
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +51,7 @@ def uncompiled(client, plain, lora_file) -> dict:
         "inputs": {"model": sampler["model"], "lora_name": lora_file.name, "strength_model": 0.8},
     }
     tome = {"preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto"}
-    prompt[TOME] = node(client.object_info(), "PacelineApplyToMe", model=[LORA, 0], **tome)
+    prompt[TOME] = with_defaults(client.object_info(), "PacelineApplyToMe", model=[LORA, 0], **tome)
     sampler["model"] = [TOME, 0]
     return prompt
 
@@ -69,8 +62,9 @@ def compiled(client, uncompiled) -> dict:
     prompt = copy.deepcopy(uncompiled)
     decode = prompt[only(prompt, "VAEDecode")]["inputs"]
     info = client.object_info()
-    prompt[UNET] = node(info, "PacelineCompileUNet", model=[TOME, 0], backend="inductor")
-    prompt[VAE] = node(info, "PacelineCompileVAE", vae=decode["vae"], backend="aot_eager", compile_encoder=False)
+    prompt[UNET] = with_defaults(info, "PacelineCompileUNet", model=[TOME, 0], backend="inductor")
+    vae = {"vae": decode["vae"], "backend": "aot_eager", "compile_encoder": False}
+    prompt[VAE] = with_defaults(info, "PacelineCompileVAE", **vae)
     prompt[only(prompt, "KSampler")]["inputs"]["model"] = [UNET, 0]
     decode["vae"] = [VAE, 0]
     return prompt

@@ -21,7 +21,7 @@ from random_pipelines import picture, small
 TECHNIQUES = {
     "kv_downsample": TokenMerging(method="kv_downsample", max_downsample=8),
     # One block alone on a level makes a tensor of one number, which fake tensors keep on the CPU.
-    "merge": TokenMerging(max_downsample=4),
+    "merge": TokenMerging(method="merge", max_downsample=4),
     "fuse": FuseQKV(),
     "vanilla": Attention("vanilla"),
     "int8": QuantizeInt8(),

@@ -19,7 +19,7 @@ import importlib.util, pathlib, sys
 import paceline
 from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8
 from paceline import ScheduleOnCPU, TokenMerging, optimize, report, restore
-assert TokenMerging(ratio=0.5).method == "merge"
+assert TokenMerging(ratio=0.5).method == "auto"
 assert importlib.util.find_spec("nodes") is None, "the plain name belongs to ComfyUI"
 assert importlib.util.find_spec("optimizers") is None
 assert importlib.util.find_spec("setup") is None

@@ -26,7 +26,7 @@ from random_pipelines import baseline, differences, distance, picture, small, st
 
 INT8 = QuantizeInt8(include=".", rotation="off")
 FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
-MERGED = TokenMerging(ratio=0.5)
+MERGED = TokenMerging(method="merge", ratio=0.5)
 
 
 def titles(pipe: Any) -> list[str]:

@@ -15,6 +15,7 @@ def test_defaults():
     assert (
         dataclasses.asdict(settings).items()
         >= {
+            "method": "auto",
             "ratio": 0.5,
             "max_downsample": "auto",
             "sx": 2,
@@ -69,7 +70,7 @@ def test_the_window_must_not_be_reversed():
 
 
 def test_describe_is_one_line():
-    text = TokenMergingSettings(seed=7, merge_mlp=True, start_percent=0.2).describe()
+    text = TokenMergingSettings(method="merge", seed=7, merge_mlp=True, start_percent=0.2).describe()
     assert "\n" not in text and "merge 50% of the tokens" in text
     for part in ("self-attention, feed-forward", "cells 2x2", "seed 7", "max downsample auto", "from 20% to 100%"):
         assert part in text

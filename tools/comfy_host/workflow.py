@@ -39,6 +39,13 @@ def to_api(workflow: Json, object_info: Mapping[str, Any]) -> dict[str, Json]:
     return _Converter(workflow, object_info).prompt()
 
 
+def with_defaults(object_info: Mapping[str, Any], class_type: str, **inputs: Any) -> Json:
+    """Return a node for a prompt: ``inputs``, and the defaults of all other inputs that it requires."""
+    required = object_info[class_type]["input"]["required"].items()
+    defaults = {name: options[0]["default"] for name, (_, *options) in required if options and "default" in options[0]}
+    return {"class_type": class_type, "inputs": {**defaults, **inputs}}
+
+
 class _Converter:
     def __init__(self, workflow: Json, object_info: Mapping[str, Any]) -> None:
         self.object_info = object_info

@@ -50,7 +50,7 @@ def parts(compile_backend: str, compile_mode: str) -> Mapping[str, tuple[Any, ..
             "vanilla": (Attention("vanilla"),),
             "sdpa": (Attention("sdpa"),),
             "xformers": (Attention("xformers"),),
-            "tome": (TokenMerging(ratio=0.5),),
+            "tome": (TokenMerging(method="merge", ratio=0.5),),
             "tomesd": (TokenMerging(ratio=0.5, implementation="tomesd"),),
             "kv": (TokenMerging(ratio=0.75, method="kv_downsample"),),
             "bf16": (Precision("bf16"),),

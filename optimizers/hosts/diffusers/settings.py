@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....core.errors import require_choice
+from ....core.settings import choice
 from ...precision.settings import DTYPES, PrecisionSettings
 from ...quantization.settings import QuantizationSettings
 from ...step_reuse.settings import StepReuseSettings
@@ -75,8 +76,4 @@ class TokenMerging(TokenMergingSettings):
         InvalidSetting: as for ``TokenMergingSettings``.
     """
 
-    implementation: str = "paceline"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("implementation", self.implementation, ("paceline", "tomesd"))
+    implementation: str = choice("paceline", ("paceline", "tomesd"))

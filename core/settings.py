@@ -1,0 +1,42 @@
+"""Settings of a technique: dataclasses whose fields hold the default, the limits and the choices, in one place.
+
+They check themselves by what their fields hold, and the nodes make their inputs from the same fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from .errors import require_boolean, require_choice, require_integer, require_number
+
+
+def number(default: float, minimum: float, maximum: float) -> Any:
+    """Return the field of a number from ``minimum`` to ``maximum``: a whole one if its default is an ``int``."""
+    return field(default=default, metadata={"minimum": minimum, "maximum": maximum})
+
+
+def choice(default: object, choices: Collection[object]) -> Any:
+    """Return the field of a setting that is one of ``choices``; the collection is read at each check."""
+    return field(default=default, metadata={"choices": choices})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Base class of settings.
+
+    Raises:
+        InvalidSetting: if a value is not allowed. Texts are not checked here.
+    """
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value, limits = getattr(self, one.name), one.metadata
+            if "choices" in limits:
+                require_choice(one.name, value, tuple(limits["choices"]))
+            elif isinstance(one.default, bool):
+                require_boolean(one.name, value)
+            elif limits:
+                require = require_integer if isinstance(one.default, int) else require_number
+                require(one.name, value, limits["minimum"], limits["maximum"])

@@ -1,0 +1,36 @@
+"""Inputs of nodes, made from the settings that they set: defaults, limits and choices stand there only."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..core.settings import Settings
+
+
+def setting_input(owner: type[Settings], name: str, tooltip: str, **options: Any) -> io.Input:
+    """Return the input for one setting.
+
+    Args:
+        owner: the class of settings.
+        name: its field.
+        tooltip: what a user is told about it.
+        options: of the input, also in the place of what the field says: ``id`` for an input of another name,
+            ``options`` or ``max`` for a node that offers less.
+    """
+    found = next(one for one in fields(owner) if one.name == name)
+    limits, default = found.metadata, found.default
+    given: dict[str, Any] = {"id": name, "default": default, "tooltip": tooltip}
+    if "choices" in limits:
+        choices = [str(value) for value in limits["choices"]]
+        return io.Combo.Input(**given | {"options": choices} | options)
+    if isinstance(default, bool):
+        return io.Boolean.Input(**given | options)
+    if isinstance(default, str):
+        return io.String.Input(**given | options)
+    given |= {"min": limits["minimum"], "max": limits["maximum"]}
+    if isinstance(default, int):
+        return io.Int.Input(**given | options)
+    return io.Float.Input(**given | {"step": 0.01} | options)

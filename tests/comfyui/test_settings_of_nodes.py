@@ -1,0 +1,56 @@
+"""Inputs of nodes and fields of settings have the same defaults and limits: there is one list, in the settings."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+from paceline.optimizers.precision.settings import PrecisionSettings
+from paceline.optimizers.quantization.settings import QuantizationSettings
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.token_merging import TokenMergingSettings
+
+COMPILATION = (CompileSettings, NetworkSettings)
+SETTINGS: dict[str, tuple[Any, ...]] = {
+    "PacelineApplyToMe": (TokenMergingSettings,),
+    "PacelineReuseSteps": (StepReuseSettings,),
+    "PacelineCompileUNet": COMPILATION,
+    "PacelineCompileVAE": COMPILATION,
+    "PacelineCompileControlNet": COMPILATION,
+    "PacelineQuantizeInt8": (QuantizationSettings,),
+    "PacelineModelPrecision": (PrecisionSettings,),
+    "PacelineVAEPrecision": (PrecisionSettings,),
+}
+WITHOUT = {
+    *("PacelineOptimizePreset", "PacelineSetAttentionProcessor", "PacelineCompareModels", "PacelineBenchmarkSweep"),
+    *("PacelineProfile", "PacelineSaveInt8Model", "PacelineFuseQKV", "PacelineOptimizationReport"),
+    "PacelineRemoveOptimizations",
+}
+OTHER_NAME = {"use_forecast": "reuse_forecast", "use_guidance": "reuse_guidance"}
+NO_INPUT = {
+    "compilation",  # the settings of one function, inside of those of a network
+    "plan",
+    "scope",  # VAEs and ControlNets are compiled whole
+}
+
+
+def test_every_node_is_in_one_of_the_lists(studio):
+    assert set(studio.nodes) == {*SETTINGS, *WITHOUT}
+
+
+@pytest.mark.parametrize("node", SETTINGS)
+def test_input_and_setting_agree(studio, node):
+    inputs = {put.id: put for put in studio.nodes[node].define_schema().inputs}
+    for field in (field for owner in SETTINGS[node] for field in fields(owner)):
+        put = inputs.get(OTHER_NAME.get(field.name, field.name))
+        if put is None:
+            assert field.name in NO_INPUT, f"{node} has no input for {field.name}"
+            continue
+        if field.name != "plan":  # text there, read into an object
+            assert (put.default, type(put.default)) == (field.default, type(field.default)), field.name
+        if "choices" in field.metadata:
+            assert {*put.options} <= {str(choice) for choice in field.metadata["choices"]}, field.name
+        if "minimum" in field.metadata:
+            assert field.metadata["minimum"] <= put.min < put.max <= field.metadata["maximum"], field.name
