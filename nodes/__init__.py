@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import cache
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -12,25 +12,42 @@ from comfy_api.latest import ComfyExtension, io
 from ..core.errors import HostTooOld
 from ..workbench.comfyui.touches import require_host, untested
 
-NODES = (
-    ("optimize_preset", "PacelineOptimizePreset"),
-    ("apply_tome", "PacelineApplyToMe"),
-    ("reuse_steps", "PacelineReuseSteps"),
-    ("set_attention_processor", "PacelineSetAttentionProcessor"),
-    ("compile_unet", "PacelineCompileUNet"),
-    ("compile_vae", "PacelineCompileVAE"),
-    ("compile_controlnet", "PacelineCompileControlNet"),
-    ("compare_models", "PacelineCompareModels"),
-    ("benchmark_sweep", "PacelineBenchmarkSweep"),
-    ("profile", "PacelineProfile"),
-    ("quantize_int8", "PacelineQuantizeInt8"),
-    ("save_int8_model", "PacelineSaveInt8Model"),
-    ("fuse_qkv", "PacelineFuseQKV"),
-    ("model_precision", "PacelineModelPrecision"),
-    ("vae_precision", "PacelineVAEPrecision"),
-    ("optimization_report", "PacelineOptimizationReport"),
-    ("remove_optimizations", "PacelineRemoveOptimizations"),
-)
+FILES = {
+    "PacelineOptimizePreset": "optimize_preset",
+    "PacelineApplyToMe": "apply_tome",
+    "PacelineReuseSteps": "reuse_steps",
+    "PacelineSetAttentionProcessor": "set_attention_processor",
+    "PacelineCompileUNet": "compile_unet",
+    "PacelineCompileVAE": "compile_vae",
+    "PacelineCompileControlNet": "compile_controlnet",
+    "PacelineCompareModels": "compare_models",
+    "PacelineBenchmarkSweep": "benchmark_sweep",
+    "PacelineProfile": "profile",
+    "PacelineQuantizeInt8": "quantize_int8",
+    "PacelineSaveInt8Model": "save_int8_model",
+    "PacelineFuseQKV": "fuse_qkv",
+    "PacelineModelPrecision": "model_precision",
+    "PacelineVAEPrecision": "vae_precision",
+    "PacelineOptimizationReport": "optimization_report",
+    "PacelineRemoveOptimizations": "remove_optimizations",
+}
+"""Node ids and the modules of this package that they are in."""
+
+
+class _Nodes(Mapping[str, Any]):
+    """Node classes by id, each imported when it is asked for: one that cannot be imported costs only itself."""
+
+    def __getitem__(self, id: str) -> Any:
+        return getattr(import_module(f".{FILES[id]}", __package__), id)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FILES)
+
+    def __len__(self) -> int:
+        return len(FILES)
+
+
+NODES = _Nodes()
 
 
 class PacelineExtension(ComfyExtension):
@@ -39,7 +56,7 @@ class PacelineExtension(ComfyExtension):
     async def on_load(self) -> None:
         """Answer what our settings page asks; without that, the nodes work all the same."""
         try:
-            import_module(".routes", __package__).register_routes()
+            import_module("..server.routes", __package__).register_routes(NODES)
         except Exception:  # as below
             logging.exception("Paceline: the settings page cannot show the cache")
 
@@ -57,22 +74,9 @@ class PacelineExtension(ComfyExtension):
         if note is not None:
             logging.warning("Paceline: %s", note)
         classes: list[type[io.ComfyNode]] = []
-        for module, name in NODES:
+        for id in NODES:
             try:
-                classes.append(load(module, name))
+                classes.append(NODES[id])
             except Exception:  # ComfyUI would swallow the traceback and drop the whole pack
-                logging.exception("Paceline: the node %s cannot be loaded", name)
+                logging.exception("Paceline: the node %s cannot be loaded", id)
         return classes
-
-
-def load(module: str, name: str) -> Any:
-    """Import a node and return its class. All nodes that compile are given the same compiler."""
-    node = getattr(import_module(f".{module}", __package__), name)
-    if module.startswith("compile_"):
-        node.compiler = _compiler()
-    return node
-
-
-@cache
-def _compiler() -> Any:
-    return import_module("..optimizers.hosts.comfyui.compilation.comfy_env", __package__).NodeCompiler()

@@ -11,16 +11,16 @@ from comfy_api.latest import io
 from ..core.activity import Summary
 from ..core.errors import require_text
 from ..core.phrases import phrase, translatable
+from ..server.built_in_presets import BUILT_IN
+from ..server.sweep_view import SweepView
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.sweep import Space
-from .built_in_presets import BUILT_IN
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 from .plan_search import plan_space
-from .sweep_view import SweepView
 from .sweeps import bench_for, plain, read_space
 
 if TYPE_CHECKING:

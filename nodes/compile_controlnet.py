@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
+from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from .compile_inputs import CompileNode, compile_inputs, network_settings
@@ -40,5 +41,5 @@ class PacelineCompileControlNet(CompileNode):
         """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)
-        technique = CompileControlNet(control_net, how, cls.compiler, notes)
+        technique = CompileControlNet(control_net, how, node_compiler(), notes)
         return io.NodeOutput(cls.attach(ControlNetTarget(control_net), technique))

@@ -1,10 +1,10 @@
-"""What the nodes that compile share: their inputs, and what compiles for them."""
+"""What the nodes that compile share: their inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from comfy_api.latest import io
 
@@ -21,21 +21,12 @@ from ..optimizers.compilation.settings import (
 )
 from .common import OptimizingNode
 
-if TYPE_CHECKING:
-    from ..optimizers.compilation.compiler import Compiler
-
 # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
 METHOD_MODES = tuple(mode for mode in MODES if mode != CUDA_GRAPH)
 
 
 class CompileNode(OptimizingNode):
-    """A node that compiles.
-
-    Attributes:
-        compiler: compiles, and keeps what it has compiled; ``nodes.load`` gives one to all these nodes.
-    """
-
-    compiler: ClassVar[Compiler]
+    """A node that compiles."""
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:

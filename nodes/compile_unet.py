@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..optimizers.compilation.settings import MODES, SCOPES
+from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from .compile_inputs import CompileNode, compile_inputs, network_settings
@@ -73,5 +74,5 @@ class PacelineCompileUNet(CompileNode):
         """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)
-        technique = CompileUNet(clone, how, cls.compiler, notes)
+        technique = CompileUNet(clone, how, node_compiler(), notes)
         return io.NodeOutput(cls.attach(ModelTarget(clone), technique))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
+from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.vae import CompileVAE, compilable
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from .compile_inputs import CompileNode, compile_inputs, network_settings
@@ -51,5 +52,5 @@ class PacelineCompileVAE(CompileNode):
         """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)
-        technique = CompileVAE(vae, how, cls.compiler, compile_encoder, compile_decoder, notes)
+        technique = CompileVAE(vae, how, node_compiler(), compile_encoder, compile_decoder, notes)
         return io.NodeOutput(cls.attach(VAETarget(vae), technique))

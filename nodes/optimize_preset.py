@@ -12,10 +12,11 @@ from ..core.errors import UnsupportedModel, require_choice
 from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
+from ..server.built_in_presets import BUILT_IN, built_in_recipe, machine_for
+from ..server.recipes import apply_recipe, describe_step, shown_steps
 from ..workbench.recipe import Recipe, load_recipe
-from .built_in_presets import BUILT_IN, built_in_recipe, machine_for
+from . import NODES
 from .common import OptimizingNode
-from .recipes import apply_recipe, describe_step, shown_steps
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
@@ -66,7 +67,7 @@ class PacelineOptimizePreset(OptimizingNode):
         """Return the model and the VAE with the preset's techniques, and what was applied."""
         require_model(model)
         recipe = _recipe(preset, model, reuse_steps)
-        applied = apply_recipe(recipe, {"model": model, "vae": vae}, cls.node_id())
+        applied = apply_recipe(recipe, {"model": model, "vae": vae}, NODES, cls.node_id())
         if recipe.steps and not applied.steps:
             raise UnsupportedModel(
                 phrase(

@@ -12,14 +12,15 @@ from ..core.activity import Summary
 from ..core.phrases import joined, phrase, translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..server.recipes import shown_steps
+from ..server.remedies import Remedy, remedies_for
 from ..workbench.comfyui.comparison import environment
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.profiling import Profile, profile_job
 from ..workbench.comfyui.sampling import SamplingJob
+from . import NODES
 from .common import PacelineNode
 from .measuring import sampling_inputs
-from .recipes import shown_steps
-from .remedies import Remedy, remedies_for
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
@@ -79,7 +80,7 @@ class PacelineProfile(PacelineNode):
             require_decoder("vae", vae)
         job = SamplingJob(positive, negative, latent_image, **sampler)
         found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
-        remedies = remedies_for(model, found.shares)
+        remedies = remedies_for(model, found.shares, NODES)
         shown = shown_profile(found, remedies, environment(model))
         lines = summary_lines(found, remedies)
         cls.announce(Summary("active", lines[0], details=tuple(lines[1:])))

@@ -9,11 +9,12 @@ from ..core.phrases import joined, phrase, translatable
 from ..core.technique import detach_all
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.vae import VAETarget
+from ..server.built_in_presets import BUILT_IN
+from ..server.recipes import apply_recipe, check_steps, full_id, ids_by_title
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
-from .built_in_presets import BUILT_IN
-from .recipes import apply_recipe, check_steps, full_id, ids_by_title
+from . import NODES
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
@@ -32,7 +33,7 @@ def read_space(text: str) -> Space:
     space = _with_ids(parse_space(text, "ApplyToMe.ratio: 0.25, 0.5"))
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:
-            check_steps(steps_of({name: value}), translatable("The grid"))
+            check_steps(steps_of({name: value}), translatable("The grid"), NODES)
     return space
 
 
@@ -44,7 +45,7 @@ def _with_ids(space: Space) -> Space:
     """
     if not any(" " in name for name in space.values):
         return space
-    ids = ids_by_title()
+    ids = ids_by_title(NODES)
     values: dict[str, tuple[Value, ...] | Range] = {}
     for name, given in space.values.items():
         node, dot, setting = name.partition(".")
@@ -96,7 +97,7 @@ def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: 
 
     def apply(steps: tuple[Step, ...]) -> Applied:
         # Cells report nowhere by themselves: their activity is in the comparison.
-        applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae})
+        applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, NODES)
         objects = applied.objects
         return Applied(objects["model"], objects.get("vae"), tuple(applied.left_out))
 

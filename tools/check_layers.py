@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LAYERS = ("core", "optimizers", "workbench", "nodes")
+LAYERS = ("core", "optimizers", "workbench", "server", "nodes")
 
 
 def check(checkout: Path) -> subprocess.CompletedProcess[str]:

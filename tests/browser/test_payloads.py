@@ -64,15 +64,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 def sent_keys(server: Server) -> dict[str, set[str]]:
     """Return the keys of everything that Python sends, from the functions that build it, by the interface's name."""
     from paceline.core.activity import Summary
-    from paceline.nodes import routes
     from paceline.nodes.compare_models import shown_comparison
-    from paceline.nodes.foreign import conversions_payload
-    from paceline.nodes.recipes import shown_steps
-    from paceline.nodes.run_routes import run_payload
-    from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.compilation.progress import Progress
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT, NodeObserver
+    from paceline.server import routes
+    from paceline.server.foreign import conversions_payload
+    from paceline.server.recipes import shown_steps
+    from paceline.server.run_routes import run_payload
+    from paceline.server.sweep_view import SWEEP_EVENT
     from paceline.workbench.measurement import Distance
     from paceline.workbench.recipe import Step
 
@@ -118,12 +118,13 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
 def advised() -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the page is told of a prompt, and of a trial in which something was found."""
     from faster import PROMPT, finding
-    from paceline.nodes.advice import advice_payload
-    from paceline.nodes.trial import trial_payload
+    from paceline.nodes import NODES
+    from paceline.server.advice import advice_payload
+    from paceline.server.trial import trial_payload
 
     import_module("nodes")  # ComfyUI's: its types of nodes
     sent = {"prompt": PROMPT, "name": "model", "receivers": [{"node": "5"}], "chain": ["2"], "choice": "fast"}
-    return advice_payload(PROMPT), trial_payload(sent | {"findings": [finding("slower")]})
+    return advice_payload(PROMPT, NODES), trial_payload(sent | {"findings": [finding("slower")]})
 
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
 def profiled() -> dict[str, Any]:
     """Return what the page is shown of a profile."""
     from paceline.nodes.profile import shown_profile
-    from paceline.nodes.remedies import Remedy
+    from paceline.server.remedies import Remedy
     from paceline.workbench.comfyui.profiling import Profile
     from paceline.workbench.recipe import Step
 
@@ -156,7 +157,7 @@ def profiled() -> dict[str, Any]:
 
 def swept() -> dict[str, Any]:
     """Return what the page is shown of a sweep with one cell, which is sent as an event too."""
-    from paceline.nodes.sweep_view import SweepView
+    from paceline.server.sweep_view import SweepView
     from paceline.workbench.sweep import Result
 
     view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
@@ -197,10 +198,10 @@ def test_the_scripts_read_no_other_keys():
 
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
-    from paceline.nodes import advice, foreign, routes, run_routes, trial
-    from paceline.nodes.sweep_view import SWEEP_EVENT
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
+    from paceline.server import advice, foreign, routes, run_routes, trial
+    from paceline.server.sweep_view import SWEEP_EVENT
 
     assert ours("faster.js") == {advice.ADVICE}
     assert ours("convert.js") == {foreign.CONVERSIONS}

@@ -17,13 +17,14 @@ def nodes_of_comfyui(comfy: Any) -> None:
 
 
 def advice_payload(prompt: Any) -> dict[str, Any]:
-    from paceline.nodes import advice
+    from paceline.nodes import NODES
+    from paceline.server import advice
 
-    return advice.advice_payload(prompt)
+    return advice.advice_payload(prompt, NODES)
 
 
 def trial_payload(sent: Any) -> dict[str, Any]:
-    from paceline.nodes import trial
+    from paceline.server import trial
 
     return trial.trial_payload(sent)
 
@@ -55,8 +56,8 @@ def test_a_cache_of_others_becomes_ours_only_where_the_picture_may_change():
 
 
 def test_compiling_reaches_models_vaes_and_controlnets(monkeypatch):
-    from paceline.nodes import advice
-    from paceline.nodes.built_in_presets import Machine
+    from paceline.server import advice
+    from paceline.server.built_in_presets import Machine
 
     monkeypatch.setattr(advice, "machine_here", lambda: Machine("cuda", can_compile=True))
     apply = {"control_net": ["8", 0], "positive": ["3", 0], "negative": ["3", 0], "image": ["7", 0], "strength": 1.0}
@@ -78,12 +79,13 @@ def test_compiling_reaches_models_vaes_and_controlnets(monkeypatch):
 
 
 def test_each_known_node_has_settings_that_ours_takes():
-    from paceline.nodes.foreign import KNOWN, converted_inputs
+    from paceline.nodes import NODES
+    from paceline.server.foreign import KNOWN, converted_inputs
 
     old = {"backend": "cudagraphs", "mode": "max-autotune", "dynamic": False, "fullgraph": True, "ratio": 0.4}
     compiled = {"mode": "reduce-overhead", "fullgraph": True, "dynamic": "false"}
     for node, conversion in KNOWN.items():
-        inputs = converted_inputs(node, old | {"sage_attention": "auto"})
+        inputs = converted_inputs(node, old | {"sage_attention": "auto"}, NODES)
         if conversion.to.startswith("PacelineCompile"):
             assert inputs == compiled, node
         elif conversion.to == "PacelineSetAttentionProcessor":

@@ -74,10 +74,11 @@ STEPS = st.one_of(
 @fuzzed
 @given(st.one_of(documents, st.fixed_dictionaries({"name": NAMES, "steps": st.lists(STEPS, max_size=3)})))
 def test_presets_that_are_sent(user_folder, sent):
-    from paceline.nodes.routes import save_preset
+    from paceline.nodes import NODES
+    from paceline.server.routes import save_preset
 
     try:
-        save_preset(sent)
+        save_preset(sent, NODES)
     except PacelineError as error:
         assert str(user_folder) not in str(error)
     presets = user_folder / "__paceline" / "presets"
@@ -90,7 +91,7 @@ def test_a_prompt_with_anything_beside_it_costs_no_other_page_its_run(comfy, ext
     from contextlib import nullcontext
     from types import SimpleNamespace
 
-    from paceline.nodes.run_routes import run_payload
+    from paceline.server.run_routes import run_payload
 
     strange = {"prompt": (1, "strange", {}, extra, []), "outputs": {}, "status": {"messages": []}}
     mine = {**strange, "prompt": (0, "mine", {}, {"extra_pnginfo": {"workflow": {"id": "w"}}}, [])}
@@ -117,7 +118,7 @@ def decoded_through(*chain):
 
 @pytest.mark.parametrize(("chain", "vae"), [(("v", "w", "m"), ["m", 0]), (("v", "v"), None), (("v", "w", "v"), None)])
 def test_a_trial_of_a_workflow_that_goes_in_a_circle_ends(comfy, chain, vae):
-    from paceline.nodes.trial import trial_payload
+    from paceline.server.trial import trial_payload
 
     measured = trial_payload(decoded_through(*chain))["prompt"]["paceline_trial"]["inputs"]
     assert measured.get("vae") == vae
@@ -126,15 +127,18 @@ def test_a_trial_of_a_workflow_that_goes_in_a_circle_ends(comfy, chain, vae):
 @fuzzed
 @given(value=st.one_of(documents, st.sampled_from([1e308, 10**400, float("nan"), "x", [], {}])))
 def test_values_of_other_nodes(comfy, value):
-    from paceline.nodes.foreign import KNOWN, converted_inputs
+    from paceline.nodes import NODES
+    from paceline.server.foreign import KNOWN, converted_inputs
 
     for node, known in KNOWN.items():
-        json.dumps(converted_inputs(node, dict.fromkeys([*known.widgets, "backend"], value)), allow_nan=False)
+        old = dict.fromkeys([*known.widgets, "backend"], value)
+        json.dumps(converted_inputs(node, old, NODES), allow_nan=False)
 
 
 def test_a_workflow_of_too_many_nodes_is_one_sentence(comfy):
-    from paceline.nodes.advice import advice_payload
+    from paceline.nodes import NODES
+    from paceline.server.advice import advice_payload
 
     node = {"class_type": "LoraLoaderModelOnly", "inputs": {}}
     with pytest.raises(PacelineError, match="has 3001 nodes. At most 3000"):
-        advice_payload({str(number): node for number in range(3001)})
+        advice_payload({str(number): node for number in range(3001)}, NODES)

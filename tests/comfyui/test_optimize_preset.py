@@ -108,7 +108,7 @@ def test_a_preset_that_is_gone_is_named(studio):
 
 
 def test_built_in_recipes_suit_the_machine(comfy):
-    from paceline.nodes.built_in_presets import BUILT_IN, Machine, built_in_recipe
+    from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
 
     def nodes(name, **machine):
         return [step.node for step in built_in_recipe(name, Machine(**machine)).steps]
@@ -126,15 +126,15 @@ def test_built_in_recipes_suit_the_machine(comfy):
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_an_experimental_mode_is_in_no_preset(comfy, device):
-    from paceline.nodes.built_in_presets import BUILT_IN, Machine, built_in_recipe
+    from paceline.server.built_in_presets import BUILT_IN, Machine, built_in_recipe
 
     steps = [step for name in BUILT_IN for step in built_in_recipe(name, Machine(device, True, True)).steps]
     assert not any("mode" in step.inputs for step in steps)
 
 
 def test_all_techniques_of_the_node_report_in_one_message(studio, monkeypatch):
-    from paceline.nodes import joint_report
     from paceline.optimizers.hosts.comfyui import stack
+    from paceline.server import joint_report
 
     told = []
     for module in (stack, joint_report):

@@ -10,7 +10,7 @@ def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monke
 
     import paceline.nodes as nodes
 
-    monkeypatch.setattr(nodes, "NODES", (*nodes.NODES, ("no_such_file", "Missing")))
+    monkeypatch.setitem(nodes.FILES, "Missing", "no_such_file")
     classes = asyncio.run(nodes.PacelineExtension().get_node_list())
     assert len(classes) == len(nodes.NODES) - 1
     assert "the node Missing cannot be loaded" in caplog.text

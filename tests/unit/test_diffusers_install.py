@@ -12,7 +12,7 @@ import pytest
 from comfy_host.paths import ROOT
 
 NEEDED = ("__init__.py", "__main__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE", "core", "nodes",
-          "optimizers", "workbench")  # fmt: skip
+          "optimizers", "server", "workbench")  # fmt: skip
 
 CHECK = """
 import importlib.util, pathlib, sys
@@ -21,6 +21,7 @@ from paceline import Attention, Compile, FuseQKV, Precision, QuantizeInt8
 from paceline import ScheduleOnCPU, TokenMerging, optimize, report, restore
 assert TokenMerging(ratio=0.5).method == "auto"
 assert importlib.util.find_spec("nodes") is None, "the plain name belongs to ComfyUI"
+assert importlib.util.find_spec("server") is None, "and so does this one"
 assert importlib.util.find_spec("optimizers") is None
 assert importlib.util.find_spec("setup") is None
 print(pathlib.Path(paceline.__file__).resolve().parent)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 
-SOURCES = [path for folder in ("core", "optimizers", "workbench", "nodes") for path in (ROOT / folder).rglob("*.py")]
+FOLDERS = ("core", "optimizers", "workbench", "server", "nodes")
+SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|DOMParser|\beval\(|new Function")
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
 NEVER_IMPORTED = {"pickle", "marshal", "shelve", "subprocess", "urllib", "http", "socket", "requests", "ftplib"}
@@ -47,7 +48,7 @@ def test_every_route_is_described():
     described = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     routes = {
         match
-        for path in (ROOT / "nodes").rglob("*.py")
+        for path in (ROOT / "server").rglob("*.py")
         for match in re.findall(r'= "(/paceline/[^"]+)"', path.read_text(encoding="utf-8"))
     }
     assert "/paceline/cache" in routes

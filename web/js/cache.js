@@ -8,7 +8,7 @@ import { words } from "./words.js";
 
 /** @typedef {import("./payloads").Cache} Cache */
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const ROUTE = "/paceline/cache";
 
 /**

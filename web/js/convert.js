@@ -10,7 +10,7 @@ import { words } from "./words.js";
 /** @typedef {import("./payloads").Conversion} Conversion */
 /** @typedef {Record<string, unknown>} Values widget values by name */
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const ROUTE = "/paceline/conversions";
 
 /** @type {Record<string, Conversion>} by the old node's type */

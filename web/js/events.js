@@ -11,7 +11,7 @@ import { settingsOf } from "./saved.js";
 /** @typedef {import("./payloads").CompilePayload} CompilePayload */
 /** @typedef {import("./payloads").NodeOutput} NodeOutput */
 
-/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of nodes/sweep_view.py. */
+/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of server/sweep_view.py. */
 const ACTIVITY = "paceline.activity";
 const COMPILE = "paceline.compile";
 const SWEEP = "paceline.sweep";

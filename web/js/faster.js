@@ -23,7 +23,7 @@ import { words, wordsOf } from "./words.js";
 /** @typedef {{wire: Wire, steps: Step[], foreign: AdvisedPlan["foreign"]}} Plan what is to be done on a wire */
 /** @typedef {{wire: Wire, steps: Step[], nodes: LGraphNode[]}} Inserted */
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const ROUTE = "/paceline/advice";
 
 /** @typedef {Awaited<ReturnType<typeof recall>>} Memory what trials have found before */

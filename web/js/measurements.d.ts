@@ -92,7 +92,7 @@ export interface Remedy {
   steps: Step[];
 }
 
-/** Websocket event `paceline.sweep`, from `SweepView` in nodes/sweep_view.py. */
+/** Websocket event `paceline.sweep`, from `SweepView` in server/sweep_view.py. */
 export interface SweepPayload {
   /** Execution id. */
   node: string;

@@ -59,7 +59,7 @@ export interface CompilePayload {
   expected_seconds: number | null;
 }
 
-/** Answer of the route `/paceline/run`, from `run_payload` in nodes/run_routes.py: a run that the page has not seen. */
+/** Answer of the route `/paceline/run`, from `run_payload` in server/run_routes.py: a run that the page has not seen. */
 export interface RunPayload {
   prompt_id: string;
   /** As it was saved when it was queued; empty if no page made it. */
@@ -78,7 +78,7 @@ export interface RunPayload {
   message: string | null;
 }
 
-/** Answer of the route `/paceline/advice` to a prompt, from `advice_payload` in nodes/advice.py. */
+/** Answer of the route `/paceline/advice` to a prompt, from `advice_payload` in server/advice.py. */
 export interface Advice {
   /** `lossless`, `balanced` and `fast`. */
   choices: string[];
@@ -112,7 +112,7 @@ export interface Foreign {
   inputs: Record<string, unknown>;
 }
 
-/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in nodes/foreign.py. */
+/** Of the route `/paceline/conversions`, by a node's type, from `conversions_payload` in server/foreign.py. */
 export interface Conversion {
   /** Type of ours. */
   to: string;
@@ -124,7 +124,7 @@ export interface Conversion {
   widgets: string[];
 }
 
-/** Answer of the route `/paceline/trial`, from `trial_payload` in nodes/trial.py. */
+/** Answer of the route `/paceline/trial`, from `trial_payload` in server/trial.py. */
 export interface TrialState {
   /** Whether Compare Models can stand in for what uses the wire. */
   measurable: boolean;
@@ -174,7 +174,7 @@ export interface Step {
   inputs: Record<string, unknown>;
 }
 
-/** Answer of the route `/paceline/cache`, from `cache_payload` in nodes/routes.py. */
+/** Answer of the route `/paceline/cache`, from `cache_payload` in server/routes.py. */
 export interface Cache {
   bytes: number;
   /** Folder on the server; null if nothing is kept. */

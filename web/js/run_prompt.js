@@ -4,7 +4,7 @@ import { api } from "./comfy.js";
 import { ask } from "./server.js";
 import { words } from "./words.js";
 
-/** What the ids of nodes begin with by which such a prompt is known; nodes/trial.py has the same. */
+/** What the ids of nodes begin with by which such a prompt is known; server/trial.py has the same. */
 export const NO_RUN = "paceline_trial";
 
 /** @typedef {import("./payloads").NodeOutput} NodeOutput */

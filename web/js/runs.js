@@ -4,7 +4,7 @@ import { api } from "./comfy.js";
 
 /** @typedef {import("./payloads").RunPayload} RunPayload */
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const ROUTE = "/paceline/run";
 
 /**

@@ -10,7 +10,7 @@ import { createPlot, describe } from "./sweep_plot.js";
 import { timeText, wholeTime } from "./sweep_time.js";
 import { words } from "./words.js";
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const PRESETS = "/paceline/presets";
 
 /** @typedef {import("./graph.js").LGraphNode} LGraphNode */

@@ -9,7 +9,7 @@ import { ask } from "./server.js";
 /** @typedef {import("./prompt.js").Prompt} Prompt */
 /** @typedef {import("./faster.js").Inserted} Inserted */
 
-/** Served by nodes/routes.py. */
+/** Served by server/routes.py. */
 const ROUTE = "/paceline/trial";
 
 /**

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from .....core.phrases import data
@@ -54,6 +55,12 @@ class NodeCompiler(Compiler):
     def observer(self, node_id: str | None) -> NodeObserver:
         """Return what watches the compilations of a node."""
         return NodeObserver(node_id)
+
+
+@cache
+def node_compiler() -> NodeCompiler:
+    """Return the compiler of all nodes: what one has compiled, another need not compile again."""
+    return NodeCompiler()
 
 
 def artifact_store() -> ArtifactStore | None:

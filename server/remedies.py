@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..optimizers.hosts.comfyui.model import stack_of
 from ..optimizers.token_merging import apply_preset
 from ..workbench.recipe import Recipe, Step
-from .recipes import apply_recipe, node_class
+from .recipes import Nodes, apply_recipe
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -32,7 +32,7 @@ class Remedy:
     at_most: float
 
 
-def remedies_for(model: ModelPatcher, shares: Mapping[str, float]) -> list[Remedy]:
+def remedies_for(model: ModelPatcher, shares: Mapping[str, float], nodes: Nodes) -> list[Remedy]:
     """Return what is not on the model yet and can be put on it, the largest saving first.
 
     The bounds: token reduction leaves out its ratio of the keys and values, and with them at most as much of attention.
@@ -46,20 +46,16 @@ def remedies_for(model: ModelPatcher, shares: Mapping[str, float]) -> list[Remed
         ("linear", Step("PacelineQuantizeInt8"), shares["linear"] / 2),
     )
     attached = {technique.title for technique in stack_of(model).techniques}
-    found = [Remedy(part, step, _title(step), bound) for part, step, bound in bounds]
+    found = [Remedy(part, step, nodes[step.node].define_schema().display_name, bound) for part, step, bound in bounds]
     return sorted(
-        (one for one in found if one.at_most >= 0.01 and one.title not in attached and _fits(model, one.step)),
+        (one for one in found if one.at_most >= 0.01 and one.title not in attached and _fits(model, one.step, nodes)),
         key=lambda one: -one.at_most,
     )
 
 
-def _title(step: Step) -> str:
-    return str(node_class(step.node).define_schema().display_name)
-
-
-def _fits(model: ModelPatcher, step: Step) -> bool:
+def _fits(model: ModelPatcher, step: Step, nodes: Nodes) -> bool:
     """Return whether a node takes the model. Quantize int8 is believed to: it would time the layers to find out."""
     if step.node == "PacelineQuantizeInt8":
         return model.load_device.type == "cuda"
     objects: dict[str, Any] = {"model": model}
-    return bool(apply_recipe(Recipe("a remedy", (step,)), objects).steps)
+    return bool(apply_recipe(Recipe("a remedy", (step,)), objects, nodes).steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
@@ -17,7 +18,7 @@ from ..workbench.recipe import Recipe, Step, save_recipe
 from .advice import ADVICE, advice_payload
 from .built_in_presets import BUILT_IN
 from .foreign import CONVERSIONS, conversions_payload, converted_inputs
-from .recipes import check_steps
+from .recipes import Nodes, check_steps
 from .run_routes import RUN, run_payload
 from .trial import TRIAL, trial_payload
 
@@ -28,8 +29,8 @@ PATH = "/paceline/cache"
 PRESETS_PATH = "/paceline/presets"
 
 
-def register_routes() -> None:
-    """Answer at ``/paceline/...``; does nothing without a server, or when it answers already."""
+def register_routes(nodes: Nodes) -> None:
+    """Answer at ``/paceline/...`` about our nodes; does nothing without a server, or when it answers already."""
     server = running_server()
     if server is None or any(getattr(route, "path", None) == PATH for route in server.routes):
         return
@@ -70,9 +71,9 @@ def register_routes() -> None:
     async def conversions(_: web.Request) -> web.Response:
         return web.json_response(conversions_payload())
 
-    answers(PRESETS_PATH, save_preset)
-    answers(ADVICE, advice_payload)
-    answers(CONVERSIONS, conversion_payload)
+    answers(PRESETS_PATH, partial(save_preset, nodes=nodes))
+    answers(ADVICE, partial(advice_payload, nodes=nodes))
+    answers(CONVERSIONS, partial(conversion_payload, nodes=nodes))
     answers(TRIAL, trial_payload)
     server.routes.get(CONVERSIONS)(conversions)
     server.routes.get(RUN)(run)
@@ -88,25 +89,27 @@ def cache_payload() -> Payload:
     return {"bytes": sum(entry.size for entry in store.entries()), "path": str(store.root)}
 
 
-def conversion_payload(sent: Any) -> Payload:
+def conversion_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return what our node is set to in the place of another.
 
     Args:
         sent: ``{"node": type of the other, "inputs": its values by name}``.
+        nodes: ours.
 
     Raises:
         InvalidSetting: if nothing of ours takes its place.
     """
     if not isinstance(sent, dict) or not isinstance(sent.get("inputs"), dict):
         raise InvalidSetting("This is no node.", "Send node and inputs.")
-    return converted_inputs(str(sent.get("node")), sent["inputs"])
+    return converted_inputs(str(sent.get("node")), sent["inputs"], nodes)
 
 
-def save_preset(sent: Any) -> Payload:
+def save_preset(sent: Any, nodes: Nodes) -> Payload:
     """Save steps as a preset of Optimize (Preset).
 
     Args:
         sent: ``{"name": ..., "steps": [{"node", "inputs"}], "description": ...}``.
+        nodes: ours.
 
     Raises:
         InvalidSetting: if the name cannot be one of a preset, or the steps name what there is not.
@@ -118,7 +121,7 @@ def save_preset(sent: Any) -> Payload:
         steps = tuple(Step(str(step["node"]), dict(step["inputs"])) for step in sent["steps"])
     except (KeyError, TypeError, ValueError):
         raise InvalidSetting("A step of the preset cannot be read.", "Send node and inputs of each.") from None
-    check_steps(steps, f"The preset {name!r}")
+    check_steps(steps, f"The preset {name!r}", nodes)
     save_recipe(Recipe(name, steps, str(sent.get("description", ""))[:500]), user_folder("presets", f"{name}.json"))
     return {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ from .joint_report import report_together
 
 if TYPE_CHECKING:
     from ..workbench.recipe import Recipe, Step
+
+Nodes = Mapping[str, Any]
+"""The classes of our nodes by id: the package ``nodes`` hands them in."""
 
 PREFIX = "Paceline"
 """Every node's id begins with it; a person may leave it out."""
@@ -54,18 +57,23 @@ def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
     return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
 
 
-def check_steps(steps: Iterable[Step], where: str) -> None:
+def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
     """Check that nodes, inputs and values exist, before anything is run.
 
     Args:
         steps: what to check.
         where: what to call their source in errors, e.g. ``The recipe 'mine'``.
+        nodes: that there are.
 
     Raises:
         InvalidSetting: naming the first thing that is wrong, and what is allowed.
     """
     for step in steps:
-        schema = node_class(step.node).define_schema()
+        if step.node not in nodes:
+            known = ", ".join(sorted(name.removeprefix(PREFIX) for name in nodes))
+            problem = phrase("There is no node {node}.", node=step.node.removeprefix(PREFIX))
+            raise InvalidSetting(problem, phrase("The nodes are: {known}.", known=known))
+        schema = nodes[step.node].define_schema()
         inputs = {entry.id: entry for entry in schema.inputs}
         if step.node in _NO_STEPS or schema.is_output_node:
             raise InvalidSetting(
@@ -120,22 +128,23 @@ def _allowed(entry: Any, value: Any) -> str:
     return translatable("connected, not set")
 
 
-def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = None) -> Applied:
+def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> Applied:
     """Run the nodes of a recipe.
 
     Args:
         recipe: what to apply.
         objects: what is connected, by the names of the nodes' inputs (``model``, ``vae``); None where nothing is.
-        node: id of the node that techniques report to.
+        nodes: that there are.
+        report_to: id of the node that techniques report to.
 
     Raises:
         InvalidSetting: if the recipe names a node or an input that does not exist, or a value that is not allowed. A
             step that merely does not fit this model or machine is left out, which is said.
     """
-    check_steps(recipe.steps, phrase("The recipe {name}", name=repr(recipe.name)))
+    check_steps(recipe.steps, phrase("The recipe {name}", name=repr(recipe.name)), nodes)
     applied = Applied({name: value for name, value in objects.items() if value is not None})
     for step in recipe.steps:
-        cls = node_class(step.node)
+        cls = nodes[step.node]
         schema = cls.define_schema()
         inputs = {entry.id: entry for entry in schema.inputs}
         target = next(iter(inputs))  # the object that a node changes is its first input and its first output
@@ -147,7 +156,7 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         settings = values | dict(step.inputs)
         try:
             # It reports to the node that applies the recipe: only that one is in the graph.
-            reporting: Any = type(cls.__name__, (cls,), {"reports_to": node})
+            reporting: Any = type(cls.__name__, (cls,), {"reports_to": report_to})
             result = reporting.apply(**{name: value for name, value in settings.items() if name != "strict"})
         except CannotHelp as error:
             if error.must_be_mended:
@@ -158,28 +167,15 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], node: str | None = Non
         applied.steps.append(step)
     model, vae = (applied.objects.get(name) for name in ("model", "vae"))
     attached = [*(stack_of(model).techniques if model else ()), *stack_on(vae).techniques]
-    report_together([technique for technique in attached if node is not None and technique.node_id == node])
+    report_together([technique for technique in attached if report_to is not None and technique.node_id == report_to])
     return applied
 
 
-def node_class(node: str) -> Any:
-    """Return the class of one of our nodes.
-
-    Raises:
-        InvalidSetting: if there is none of that id.
-    """
-    from . import NODES, load
-
-    modules = {name: module for module, name in NODES}
-    if node not in modules:
-        known = ", ".join(sorted(name.removeprefix(PREFIX) for name in modules))
-        problem = phrase("There is no node {node}.", node=node.removeprefix(PREFIX))
-        raise InvalidSetting(problem, phrase("The nodes are: {known}.", known=known))
-    return load(modules[node], node)
+def changed_by(node: Any) -> str:
+    """Return what a node changes: it is its first input and its first output."""
+    return str(node.define_schema().inputs[0].id)
 
 
-def ids_by_title() -> dict[str, str]:
+def ids_by_title(nodes: Nodes) -> dict[str, str]:
     """Return the ids of our nodes, without their prefix, by their titles in small letters."""
-    from . import NODES
-
-    return {node_class(name).define_schema().display_name.casefold(): name.removeprefix(PREFIX) for _, name in NODES}
+    return {node.define_schema().display_name.casefold(): id.removeprefix(PREFIX) for id, node in nodes.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.reporting import Payload
-from .recipes import is_allowed, node_class
+from .recipes import Nodes, is_allowed
 
 CONVERSIONS = "/paceline/conversions"
 
@@ -115,12 +115,13 @@ def conversions_payload() -> Payload:
     }
 
 
-def converted_inputs(node: str, old: Values) -> Payload:
+def converted_inputs(node: str, old: Values, nodes: Nodes) -> Payload:
     """Return what our node is set to in the place of another.
 
     Args:
         node: type of the old one.
         old: its values by name. Those that ours does not have or does not allow are left out.
+        nodes: ours.
 
     Raises:
         InvalidSetting: if nothing of ours does what the old one does.
@@ -128,7 +129,7 @@ def converted_inputs(node: str, old: Values) -> Payload:
     if node not in KNOWN:
         raise InvalidSetting(f"No Paceline node takes the place of {node!r}.", f"These are known: {', '.join(KNOWN)}.")
     conversion = KNOWN[node]
-    inputs = {entry.id: entry for entry in node_class(conversion.to).define_schema().inputs}
+    inputs = {entry.id: entry for entry in nodes[conversion.to].define_schema().inputs}
     try:
         found = conversion.values(old)
     except (TypeError, ValueError, OverflowError):  # values that the old node would not take either
