@@ -10,19 +10,27 @@ TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores 
 PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rerun-show-tracebacks
 TRUST_MINUTES ?= 180
 SOAK_MINUTES ?= 30
-MUTANTS_ARGS ?=
 AUDIT := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)/audit
 AUDIT_ARGS ?=
-FUZZ_SECONDS ?= 300
+FUZZ_EXAMPLES ?= 6000
 DEMO_ARGS ?=
 BENCH_ARGS ?= --quick
 GPU_CHECK_ARGS ?=
-NOT_BENCHMARKS := collect common gpu_check keep_tests own_cost pack_for_gpu record own_part partial_steps render_results roof stack_variants step_reuse_constants step_reuse_quality trained_models transformers_at_width unets
+# The browser tests that take pictures on their way; with PACELINE_PICTURES they measure longer, as others do not expect.
+PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_worth \
+	test_faster.py::test_one_click_with_a_trained_model \
+	test_nodes.py::test_nodes_and_their_help_speak_the_language_of_the_frontend[en] \
+	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
+	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
+	test_templates.py::test_a_template_opens
+NOT_BENCHMARKS := collect common gpu_check keep_tests pack_for_gpu record render_results roof stack_variants step_reuse_constants step_reuse_quality trained_models transformers_at_width unets
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
+# Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.
+demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all quick mutants trust soak lint audit fuzz bench gpu-check gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all quick trust soak lint audit fuzz pictures bench gpu-check gpu-results results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -42,9 +50,6 @@ test-all: setup ## run those and the thorough ones, which CI runs each night
 quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines, no generated code
 	@$(PYTEST) -m "not thorough and not slow" --ignore-glob="*/test_diffusers_*" tests/unit $(PYTEST_ARGS)
 
-mutants: setup ## put small faults into matching, rounding, guards and verdict, and count those that the tests notice
-	@$(VENV_PYTHON) tools/mutants.py --jobs $(TEST_PROCESSES) $(MUTANTS_ARGS)
-
 trust: setup ## try random graphs, bad input, faults and many clients, and write docs/TRUST.md (TRUST_MINUTES=180)
 	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
 
@@ -62,8 +67,11 @@ audit: setup ## look for unsafe code (bandit) and for packages with known holes 
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m bandit --quiet -c pyproject.toml --skip B101,B404,B603,B607 -r tools demo benchmarks
 	@PYTHONPATH="$(AUDIT)" $(VENV_PYTHON) -m pip_audit --local --progress-spinner off $(AUDIT_ARGS)
 
-fuzz: setup ## feed random files to every parser of user files, for FUZZ_SECONDS each (300), guided by coverage where atheris is
-	@$(VENV_PYTHON) tools/fuzz.py --seconds $(FUZZ_SECONDS)
+fuzz: setup ## feed random and damaged input to every parser of user files, FUZZ_EXAMPLES each (6000)
+	@PACELINE_FUZZ=$(FUZZ_EXAMPLES) $(PYTEST) tests/unit/test_fuzz_parsers.py tests/comfyui/test_fuzz_requests.py
+
+pictures: setup ## take the screenshots of README, help pages and example workflows anew (nothing else should run meanwhile)
+	@PACELINE_PICTURES=1 CI=1 $(VENV_PYTHON) -m pytest -q $(PICTURES:%='tests/browser/%')
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \

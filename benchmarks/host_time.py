@@ -15,9 +15,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
-import own_part
 import torch
 from common import arguments
 from record import ROOT, Row, report
@@ -83,17 +83,8 @@ def measure(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> 
             changed = nodes[node].execute(model=changed, **inputs).result[0]
         steps[name] = step_of(changed, side)
     work = f"host time of one call: {layout}, full depth, {WIDTH} channels, latent {side}x{side}, batch 2"
-    rows = _interleaved(steps, PLAIN, work, rounds)
-    empty = {name: step_of(changed, side) for name, changed in own_part.models(model).items()}
-    empty = {own_part.PLAIN: own_part.plain_step(model, step_of(model, side)), **empty}
-    return rows + _interleaved(empty, own_part.PLAIN, f"{work}, a network that does nothing", 4 * rounds)
-
-
-def _interleaved(steps: dict[str, Callable[[], Any]], plain: str, work: str, rounds: int) -> list[Row]:
-    """Return a row for each step, run in turns, against the one called ``plain``."""
     for step in steps.values():
-        for _ in range(3):  # whatever is made once: a recording is, at the second call
-            step()
+        step()
     taken: dict[str, list[float]] = {name: [] for name in steps}
     order = list(steps)
     gc.collect()
@@ -106,8 +97,25 @@ def _interleaved(steps: dict[str, Callable[[], Any]], plain: str, work: str, rou
             gc.collect()
     finally:
         gc.enable()
-    calls = {name: own_part.python_calls(step) for name, step in steps.items()}
-    return [_row(name, work, taken, calls, plain, rounds) for name in steps]
+    calls = {name: python_calls(step) for name, step in steps.items()}
+    return [_row(name, work, taken, calls, rounds) for name in steps]
+
+
+def python_calls(step: Callable[[], Any]) -> int:
+    """Return how many Python functions one call of ``step`` enters: the same however busy the machine is."""
+    entered = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal entered
+        entered += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return entered
 
 
 def _processor_seconds(step: Callable[[], Any]) -> float:
@@ -116,10 +124,10 @@ def _processor_seconds(step: Callable[[], Any]) -> float:
     return time.process_time() - start
 
 
-def _row(name: str, work: str, taken: dict[str, list[float]], calls: dict[str, int], baseline: str, rounds: int) -> Row:
-    pairs = list(zip(taken[name], taken[baseline], strict=True))
+def _row(name: str, work: str, taken: dict[str, list[float]], calls: dict[str, int], rounds: int) -> Row:
+    pairs = list(zip(taken[name], taken[PLAIN], strict=True))
     extra = statistics.median(own - plain for own, plain in pairs)
-    plain = statistics.median(taken[baseline])
+    plain = statistics.median(taken[PLAIN])
     return Row(
         name=name,
         work=work,
@@ -127,7 +135,7 @@ def _row(name: str, work: str, taken: dict[str, list[float]], calls: dict[str, i
         quality={
             "extra_ms": 1000 * extra,
             "share_of_plain": extra / plain,
-            "extra_calls": calls[name] - calls[baseline],
+            "extra_calls": calls[name] - calls[PLAIN],
         },
         rounds=rounds,
     )

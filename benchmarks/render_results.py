@@ -1,4 +1,4 @@
-"""Write RESULTS.md from the files in results/: the same files give the same bytes.
+"""Write RESULTS.md from the files in results/ and from TRIED.md: the same files give the same bytes.
 
     python benchmarks/render_results.py
 
@@ -17,6 +17,8 @@ from typing import Any
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 PAGE = FOLDER / "RESULTS.md"
+TRIED = FOLDER / "TRIED.md"
+"""What did not help, one row each: kept by hand, because its benchmarks are not."""
 
 _START = """# Results
 
@@ -42,7 +44,9 @@ def page(folder: Path = RESULTS) -> str:
     """Return the whole page for the files in a folder."""
     files = sorted(folder.glob("*.json"))
     contents = [f"- [{_title(path)}](#{path.stem.replace('_', '-')})" for path in files]
-    return "\n".join([_START, *contents, "", *(section(path) for path in files)]).rstrip() + "\n"
+    contents.append("- [Tried, and not in the pack](#tried-and-not-in-the-pack)")
+    sections = [section(path) for path in files]
+    return "\n".join([_START, *contents, "", *sections, TRIED.read_text(encoding="utf-8")]).rstrip() + "\n"
 
 
 def section(path: Path) -> str:

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from common import Variant, arguments, measure, relative_error
-from own_cost import OwnCost
 from record import ROOT, Row, report
 from roof import peak_speed, speed_note
 from unets import unet
@@ -40,8 +39,6 @@ QUICK = (NONE, CORE, "merge 0.5", "kv_downsample 0.75", "preset balanced")
 NOTES = {
     "relative_error": "L2 distance of the sampled latents to those of the baseline; the weights are random, so it says "
     "little about pictures: see token_reduction_quality",
-    "matching": "share of the run in which tokens to take away were decided",
-    "moving": "share of the run in which tokens were taken away and put back",
     "attention": "the baseline runs ComfyUI's PyTorch attention",
 }
 
@@ -89,22 +86,19 @@ def measure_layout(
         return latents
 
     for side in latents:
-        costs = {name: OwnCost() for name in names}
         images: dict[str, torch.Tensor] = {}
 
-        def variant(name: str, side: int, costs: dict[str, OwnCost], images: dict[str, torch.Tensor]) -> None:
-            images[name] = costs[name].around(partial(run, name, side))
+        def variant(name: str, side: int, images: dict[str, torch.Tensor]) -> None:
+            images[name] = run(name, side)
 
         for name in names:  # small and quick, only so that nobody is first, and weights are where they are used
             run(name, 32)
-        variants: dict[str, Variant] = {name: partial(variant, name, side, costs, images) for name in names}
+        variants: dict[str, Variant] = {name: partial(variant, name, side, images) for name in names}
         where = f"{layout}, {width} channels, latent {side}x{side}, batch {batch}, random weights"
         work = f"{steps} sampling step{'s' if steps > 1 else ''}: {where}"
         rows = measure(work, variants, NONE, rounds=rounds, warmups=0, speed=speed, memory_while_timed=long)
         for row in rows:
             row.quality = {"relative_error": relative_error(images[row.name], images[NONE])}
-            if row.name in OURS:
-                row.quality |= costs[row.name].shares(rounds)
         yield rows
 
 

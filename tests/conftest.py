@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from comfy_host.client import ComfyClient
     from comfy_host.server import ComfyServer
 
+# Before torch is imported, and for every process that tests start: threads that wait for a core sleep, not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:
     # Processes side by side that each take all cores only wait for each other. Also holds for those that tests start.
     threads = max(1, (os.cpu_count() or 1) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))

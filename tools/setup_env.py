@@ -1,7 +1,8 @@
 """Set up everything the demo, the tests and the benchmarks need: an environment, torch, ComfyUI, the tools.
 
 Run by ``make setup`` with any Python from 3.10 on; only the standard library is used. Each stage leaves a stamp when
-it has succeeded, so a second call does nothing, and whatever an interrupted call left behind is repaired.
+it has succeeded, so a second call does nothing. A stage that was interrupted installs all of its packages anew: pip
+takes a package that it was interrupted in for a whole one.
 
 Environment variables: COMFYUI_PATH uses an existing ComfyUI instead of fetching one, COMFYUI_VERSION picks another
 version to fetch, PACELINE_VENV and PACELINE_CACHE move the environment and the cache.
@@ -9,10 +10,14 @@ version to fetch, PACELINE_VENV and PACELINE_CACHE move the environment and the 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -21,19 +26,92 @@ if sys.version_info < OLDEST_PYTHON:  # before the imports below, which need it
     found, oldest = (".".join(map(str, version)) for version in (sys.version_info[:2], OLDEST_PYTHON))
     sys.exit(f"This is Python {found}, and {oldest} or newer is needed. Try: make setup PYTHON=python3.12")
 
-from comfy_host.paths import DEFAULT_COMFYUI_VERSION, ROOT, HostMissing, cache_dir, host_dir, venv_dir  # noqa: E402
-from set_up.environment import Environment, fingerprint_of, write_atomically  # noqa: E402
-from set_up.failures import SetupFailed, remedy_for  # noqa: E402
-from set_up.fetch_host import fetch, intact  # noqa: E402
+from comfy_host.paths import (  # noqa: E402
+    DEFAULT_COMFYUI_VERSION,
+    ROOT,
+    HostMissing,
+    cache_dir,
+    host_dir,
+    is_comfyui,
+    venv_dir,
+)
+from fetch_host import SetupFailed, fetch  # noqa: E402
 
 CPU_TORCH, CPU_TORCHVISION = "torch==2.13.0", "torchvision==0.28.0"
-FREE_BYTES = {"cpu": 4 << 30, "gpu": 14 << 30}
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
 STAGES = 4
 
 # Runs in the environment without our stand-ins. Exit status 0: both packages work as they are.
 PROBE_REAL = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != 'StandInFinder']"
 PROBE_REAL += "; import torchvision, torchaudio"
+
+
+class Environment:
+    """The virtual environment, its pip, and the stamps of what is in it."""
+
+    def __init__(self, folder: Path, cache: Path, lock: int | None) -> None:
+        self.folder, self.cache = folder, cache
+        self.stamps = folder / ".paceline"
+        self.python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        self._lock = lock
+        self._anew: tuple[str, ...] = ()
+
+    def run(self, command: Sequence[str | Path], what: str) -> None:
+        """Run a command, its output to a log; on failure show the end of it."""
+        # The lock is handed down: if we are killed, the next call waits for an orphaned pip.
+        keep = [] if self._lock is None else [self._lock]
+        path = self.cache / "setup.log"
+        with path.open("w", encoding="utf-8") as log:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=clean_environment(), pass_fds=keep
+            )
+        if done.returncode != 0:
+            tail = [f"    {line}" for line in path.read_text(errors="replace").splitlines() if line.strip()][-12:]
+            raise SetupFailed("\n".join((f"{what} failed.", *tail, "The same command continues where it stopped.")))
+
+    def works(self, *arguments: str) -> bool:
+        """Say whether the environment's Python runs with these arguments."""
+        try:
+            done = subprocess.run([self.python, *arguments], capture_output=True, env=clean_environment())
+        except OSError:
+            return False
+        return done.returncode == 0
+
+    def pip(self, what: str, *arguments: str | Path) -> None:
+        """Run pip; ``what`` starts the message if it fails."""
+        command, *rest = arguments
+        more = self._anew if command == "install" else ()
+        self.run([self.python, "-m", "pip", "--disable-pip-version-check", "--no-input", command, *more, *rest], what)
+
+    @property
+    def packages(self) -> Path:
+        """The environment's site-packages."""
+        found = sorted(self.folder.glob("lib/python3*/site-packages")) or [self.folder / "Lib/site-packages"]
+        return found[0]
+
+    def stage(self, name: str, fingerprint: Sequence[str], install: Callable[[], None]) -> bool:
+        """Run ``install`` unless it has succeeded for the same ``fingerprint`` before; return whether it ran."""
+        digest = hashlib.sha256(json.dumps([str(part) for part in fingerprint]).encode()).hexdigest()
+        stamp, running = self.stamps / f"{name}.json", self.stamps / "running"
+        try:
+            if json.loads(stamp.read_text())["fingerprint"] == digest:
+                return False
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        self.stamps.mkdir(exist_ok=True)
+        self._anew = ("--ignore-installed",) if running.exists() else ()
+        running.write_text(name)
+        install()
+        stamp.write_text(json.dumps({"fingerprint": digest}))
+        running.unlink()
+        return True
+
+
+def clean_environment() -> dict[str, str]:
+    """Return this process's environment without what would lead Python or pip elsewhere."""
+    drop = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_CONSTRAINT", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return kept | {"PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
 
 
 def say(stage: int, text: str) -> None:
@@ -45,97 +123,84 @@ def has_nvidia_gpu() -> bool:
 
 
 def set_up_environment(environment: Environment) -> None:
-    creating = environment.cache / "creating-venv"
+    folder, creating = environment.folder, environment.cache / "creating-venv"
     if not creating.exists() and (
         environment.works("-c", "import pip")
         # A tool other than venv made it, without pip: keep what is in it.
         or (environment.works("-c", "") and environment.works("-m", "ensurepip"))
     ):
-        say(1, f"environment: {environment.folder} is ready")
+        say(1, f"environment: {folder} is ready")
         return
-    found = environment.folder.exists()
-    say(1, f"environment: {'repairing' if found else 'creating'} {environment.folder}")
-    ours = creating.exists() or environment.stamps.exists() or (environment.folder / "pyvenv.cfg").exists()
-    if found and not ours and any(environment.folder.iterdir()):
+    say(1, f"environment: {'repairing' if folder.exists() else 'creating'} {folder}")
+    ours = creating.exists() or environment.stamps.exists() or (folder / "pyvenv.cfg").exists()
+    if folder.exists() and not ours and any(folder.iterdir()):
         raise SetupFailed(
-            f"{environment.folder} exists and is not a virtual environment.",
-            "Move it away, or set PACELINE_VENV to another folder.",
+            f"{folder} exists and is not a virtual environment.\nMove it away, or set PACELINE_VENV to another folder."
         )
-    creating.write_text(str(environment.folder))
-    environment.run([sys.executable, "-m", "venv", "--clear", environment.folder], "Creating the virtual environment")
+    creating.write_text(str(folder))
+    environment.run([sys.executable, "-m", "venv", "--clear", folder], "Creating the virtual environment")
     if not environment.works("-c", "import pip"):
-        raise SetupFailed("The new virtual environment has no pip.", "Install Python's venv module (python3-venv).")
+        raise SetupFailed("The new virtual environment has no pip. Install Python's venv module (python3-venv).")
     creating.unlink()
 
 
 def set_up_torch(environment: Environment) -> None:
     gpu = has_nvidia_gpu()
-    standins = ROOT / "tools" / "comfy_host" / "standins.py"
+    standins = (ROOT / "tools" / "comfy_host" / "standins.py").read_text(encoding="utf-8")
     wanted = list(TORCH_PACKAGES) if gpu else [CPU_TORCH, CPU_TORCHVISION, "torchaudio"]
-    fingerprint = fingerprint_of(wanted, standins.read_text(encoding="utf-8"))
     name = "torch with CUDA" if gpu else f"{CPU_TORCH}, no GPU found"
-    if environment.is_done("torch", fingerprint):
+
+    def install() -> None:
+        say(2, f"{name}: installing, the largest download")
+        if gpu:
+            environment.pip("Installing torch", "install", *wanted)
+        else:
+            environment.pip("Installing torch", "install", CPU_TORCH)
+            # Their builds name a torch build of their own. What does not load gets a stand-in, see standins.py.
+            environment.pip("Installing torchvision", "install", "--no-deps", *wanted[1:])
+        if not environment.works("-c", "import torch"):
+            raise SetupFailed(f"torch cannot be imported. Try: {environment.python} -c 'import torch'")
+        copy, hook = environment.packages / "_paceline_standins.py", environment.packages / "paceline_standins.pth"
+        if environment.works("-c", PROBE_REAL):
+            hook.unlink(missing_ok=True)
+            copy.unlink(missing_ok=True)
+        else:
+            copy.write_text(standins, encoding="utf-8")
+            hook.write_text("import _paceline_standins; _paceline_standins.install()\n", encoding="utf-8")
+
+    if not environment.stage("torch", [str(wanted), standins], install):
         say(2, f"{name}: ready")
-        return
-    if not any(entry.startswith("torch-") for entry in environment.installed()):
-        need_space(environment.folder, FREE_BYTES["gpu" if gpu else "cpu"])
-    say(2, f"{name}: installing, the largest download")
-    environment.begin("torch")
-    if gpu:
-        environment.pip("Installing torch", "install", *wanted)
-    else:
-        environment.pip("Installing torch", "install", CPU_TORCH)
-        # Their builds name a torch build of their own. What does not load gets a stand-in, see standins.py.
-        environment.pip("Installing torchvision", "install", "--no-deps", *wanted[1:])
-    if not environment.works("-c", "import torch"):
-        raise SetupFailed("torch is installed but cannot be imported.", f"Try: {environment.python} -c 'import torch'")
-    copy, hook = environment.packages / "_paceline_standins.py", environment.packages / "paceline_standins.pth"
-    if environment.works("-c", PROBE_REAL):
-        hook.unlink(missing_ok=True)
-        copy.unlink(missing_ok=True)
-    else:
-        write_atomically(copy, standins.read_text(encoding="utf-8"))
-        write_atomically(hook, "import _paceline_standins; _paceline_standins.install()\n")
-    environment.finish("torch", fingerprint)
 
 
 def constraints(environment: Environment) -> Path:
     """Return a file that keeps pip from replacing the installed torch and its companions."""
-    code = (
-        "import importlib.metadata as m\n"
-        f"for p in {TORCH_PACKAGES}:\n"
-        "    try: print(p + '==' + m.version(p))\n"
-        "    except m.PackageNotFoundError: pass"
-    )
+    found = (path.name.removesuffix(".dist-info") for path in environment.packages.glob("*.dist-info"))
+    pins = [name.replace("-", "==") for name in found if name.split("-")[0] in TORCH_PACKAGES]
     path = environment.cache / "constraints.txt"
-    write_atomically(path, environment.output("-c", code) + "\n")
+    path.write_text("\n".join(pins) + "\n", encoding="utf-8")
     return path
 
 
 def set_up_host(environment: Environment) -> None:
-    given = os.environ.get("COMFYUI_PATH")
     version = os.environ.get("COMFYUI_VERSION") or DEFAULT_COMFYUI_VERSION
-    if given:
+    name = f"ComfyUI {version}"
+    if os.environ.get("COMFYUI_PATH"):
         host = host_dir()
         name = f"ComfyUI in {host}"
-    else:
-        host = environment.cache / "ComfyUI" / version
-        name = f"ComfyUI {version}"
-        if not intact(host):
-            say(3, f"host: fetching {name}")
-            fetch(version, host, lambda *arguments: environment.pip(f"Fetching {name}", *arguments))
+    elif not is_comfyui(host := environment.cache / "ComfyUI" / version):
+        say(3, f"host: fetching {name}")
+        fetch(version, host, lambda *arguments: environment.pip(f"Fetching {name}", *arguments))
     lines = (host / "requirements.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line for line in lines if package_name(line) not in ("", *TORCH_PACKAGES)]
-    fingerprint = fingerprint_of(wanted)
-    if environment.is_done("host", fingerprint):
+
+    def install() -> None:
+        say(3, f"host: {name}, installing its requirements")
+        path = environment.cache / "host-requirements.txt"
+        path.write_text("\n".join(wanted) + "\n", encoding="utf-8")
+        environment.pip("Installing ComfyUI's requirements", "install", "-r", path, "-c", constraints(environment))
+
+    if not environment.stage("host", [str(wanted)], install):
         say(3, f"host: {name} is ready")
-        return
-    say(3, f"host: {name}, installing its requirements")
-    environment.begin("host")
-    requirements = environment.cache / "host-requirements.txt"
-    write_atomically(requirements, "\n".join(wanted) + "\n")
-    environment.pip("Installing ComfyUI's requirements", "install", "-r", requirements, "-c", constraints(environment))
-    environment.finish("host", fingerprint)
 
 
 def package_name(requirement: str) -> str:
@@ -148,23 +213,13 @@ def package_name(requirement: str) -> str:
 
 def set_up_tools(environment: Environment) -> None:
     requirements = ROOT / "tests" / "requirements.txt"
-    fingerprint = fingerprint_of(requirements.read_text(encoding="utf-8"))
-    if environment.is_done("tools", fingerprint):
+
+    def install() -> None:
+        say(4, "tools: installing what the tests and linters need")
+        environment.pip("Installing the tools", "install", "-r", requirements, "-c", constraints(environment))
+
+    if not environment.stage("tools", [requirements.read_text(encoding="utf-8")], install):
         say(4, "tools: ready")
-        return
-    say(4, "tools: installing what the tests and linters need")
-    environment.begin("tools")
-    environment.pip("Installing the tools", "install", "-r", requirements, "-c", constraints(environment))
-    environment.finish("tools", fingerprint)
-
-
-def need_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(next(parent for parent in (folder, *folder.parents) if parent.exists())).free
-    if free < needed:
-        raise SetupFailed(
-            f"Only {free / 2**30:.1f} GiB are free where {folder} is; about {needed / 2**30:.0f} GiB are needed.",
-            "Free some space, or set PACELINE_VENV and PACELINE_CACHE to folders on another disk.",
-        )
 
 
 def take_lock(cache: Path) -> int | None:
@@ -174,24 +229,8 @@ def take_lock(cache: Path) -> int | None:
     except ImportError:  # Windows
         return None
     descriptor = os.open(cache / "setup.lock", os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print("Waiting for another set-up of this repository to end ...", flush=True)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
-
-
-def set_up() -> None:
-    """Run all stages."""
-    cache = cache_dir()
-    cache.mkdir(parents=True, exist_ok=True)
-    lock = take_lock(cache)
-    environment = Environment(venv_dir(), cache, lock)
-    set_up_environment(environment)
-    set_up_torch(environment)
-    set_up_host(environment)
-    set_up_tools(environment)
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -200,18 +239,19 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Run the set-up and return the process's exit status."""
+    """Run all stages and return the process's exit status."""
     signal.signal(signal.SIGTERM, interrupt)
+    cache = cache_dir()
     try:
-        set_up()
+        cache.mkdir(parents=True, exist_ok=True)
+        environment = Environment(venv_dir(), cache, take_lock(cache))
+        for stage in (set_up_environment, set_up_torch, set_up_host, set_up_tools):
+            stage(environment)
     except KeyboardInterrupt:
-        print("\nStopped. Run the same command again: it repairs what is half done and continues.")
+        print("\nStopped. Run the same command again: it continues where it stopped.")
         return 130
-    except (SetupFailed, HostMissing) as failed:
+    except (SetupFailed, HostMissing, OSError) as failed:
         print(f"\nThe set-up stopped: {failed}")
-        return 1
-    except OSError as failed:
-        print(f"\nThe set-up stopped: {SetupFailed(str(failed), remedy_for(str(failed)))}")
         return 1
     return 0
 

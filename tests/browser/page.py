@@ -25,7 +25,7 @@ CANVAS, VUE = "canvas", "vue"
 """The frontend's two renderers of nodes: LiteGraph's canvas, and "Nodes 2.0"."""
 
 PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
-"""Whether the pictures in the repository shall be made anew, as ``tools/update_pictures.py`` asks for."""
+"""Whether the pictures in the repository shall be made anew, as ``make pictures`` asks for."""
 
 
 def save(picture: Image.Image, path: Path) -> None:

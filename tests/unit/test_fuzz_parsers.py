@@ -1,6 +1,6 @@
 """Whatever is in a file or a text that a user may bring: it is read, or refused with a sentence; never a raw error.
 
-``PACELINE_FUZZ=5000`` tries so many examples of each; ``tools/fuzz.py`` lets atheris look for more, guided by coverage.
+``PACELINE_FUZZ=5000`` (`make fuzz`) tries so many examples of each.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,10 +13,8 @@ import torch
 from comfy_host import checkpoints, in_process, pack, transformers, vaes
 
 from .comfyui_settings import COMPILE, CONTROLNET, INT8, PRECISION, STACKS, TOKEN_REDUCTION, TRANSFORMERS, Step
-from .drawing import Draw, digest
-from .work_clock import Operators, WorkClock, graphs
+from .drawing import Draw, digest, graphs
 
-_MEASURING = ("PacelineQuantizeInt8", "PacelineOptimizePreset")
 _nodes: dict[str, Any] = {}
 
 
@@ -29,15 +26,13 @@ def run(node: str, **inputs: Any) -> Any:
     schema = _nodes[node].GET_SCHEMA()
     defaults = {given.id: given.default for given in schema.inputs if getattr(given, "default", None) is not None}
     defaults |= {"strict": True} if "strict" in defaults else {}
-    with torch.inference_mode(), WorkClock() if node in _MEASURING else nullcontext():
+    with torch.inference_mode():
         return _nodes[node].execute(**{**defaults, **inputs}).result
 
 
 def result(image: str, plain: str, *restored: str) -> dict[str, Any]:
     """Return what a case gave: the restored digests joined if they differ, and graphs of torch.compile, if any."""
-    found: dict[str, Any] = {"image": image, "plain": plain, "restored": " and ".join(sorted(set(restored)))}
-    made = graphs()
-    return {**found, "graphs": made} if made else found
+    return {"image": image, "plain": plain, "restored": " and ".join(sorted(set(restored))), **graphs()}
 
 
 class Subject:
@@ -67,12 +62,7 @@ class Subject:
             model = run(node, model=model, **inputs)[0]
         image = self.sample(model, **options)
         removed = run("PacelineRemoveOptimizations", model=model)[0]
-        found = result(image, plain, self.sample(removed, **options), self.sample(self.model, **options))
-        if image == plain and "graphs" not in found:
-            with Operators() as operators:
-                self.sample(model, **options)
-            found["work"] = str(operators)
-        return found
+        return result(image, plain, self.sample(removed, **options), self.sample(self.model, **options))
 
 
 def unet(make: Callable[[], Any], size: tuple[int, int] = (24, 16)) -> Subject:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
 from .diffusers_pipelines import PIPELINES, draw, pipeline
-from .drawing import Draw, digest
-from .work_clock import Operators, WorkClock, graphs
+from .drawing import Draw, digest, graphs
 
 _OUTSIDE = r"embed|^proj_out|norm"
 """Layers outside of the repeated blocks, and those that modulate: which of them stay in floating point is a choice that
@@ -81,21 +79,12 @@ def _plain(name: str) -> str:
 
 
 def _draw(name: str, settings: tuple[Any, ...]) -> dict[str, Any]:
-    from paceline import QuantizeInt8, optimize, restore
+    from paceline import optimize, restore
 
     plain, pipe = _plain(name), pipeline(name)
-    measuring = any(isinstance(setting, QuantizeInt8) for setting in settings)
     graphs()
-    with WorkClock() if measuring else nullcontext():
-        optimize(pipe, *settings)
-    image = digest(draw(pipe, name))
-    found: dict[str, Any] = {"image": image, "plain": plain}
-    if made := graphs():
-        found["graphs"] = made
-    elif image == plain:
-        with Operators() as operators:
-            draw(pipe, name)
-        found["work"] = str(operators)
+    optimize(pipe, *settings)
+    found = {"image": digest(draw(pipe, name)), "plain": plain, **graphs()}
     restore(pipe)
     return {**found, "restored": digest(draw(pipe, name))}
 

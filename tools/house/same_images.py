@@ -11,13 +11,11 @@ against itself to see that the cases repeat on a machine.
 
 The pack is loaded from each commit under test, in processes of its own: as a folder of ComfyUI's ``custom_nodes`` and
 as the package ``paceline``. Models and helpers come from the commit that this file stands in. Of a pack it only uses
-what never changes: node ids, their inputs, and the names that ``paceline`` exports. Where a pack refuses a case, both
-must refuse it with an error of the same class.
+what never changes: node ids, their inputs, the names that ``paceline`` exports, and ``interleaved_seconds`` of
+``core.timing``. Where a pack refuses a case, both must refuse it with an error of the same class.
 
-Nothing may depend on how busy the machine is. One thread computes. The folder for the user's files is a new, empty one,
-so no timings are known from before. While Quantize int8 measures, the process's clocks count
-multiplications instead of seconds (``work_clock.py``): int8 is then always four times quicker, so the error of each
-layer alone decides. Other cases name the layers with ``include``.
+Nothing may depend on how busy the machine is: one thread computes, no timings are known from before, and what would be
+timed is given fixed times (``drawing.load_pack``).
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ def checked_out(name: str) -> Iterator[Path]:
 def helpers() -> str:
     """Return a digest of what the models and cases are made by."""
     models = ("checkpoints", "in_process", "transformers", "vaes", "weights")
-    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "diffusers_pipelines", "drawing", "work_clock")
+    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "diffusers_pipelines", "drawing")
     names = [*(f"comfy_host/{name}.py" for name in models), *(f"house/{name}.py" for name in cases)]
     return hashlib.sha256(b"".join((TOOLS / name).read_bytes() for name in names)).hexdigest()[:12]
 
@@ -117,10 +115,9 @@ def verdict(before: dict[str, Any] | None, after: dict[str, Any] | None) -> str:
         return "DIFFERENT without the technique"
     if after.get("restored") != after.get("plain"):
         return "NOT RESTORED"
-    # Not an error: the image is the same. It may be what was wanted, or a technique that does nothing any more.
-    other = [f"{key} {before.get(key)} -> {after.get(key)}" for key in ("graphs", "work")]
-    changed = [text for key, text in zip(("graphs", "work"), other, strict=True) if before.get(key) != after.get(key)]
-    return f"same; {'; '.join(changed)}" if changed else "same"
+    if before.get("graphs") != after.get("graphs"):  # no error: the image is the same, and it may be what was wanted
+        return f"same; graphs {before.get('graphs')} -> {after.get('graphs')}"
+    return "same"
 
 
 def compare(before: Drawn, after: Drawn) -> int:

@@ -1,1 +1,0 @@
-"""The parts of ``tools/setup_env.py``; standard library only."""
