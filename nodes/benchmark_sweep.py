@@ -17,6 +17,7 @@ from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
+from ..workbench.recipe import require_preset_name
 from ..workbench.sweep import Space
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
@@ -145,8 +146,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         space = Space({}) if search == "plan" else read_space(require_text("grid", grid))
         mode = {"optuna": "search", "plan": "grid"}.get(search, search)
         plan = sweeping.SweepPlan(
-            require_text("study", study).strip(),
-            BUILT_IN,
+            require_preset_name("study", require_text("study", study).strip(), BUILT_IN),
             sweeping.storage_named(storage),
             mode,
             trials,
@@ -171,32 +171,23 @@ class PacelineBenchmarkSweep(PacelineNode):
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
         try:
-            found = sweeping.run_sweep(
-                bench,
-                space,
-                plan,
-                source,
-                say,
-                workflow_of(cls),
-                view.watch,
-            )
+            found = sweeping.run_sweep(bench, space, plan, source, say, workflow_of(cls), view.watch)
         except BaseException:  # cancelling is one that is no Exception
             view.stop()
             kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)
             cls.announce(Summary("partly", kept))
             raise
         cls.announce(_summary(found, removed))
-        view.stop()
-        shown = view.payload(found.results, None if found.preset is None else found.preset.stem)
+        view.stop(None if found.preset is None else found.preset.stem)
         text = "\n\n".join([*removed, found.text, found.table])
-        payload = {"images": [found.files["plot"]], "text": [text], "paceline_sweep": [shown]}
+        payload = {"images": [found.files["plot"]], "text": [text], "paceline_sweep": [view.payload()]}
         return io.NodeOutput(image_output(found.picture), found.table, found.text, ui=payload)
 
 
 def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
     """Return the best setting for the node's badge."""
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
-    details = (*removed, *found.lines)
+    details = (*removed, *found.text.splitlines())
     if found.best is None:
         none = translatable("no setting is certainly faster")
         return Summary("partly" if found.results else "inactive", none, counts, details)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import joined, phrase, translatable
 from ..core.technique import detach_all
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.vae import VAETarget
@@ -33,7 +32,7 @@ def read_space(text: str) -> Space:
     space = _with_ids(parse_space(text, "ApplyToMe.ratio: 0.25, 0.5"))
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:
-            check_steps(steps_of({name: value}), translatable("The grid"), NODES)
+            check_steps(steps_of({name: value}), "The grid", NODES)
     return space
 
 
@@ -51,8 +50,7 @@ def _with_ids(space: Space) -> Space:
         node, dot, setting = name.partition(".")
         found = f"{ids.get(node.casefold(), node)}{dot}{setting}"
         if found in values:
-            problem = phrase("{name} is there twice, also as {other}.", name=name, other=found)
-            raise InvalidSetting(problem, translatable("Put all its values on one line."))
+            raise InvalidSetting(f"{name} is there twice, also as {found}.", "Put all its values on one line.")
         values[found] = given
     return Space(values)
 
@@ -72,22 +70,18 @@ def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | Non
         InvalidSetting: if ``model`` is none.
     """
     require_model(model)
-    names: list[str] = []
     bare, techniques = detach_all(ModelTarget(model))
     if techniques:
         model = cast("ModelPatcher", bare)
-        names.extend(technique.title for technique in techniques)
     if vae is not None:
         bare, of_vae = detach_all(VAETarget(vae))
         if of_vae:
             vae = cast("VAE", bare)
-            names.extend(technique.title for technique in of_vae)
-    if not names:
+            techniques = (*techniques, *of_vae)
+    if not techniques:
         return model, vae, ()
-    line = phrase(
-        "taken off for this measurement, because each setting is held against the plain model: {names}",
-        names=joined(", ", names),
-    )
+    names = ", ".join(technique.title for technique in techniques)
+    line = f"taken off for this measurement, because each setting is held against the plain model: {names}"
     return model, vae, (line,)
 
 
@@ -98,7 +92,6 @@ def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: 
     def apply(steps: tuple[Step, ...]) -> Applied:
         # Cells report nowhere by themselves: their activity is in the comparison.
         applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, NODES)
-        objects = applied.objects
-        return Applied(objects["model"], objects.get("vae"), tuple(applied.left_out))
+        return applied.objects["model"], applied.objects.get("vae"), applied.left_out
 
     return Bench(model, vae, job, settings, steps_of, apply)

@@ -13,8 +13,7 @@ from ..optimizers.compilation.artifacts import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
-from ..workbench.comfyui.sweeping.run import require_preset_name
-from ..workbench.recipe import Recipe, Step, save_recipe
+from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
 from .advice import ADVICE, advice_payload
 from .built_in_presets import BUILT_IN
 from .foreign import CONVERSIONS, conversions_payload, converted_inputs

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from PIL import Image
 
-from ..core.phrases import data
 from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
@@ -38,7 +37,9 @@ class SweepView:
     def __init__(self, node: str | None, study: str, limit: float, bench: Bench) -> None:
         self._node, self._study, self._limit, self._bench = node, study, limit, bench
         self._results: Sequence[Result] = ()
-        self.total, self.running = 0, True
+        self._preset: str | None = None
+        self._running = True
+        self.total = 0
 
     @property
     def done(self) -> int:
@@ -58,26 +59,26 @@ class SweepView:
         self._results, self.total = results, total
         self._send()
 
-    def stop(self) -> None:
-        """Show that nothing more is measured now."""
-        self.running = False
+    def stop(self, preset: str | None = None) -> None:
+        """Show that nothing more is measured now, and the name of the preset that was saved."""
+        self._running, self._preset = False, preset
         self._send()
 
-    def _send(self) -> None:
-        send(SWEEP_EVENT, self._node, sweep_payload(self.payload(self._results)))
-
-    def payload(self, results: Sequence[Result], preset: str | None = None) -> Payload:
+    def payload(self) -> Payload:
         """Return what the page shows: ``Sweep`` in web/js/measurements.d.ts."""
-        best = {id(one) for one in pareto_front(results)}
+        best = {id(one) for one in pareto_front(self._results)}
         return {
             "study": self._study,
             "total": self.total,
             "limit": self._limit,
-            "seconds_per_step": seconds_per_step(results),
-            "running": self.running,
-            "preset": preset,
-            "cells": [self._cell(one, id(one) in best) for one in results[-_MOST_CELLS:]],
+            "seconds_per_step": _seconds_per_step(self._results),
+            "running": self._running,
+            "preset": self._preset,
+            "cells": [self._cell(one, id(one) in best) for one in self._results[-_MOST_CELLS:]],
         }
+
+    def _send(self) -> None:
+        send(SWEEP_EVENT, self._node, {"sweep": self.payload()})
 
     def _entry(self, cell: Cell) -> Entry:
         """Return where a cell's picture is, or would be: the next run of the same study finds it there."""
@@ -97,18 +98,12 @@ class SweepView:
             "control": one.control,
             "best": best,
             "text": one.text,
-            "phrase": data(one.text),
             "picture": entry if path_of(entry).is_file() else None,
             "steps": shown_steps(self._bench.steps_of(one.cell)),
         }
 
 
-def sweep_payload(sweep: Payload) -> Payload:
-    """Return the event's own part: ``SweepPayload``."""
-    return {"sweep": sweep}
-
-
-def seconds_per_step(results: Sequence[Result]) -> float | None:
+def _seconds_per_step(results: Sequence[Result]) -> float | None:
     """Return what one step of both sides takes, on average over the cells; None before the first one."""
     steps = [
         one.seconds + one.numbers["baseline_seconds"]

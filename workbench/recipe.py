@@ -18,7 +18,7 @@ Value = str | int | float | bool
 """What a widget of a node can be set to."""
 
 PRESET_NAME = re.compile(r"[\w][\w .()+-]{0,79}")
-"""Names that a preset or a plan can have: they are names of files too."""
+"""Names that a preset can have: they are names of files too."""
 
 _LARGEST_FILE = 1 << 20
 
@@ -78,12 +78,10 @@ class Recipe:
         try:
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
-            problem = f"{source} is not JSON ({error})."
-            raise InvalidSetting(problem, remedy) from None
+            raise InvalidSetting(f"{source} is not JSON ({error}).", remedy) from None
         version = document.get("paceline_recipe") if isinstance(document, dict) else None
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            problem = f"{source} is not a Paceline recipe: it has no number paceline_recipe."
-            raise InvalidSetting(problem, remedy)
+            raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
         if version > FORMAT:
             raise InvalidSetting(
                 f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}.",
@@ -93,8 +91,7 @@ class Recipe:
             steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
             made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"{source} has steps that cannot be read ({error!r})."
-            raise InvalidSetting(problem, remedy) from None
+            raise InvalidSetting(f"{source} has steps that cannot be read ({error!r}).", remedy) from None
         for step in steps:
             _check(step, source, remedy)
         return cls(str(document.get("name", "")), steps, str(document.get("description", "")), made_on)
@@ -102,12 +99,11 @@ class Recipe:
 
 def _check(step: Step, source: str, remedy: str) -> None:
     if not isinstance(step.node, str):
-        problem = f"{source} names the node {step.node!r}, which is no text."
-        raise InvalidSetting(problem, remedy)
-    wrong = [name for name, value in step.inputs.items() if not isinstance(value, (str, int, float, bool))]
-    if wrong:
-        problem = f"{source} gives {step.node} a {wrong[0]} that is neither text nor number nor yes/no."
-        raise InvalidSetting(problem, remedy)
+        raise InvalidSetting(f"{source} names the node {step.node!r}, which is no text.", remedy)
+    for name, value in step.inputs.items():
+        if not isinstance(value, (str, int, float, bool)):
+            problem = f"{source} gives {step.node} a {name} that is neither text nor number nor yes/no."
+            raise InvalidSetting(problem, remedy)
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -118,17 +114,29 @@ def load_recipe(path: Path) -> Recipe:
     """
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            problem = f"{path.name} is larger than a recipe can be."
-            raise InvalidSetting(problem, "Choose another file.")
+            raise InvalidSetting(f"{path.name} is larger than a recipe can be.", "Choose another file.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         # Not the error's own text, which holds the folder: who sends a workflow need not know it.
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        problem = f"The preset {path.name} cannot be read ({reason})."
-        raise InvalidSetting(problem, "Choose another preset.") from None
+        raise InvalidSetting(f"The preset {path.name} cannot be read ({reason}).", "Choose another preset.") from None
     return Recipe.from_json(text, path.name)
 
 
 def save_recipe(recipe: Recipe, path: Path) -> None:
     """Write a recipe; the file appears whole or not at all."""
     write_atomically(path, lambda temporary: temporary.write_text(recipe.to_json(), encoding="utf-8"))
+
+
+def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
+    """Return ``name`` if a preset can have it.
+
+    Raises:
+        InvalidSetting: naming what cannot be in it, or the names that are taken.
+    """
+    if not PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
+        raise InvalidSetting(
+            f"{what} is {name!r}, which cannot be the name of a preset.",
+            f"Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {', '.join(taken)}.",
+        )
+    return name

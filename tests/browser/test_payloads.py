@@ -162,7 +162,7 @@ def swept() -> dict[str, Any]:
 
     view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
     view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)
-    return view.payload([Result({"size": 512}, "measured")])
+    return view.payload()
 
 
 def finished_run() -> Any:

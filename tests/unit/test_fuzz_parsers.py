@@ -31,7 +31,7 @@ from paceline.optimizers.step_reuse.plan import Plan
 from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.measurement import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe
-from paceline.workbench.sweep import parse_space
+from paceline.workbench.sweep import Range, parse_space
 from paceline.workbench.sweep.space import nodes_of, picture_of
 
 fuzzed = settings(
@@ -127,7 +127,7 @@ def test_grids(text):
     begun = time.perf_counter()
     try:
         space = parse_space(text, "example")
-        cells = [] if space.ranges else space.cells()
+        cells = [] if any(isinstance(values, Range) for values in space.values.values()) else space.cells()
     except PacelineError:
         cells = []
     for cell in cells[:50]:

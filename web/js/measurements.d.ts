@@ -1,6 +1,6 @@
 // What the server sends of measurements: comparisons, profiles and sweeps. As payloads.d.ts, which hands them on.
 
-import type { ComparisonPhrases, Phrase, Step } from "./payloads";
+import type { ComparisonPhrases, Step } from "./payloads";
 
 /** From `shown_comparison` in nodes/compare_models.py. */
 export interface Comparison {
@@ -132,8 +132,6 @@ export interface SweepCell {
   /** Whether it is one of the best trades: surely faster, and no other cell beats it. */
   best: boolean;
   text: string;
-  /** `text` for other languages than English. */
-  phrase: Phrase;
   /** Kept for as long as the server runs. */
   picture: SavedImage | null;
   steps: Step[];

@@ -1,7 +1,7 @@
 // The plot of a sweep: speed against difference, with the interval of each cell, the plain model, what is allowed, and for
 // the best trades the plain model with fewer steps in the same time.
 
-import { number, said } from "./said.js";
+import { number } from "./said.js";
 import { words } from "./words.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
@@ -78,7 +78,7 @@ export function createPlot({ cells, limit }, look, choose) {
  * @returns {string} e.g. "1.42x (1.31 – 1.53), preset fast"
  */
 export function describe({ label, speedup, low, high, state }) {
-  if (speedup === null) return `${said(state)}, ${label}`;
+  if (speedup === null) return `${state}, ${label}`;
   const interval = low !== null && high !== null ? ` (${number(low, ".2f")} – ${number(high, ".2f")})` : "";
   return `${number(speedup, ".2f")}x${interval}, ${label}`;
 }

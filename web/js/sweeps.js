@@ -3,7 +3,6 @@
 import { addSteps } from "./add_steps.js";
 import { app } from "./comfy.js";
 import { createButton } from "./dialog.js";
-import { said } from "./said.js";
 import { address } from "./saved_image.js";
 import { ask } from "./server.js";
 import { createPlot, describe } from "./sweep_plot.js";
@@ -63,10 +62,10 @@ function statusOf({ cells, total, running, seconds_per_step }, node) {
  * @returns {HTMLElement[]}
  */
 function cellParts(cell, node, study) {
-  const { label, picture, steps, text, phrase } = cell;
+  const { label, picture, steps, text } = cell;
   const column = document.createElement("div");
   const title = Object.assign(document.createElement("strong"), { textContent: describe(cell) });
-  const note = Object.assign(document.createElement("p"), { textContent: said(text, phrase) });
+  const note = Object.assign(document.createElement("p"), { textContent: text });
   const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
   const save = createButton(words("savePreset"), async () => {
     const name = `${study} - ${label}`.replace(/[^\w .()+-]/g, " ").slice(0, 80).trim();

@@ -1,6 +1,5 @@
 """Measure many settings: all cells of a grid, or a search for the best ones. Knows no host."""
 
-from .plain_grid import open_sweep
 from .plot import pareto_picture
 from .results import Result, best, pareto_front, to_csv, to_markdown
 from .space import Cell, Range, Space, cell_key, nodes_of, parse_space, picture_of
@@ -19,7 +18,6 @@ __all__ = [
     "best",
     "cell_key",
     "nodes_of",
-    "open_sweep",
     "pareto_front",
     "pareto_picture",
     "parse_space",

@@ -7,18 +7,10 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...core.phrases import translatable
 from ..measurement import AS_GOOD
 from ..measurement.timing import SMALLEST_EFFECT
 from ..measurement.verdict import TOO_FAR
 from .space import Cell
-
-FINISHED = (
-    translatable("measured"),
-    translatable("out of memory"),
-    translatable("not possible"),
-    translatable("broken"),
-)
 
 
 @dataclass(frozen=True)

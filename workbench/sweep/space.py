@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, not_allowed
-from ...core.phrases import phrase, translatable
 from ..recipe import Value
 
 Cell = dict[str, Value]
@@ -53,31 +53,24 @@ class Space:
 
     values: Mapping[str, tuple[Value, ...] | Range]
 
-    @property
-    def ranges(self) -> tuple[str, ...]:
-        """The names that have a range, which a grid cannot go through."""
-        return tuple(name for name, values in self.values.items() if isinstance(values, Range))
-
     def cells(self) -> list[Cell]:
         """Return every cell once; settings of a node that is switched off in a cell are not in it.
 
         Raises:
             InvalidSetting: if there is a range, or far too many cells.
         """
-        if self.ranges:
+        ranges = [name for name, values in self.values.items() if isinstance(values, Range)]
+        if ranges:
             raise InvalidSetting(
-                phrase("{names} is a range, and a grid needs single values.", names=", ".join(self.ranges)),
-                translatable("List the values with commas, or choose search instead of grid."),
+                f"{', '.join(ranges)} is a range, and a grid needs single values.",
+                "List the values with commas, or choose search instead of grid.",
             )
-        count = 1
-        for values in self.values.values():
-            assert not isinstance(values, Range)
-            count *= len(values)
+        lists = [values for values in self.values.values() if not isinstance(values, Range)]
+        count = math.prod(map(len, lists))
         if count > _MOST_CELLS:
-            problem = phrase("The grid has {count} cells, and {most} are the most.", count=count, most=_MOST_CELLS)
-            raise InvalidSetting(problem, translatable("List fewer values."))
+            raise InvalidSetting(f"The grid has {count} cells, and {_MOST_CELLS} are the most.", "List fewer values.")
         found: dict[str, Cell] = {}
-        for combination in itertools.product(*self.values.values()):  # type: ignore[arg-type]
+        for combination in itertools.product(*lists):
             cell = without_absent(dict(zip(self.values, combination, strict=True)))
             found[cell_key(cell)] = cell
         return list(found.values())
@@ -101,16 +94,14 @@ def parse_space(text: str, example: str) -> Space:
         name, colon, listed = (part.strip() for part in content.partition(":"))
         if not colon or not listed or not _NAME.fullmatch(name):
             raise InvalidSetting(
-                phrase("Line {line} of the settings to try is {text}.", line=number, text=repr(line.strip())),
-                phrase("Write name: value, value, e.g. {example}", example=example),
+                f"Line {number} of the settings to try is {line.strip()!r}.",
+                f"Write name: value, value, e.g. {example}",
             )
         if name in values:
-            problem = phrase("{name} is there twice (again in line {line}).", name=name, line=number)
-            raise InvalidSetting(problem, translatable("Put all its values on one line."))
+            raise InvalidSetting(f"{name} is there twice (again in line {number}).", "Put all its values on one line.")
         values[name] = _read_values(name, listed, number)
     if not values:
-        remedy = phrase("Write e.g. {example}", example=example)
-        raise InvalidSetting(translatable("There are no settings to try."), remedy)
+        raise InvalidSetting("There are no settings to try.", f"Write e.g. {example}")
     return Space(values)
 
 
@@ -155,24 +146,16 @@ def _read_values(name: str, listed: str, line: int) -> tuple[Value, ...] | Range
         low, high = _read_number(first), _read_number(last)
         if low is None or high is None or not low < high or name in PICTURE:
             raise InvalidSetting(
-                phrase("Line {line}: {text} is not a range for {name}.", line=line, text=listed, name=name),
-                translatable("A range has two numbers, the smaller one first."),
+                f"Line {line}: {listed} is not a range for {name}.",
+                "A range has two numbers, the smaller one first.",
             )
         return Range(low, high)
     if listed.count(",") > _MOST_CELLS:
-        problem = phrase("Line {line} has too many values.", line=line)
-        raise InvalidSetting(problem, phrase("List {count} at most.", count=_MOST_CELLS))
-    values = tuple(_check(name, _read_value(part.strip()), line) for part in _split(listed))
+        raise InvalidSetting(f"Line {line} has too many values.", f"List {_MOST_CELLS} at most.")
+    values = tuple(_check(name, _read_value(part.strip()), line) for part in listed.split(",") if part.strip())
     if len(set(map(str, values))) < len(values):
-        problem = phrase("Line {line} has a value of {name} twice.", line=line, name=name)
-        raise InvalidSetting(problem, translatable("Remove one of them."))
+        raise InvalidSetting(f"Line {line} has a value of {name} twice.", "Remove one of them.")
     return values
-
-
-def _split(listed: str) -> Iterator[str]:
-    for part in listed.split(","):
-        if part.strip():
-            yield part
 
 
 def _read_value(text: str) -> Value:
@@ -190,18 +173,13 @@ def _read_number(text: str) -> int | float | None:
 
 
 def _check(name: str, value: Value, line: int) -> Value:
-    allowed: str = ""
+    allowed = ""
     if name == "size" and not re.fullmatch(r"[1-9]\d{1,4}(x[1-9]\d{1,4})?", str(value)):
-        allowed = translatable("It must be pixels, e.g. 512 or 768x1024.")
+        allowed = "It must be pixels, e.g. 512 or 768x1024."
     elif name == "batch" and not (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 4096):
-        allowed = phrase("It must be a whole number from {minimum} to {maximum}.", minimum="1", maximum="4096")
+        allowed = "It must be a whole number from 1 to 4096."
     elif "." not in name and name not in PICTURE and value not in (ABSENT, PRESENT):
-        allowed = phrase(
-            "It must be {present} or {absent}; an input of the node is written {name}.input.",
-            present=PRESENT,
-            absent=ABSENT,
-            name=name,
-        )
+        allowed = f"It must be {PRESENT} or {ABSENT}; an input of the node is written {name}.input."
     if allowed:
-        raise not_allowed(phrase("Line {line}: {name}", line=line, name=name), value, allowed)
+        raise not_allowed(f"Line {line}: {name}", value, allowed)
     return value

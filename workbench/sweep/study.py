@@ -1,28 +1,27 @@
 """The sweep itself: an Optuna study, so that it survives a crash and can be shared by many machines.
 
-Everything that has to do with storing, resuming and sharing is Optuna's (https://optuna.org, Akiba et al. 2019):
-its storage hands a cell to one process at a time, and takes back the cells of processes that have died.
+Storing, sharing and searching are Optuna's (https://optuna.org, Akiba et al. 2019): its storage hands a cell to one
+process at a time, and takes back the cells of processes that have died. The cells of a grid are trials in its queue, as
+GridSampler draws them at random, counts interrupted ones as done, begins anew when the grid grows, and gives the last
+cells to several processes.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
-from ...core.phrases import data, joined, phrase, restored, translatable
-from .results import FINISHED, Result
+from .results import Result
 from .space import Cell, Range, Space, cell_key, without_absent
-from .storage import import_optuna, is_alive, open_storage, quiet, this_machine, without_credentials
+from .storage import Storage, import_optuna, open_storage, using
 
-_RESULT, _JOB, _KEY, _READY = "paceline_result", "paceline_job", "paceline_cell", "paceline_ready"
-_OWNER, _PHRASE = "paceline_owner", "paceline_phrase"
+_RESULT, _JOB, _KEY, _BEGUN = "paceline_result", "paceline_job", "paceline_cell", "paceline_begun"
 MODES = ("grid", "search")
 
 Outcome = Callable[[Cell], Result]
@@ -34,38 +33,21 @@ class SweepSettings:
     """How to go through a space.
 
     Attributes:
-        name: of the study; the same name continues where it stopped.
-        storage: a database URL of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ...
-            Processes with the same URL and name share the work.
+        study: name; the same one continues where it stopped.
+        storage: where results are kept.
         mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
-        trials: how many cells a search measures in all, over all processes.
-        seed: of the search's sampler.
-        heartbeat: seconds between two signs of life; after three without one, a cell is given to another process.
+        trials: how many cells a search tries in all, over all processes.
     """
 
-    name: str
-    storage: str = field(repr=False)
+    study: str
+    storage: Storage
     mode: str = "grid"
     trials: int = 20
-    seed: int = 0
-    heartbeat: int = 20
 
     def __post_init__(self) -> None:
         """Check the values."""
         require_choice("mode", self.mode, MODES)
         require_integer("trials", self.trials, 1, 100_000)
-        require_integer("heartbeat", self.heartbeat, 1, 3600)
-        if not self.name.strip():
-            remedy = translatable("Give it one; the same name resumes it.")
-            raise InvalidSetting(translatable("The study has no name."), remedy)
-
-
-class _Stopped(Exception):
-    """Carries what is no ``Exception`` through Optuna, which then gives the cell back."""
-
-    def __init__(self, reason: BaseException) -> None:
-        super().__init__(repr(reason))
-        self.reason = reason
 
 
 class Sweep:
@@ -77,16 +59,17 @@ class Sweep:
         job: what all cells have in common (model, prompt, sampler, rounds, ...). A study never mixes two jobs.
 
     Raises:
-        BackendUnavailable: if Optuna is not installed.
+        BackendUnavailable: if Optuna is not installed, or the database cannot be used.
         InvalidSetting: if the study exists and holds results of another job or another space.
     """
 
     def __init__(self, space: Space, settings: SweepSettings, job: dict[str, Any]) -> None:
         self._optuna = import_optuna()
+        self._states = self._optuna.trial.TrialState
         self._space, self._settings = space, settings
         self._cells = space.cells() if settings.mode == "grid" else []
-        with quiet(self._optuna), without_credentials(self._optuna):
-            self._study = self._open(identity_of(space, settings, job))
+        with using(self._optuna):
+            self._study = self._open(_identity(space, settings, job))
 
     @property
     def total(self) -> int:
@@ -94,16 +77,8 @@ class Sweep:
         return len(self._cells) or self._settings.trials
 
     def results(self) -> list[Result]:
-        """Return what has been measured so far, by all processes, oldest first."""
-        found: dict[str, Result] = {}
-        with without_credentials(self._optuna):
-            trials = self._study.get_trials(deepcopy=False)
-        for trial in trials:
-            if _RESULT in trial.user_attrs:
-                stored = Result(**trial.user_attrs[_RESULT])
-                text = restored(stored.text, trial.user_attrs.get(_PHRASE))
-                stored = replace(stored, cell=self._in_order(stored.cell), text=text)
-                found.setdefault(cell_key(stored.cell), stored)
+        """Return what has been measured so far, by all processes: in the order of the grid, or oldest first."""
+        found = self._found()
         if not self._cells:
             return list(found.values())
         # The same name may have served for a larger grid before.
@@ -122,105 +97,110 @@ class Sweep:
             done: called after each cell of this process.
             idle: called about once a second while only others have cells to measure; may raise to stop.
         """
-        objective = self._objective(measure, done)
-        with quiet(self._optuna), without_credentials(self._optuna):
-            while not self._is_done(idle):
-                try:
-                    self._study.optimize(objective, n_trials=1)
-                except _Stopped as stopped:
-                    raise stopped.reason from None
+        with using(self._optuna):
+            while not self._is_done():
+                if self._cells and not self._trials(self._states.WAITING):
+                    self._take_back()
+                    self._enqueue_missing()
+                    if not self._trials(self._states.WAITING):  # the last cells are in the hands of others
+                        idle()
+                        time.sleep(1.0)
+                        continue
+                self._study.optimize(lambda trial: self._objective(trial, measure, done), n_trials=1)
         return self.results()
 
     def _open(self, identity: dict[str, str]) -> Any:
-        settings, optuna = self._settings, self._optuna
-        storage = open_storage(optuna, settings.storage, settings.heartbeat)
-        directions = ["maximize", "minimize"]
-        sampler = optuna.samplers.TPESampler(seed=settings.seed, multivariate=True, group=True)
+        optuna, name = self._optuna, self._settings.study
+        storage = open_storage(optuna, self._settings.storage)
+        sampler = optuna.samplers.TPESampler(seed=0, multivariate=True, group=True)
         try:
-            study = optuna.create_study(
-                study_name=settings.name, storage=storage, directions=directions, sampler=sampler
+            self._study = optuna.create_study(
+                study_name=name, storage=storage, directions=["maximize", "minimize"], sampler=sampler
             )
         except optuna.exceptions.DuplicatedStudyError:
-            study = optuna.load_study(study_name=settings.name, storage=storage, sampler=sampler)
-            _wait_until(lambda: _READY in study.user_attrs, 60)  # the process that made it may still be filling it
-        known = study.user_attrs.get(_JOB)
-        if known is None:
-            study.set_user_attr(_JOB, identity)
-        else:
-            require_same_job(settings.name, known, identity)
-        self._release_cells_of_the_dead(study)
-        self._enqueue_missing(study)
-        study.set_user_attr(_READY, True)
-        return study
+            self._study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+            deadline = time.monotonic() + 60
+            while _JOB not in self._study.user_attrs and time.monotonic() < deadline:
+                time.sleep(0.1)  # the process that has made it is still filling it
+        known = self._study.user_attrs.get(_JOB, identity)
+        _require_same_job(name, known, identity)
+        self._take_back()
+        self._enqueue_missing()
+        self._study.set_user_attr(_JOB, identity)
+        return self._study
 
-    def _release_cells_of_the_dead(self, study: Any) -> None:
-        """Give back at once the cells of processes of this machine that were killed; the others' wait for no beat."""
-        state = self._optuna.trial.TrialState
-        for trial in study.get_trials(deepcopy=False, states=(state.RUNNING,)):
-            where, _, process = str(trial.user_attrs.get(_OWNER, "")).rpartition(" ")
-            # Killed before it could say whose the cell is: before its first beat too, so that Optuna waits for ever.
-            age = (datetime.now() - trial.datetime_start).total_seconds() if trial.datetime_start else 0.0
-            nobody = not where and age > 3 * self._settings.heartbeat
-            if nobody or (where == this_machine() and not is_alive(int(process))):
+    def _trials(self, *states: Any) -> list[Any]:
+        found: list[Any] = self._study.get_trials(deepcopy=False, states=states or None)
+        return found
+
+    def _found(self) -> dict[str, Result]:
+        """Return the first result of each cell, by the cell's key."""
+        with using(self._optuna):
+            trials = self._trials()
+        found: dict[str, Result] = {}
+        for trial in trials:
+            if _RESULT in trial.user_attrs:
+                result = Result(**trial.user_attrs[_RESULT])
+                found.setdefault(cell_key(result.cell), replace(result, cell=self._in_order(result.cell)))
+        return found
+
+    def _is_done(self) -> bool:
+        if self._cells:
+            return len(self.results()) >= self.total
+        return sum(_RESULT in trial.user_attrs for trial in self._trials()) >= self.total
+
+    def _take_back(self) -> None:
+        """End the trials of processes that have died; their cells are missing then."""
+        self._optuna.storages.fail_stale_trials(self._study)
+        for trial in self._trials(self._states.RUNNING):
+            # Killed before its first heartbeat, which Optuna would wait for.
+            age = (datetime.now() - trial.datetime_start).total_seconds()
+            if _BEGUN not in trial.user_attrs and age > 3 * self._settings.storage.heartbeat:
                 with suppress(ValueError):  # another process was quicker
-                    study.tell(trial.number, state=state.FAIL)
+                    self._study.tell(trial.number, state=self._states.FAIL)
 
-    def _enqueue_missing(self, study: Any) -> None:
-        """Queue the cells that no process has finished, waits for or works on."""
-        state = self._optuna.trial.TrialState
-        taken = {
-            trial.user_attrs.get(_KEY)
-            for trial in study.get_trials(deepcopy=False)
-            if trial.state in (state.COMPLETE, state.PRUNED, state.WAITING, state.RUNNING)
-        }
+    def _taken(self, trials: list[Any]) -> set[str | None]:
+        """Return the keys of cells that are measured, that wait, or that a process measures now."""
+        states = (self._states.WAITING, self._states.RUNNING)
+        return {one.user_attrs.get(_KEY) for one in trials if _RESULT in one.user_attrs or one.state in states}
+
+    def _enqueue_missing(self) -> None:
+        """Queue the cells that are neither measured, nor waiting, nor in the hands of a process."""
+        taken = self._taken(self._trials())
         for cell in self._cells:
             if cell_key(cell) not in taken:
-                study.enqueue_trial(cell, user_attrs={_KEY: cell_key(cell)})
+                self._study.enqueue_trial(cell, user_attrs={_KEY: cell_key(cell)})
 
-    def _is_done(self, idle: Callable[[], None]) -> bool:
-        if len(self.results()) >= self.total:
-            return True
-        if self._settings.mode == "search":
-            return False
-        state = self._optuna.trial.TrialState
-        # The last cells may be in the hands of others, or of a process that has died: look again later.
-        if not self._study.get_trials(deepcopy=False, states=(state.WAITING,)):
-            self._optuna.storages.fail_stale_trials(self._study)
-            self._release_cells_of_the_dead(self._study)
-            idle()
-            self._sleep_while_others_work()
-        return False
+    def _objective(self, trial: Any, measure: Outcome, done: Callable[[Result], None]) -> tuple[float, float]:
+        trial.set_user_attr(_BEGUN, True)
+        cell = self._cell_of(trial)
+        known = self._found().get(cell_key(cell))  # a search may ask again
+        try:
+            result = known or measure(cell)
+        except (Exception, KeyboardInterrupt):
+            raise
+        except BaseException:  # ComfyUI's cancelling is one; Optuna would leave the cell taken
+            self._study.tell(trial.number, state=self._states.FAIL)
+            raise
+        trial.set_user_attr(_RESULT, asdict(result))
+        done(result)
+        if result.speedup is None or result.difference is None:
+            raise self._optuna.TrialPruned
+        return result.speedup, result.difference
 
-    def _sleep_while_others_work(self) -> None:
-        state = self._optuna.trial.TrialState
-        if not self._study.get_trials(deepcopy=False, states=(state.WAITING,)):
-            time.sleep(min(1.0, self._settings.heartbeat / 2))
-            if not self._study.get_trials(deepcopy=False, states=(state.RUNNING, state.WAITING)):
-                self._enqueue_missing(self._study)  # a process was interrupted and has told the storage
+    def _cell_of(self, trial: Any) -> Cell:
+        """Return the cell that a trial is to measure.
 
-    def _objective(self, measure: Outcome, done: Callable[[Result], None]) -> Callable[[Any], tuple[float, float]]:
-        def objective(trial: Any) -> tuple[float, float]:
-            trial.set_user_attr(_OWNER, f"{this_machine()} {os.getpid()}")
-            queued = trial.user_attrs.get(_KEY)
-            # Another process may have taken the last cell of the queue between our look and our turn, or two of them
-            # have queued the same cell.
-            if self._cells and (queued is None or queued in map(cell_key, (one.cell for one in self.results()))):
-                raise self._optuna.TrialPruned
-            cell = self._in_order(json.loads(queued)) if queued is not None else self._suggest(trial)
-            try:
-                result = measure(cell)
-            except (Exception, KeyboardInterrupt):
-                raise
-            except BaseException as reason:  # ComfyUI's cancelling is one; Optuna would leave the cell taken
-                raise _Stopped(reason) from reason
-            trial.set_user_attr(_PHRASE, data(result.text))
-            trial.set_user_attr(_RESULT, asdict(result))
-            done(result)
-            if result.state not in FINISHED or result.speedup is None or result.difference is None:
-                raise self._optuna.TrialPruned
-            return result.speedup, result.difference
-
-        return objective
+        Raises:
+            TrialPruned: if another process has taken the last cell of the queue between our look and our turn, or two
+                of them have queued the same cell.
+        """
+        if not self._cells:
+            return self._suggest(trial)
+        key = trial.user_attrs.get(_KEY)
+        if key is None or key in self._taken(self._trials()[: trial.number]):
+            raise self._optuna.TrialPruned
+        return self._in_order(json.loads(key))
 
     def _in_order(self, cell: Cell) -> Cell:
         """Return ``cell`` with its names in the order of the space, which a storage does not keep."""
@@ -242,26 +222,18 @@ class Sweep:
         return self._in_order(cell)
 
 
-def require_same_job(study: str, known: dict[str, str], identity: dict[str, str]) -> None:
+def _require_same_job(study: str, known: dict[str, str], identity: dict[str, str]) -> None:
     """Check that a study that is ``known`` goes on with the same job; `InvalidSetting` names what is another."""
-    if known == identity:
-        return
     changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
-    parts = (
-        phrase("{name} was {before}, is {now}", name=name, before=str(known.get(name)), now=str(identity.get(name)))
-        for name in changed
-    )
-    raise InvalidSetting(
-        phrase(
-            "The study {study} was begun with other settings: {changes}.",
-            study=repr(study),
-            changes=joined("; ", parts),
-        ),
-        translatable("Choose another name, or restore the settings to go on with it."),
-    )
+    if changed:
+        changes = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
+        raise InvalidSetting(
+            f"The study {study!r} was begun with other settings: {changes}.",
+            "Choose another name, or restore the settings to go on with it.",
+        )
 
 
-def identity_of(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
+def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
     """Return what must be the same for results to be comparable, by name."""
     identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
     # A grid may grow: its cells stand for themselves. A search's space may not, as the sampler learns from all of it.
@@ -269,9 +241,3 @@ def identity_of(space: Space, settings: SweepSettings, job: dict[str, Any]) -> d
         values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in space.values.items()}
         identity["space"] = json.dumps(values, sort_keys=True)
     return identity
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.1)

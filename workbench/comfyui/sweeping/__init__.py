@@ -5,13 +5,4 @@ from .identity import upstream
 from .run import Finished, SweepPlan, describe_cell, run_sweep
 from .storages import storage_named
 
-__all__ = [
-    "Applied",
-    "Bench",
-    "Finished",
-    "SweepPlan",
-    "describe_cell",
-    "run_sweep",
-    "storage_named",
-    "upstream",
-]
+__all__ = ["Applied", "Bench", "Finished", "SweepPlan", "describe_cell", "run_sweep", "storage_named", "upstream"]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError, error_line
-from ....core.phrases import joined, phrase, translatable
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 from ...recipe import Step
 from ...sweep import Cell, Result, picture_of
@@ -16,20 +15,8 @@ from ..latents import pixels_per_place, with_batch, with_places
 from ..long_running import unload_models
 from ..sampling import SamplingJob
 
-
-@dataclass(frozen=True)
-class Applied:
-    """What came of a cell's nodes.
-
-    Attributes:
-        model: MODEL with them.
-        vae: VAE with them, or None where none is connected.
-        left_out: a sentence for each one that cannot help here.
-    """
-
-    model: ModelPatcher
-    vae: VAE | None = None
-    left_out: tuple[str, ...] = ()
+Applied = tuple[ModelPatcher, VAE | None, Sequence[str]]
+"""What came of a cell's nodes: MODEL and VAE with them, and a sentence for each one that cannot help here."""
 
 
 @dataclass(frozen=True)
@@ -54,14 +41,6 @@ class Bench:
     apply: Callable[[tuple[Step, ...]], Applied]
     seen: Callable[[Cell, Comparison], None] = lambda cell, found: None
 
-    def check(self, cell: Cell) -> None:
-        """Check that a cell's picture can be made, before anything is run.
-
-        Raises:
-            InvalidSetting: if the model's latents have no such size.
-        """
-        self.latent(cell)
-
     def latent(self, cell: Cell) -> Latent:
         """Return the LATENT that a cell samples: the connected one, in the size and batch that the cell asks for.
 
@@ -74,12 +53,8 @@ class Bench:
             pixels = pixels_per_place(self.model)
             if width % pixels or height % pixels:
                 raise InvalidSetting(
-                    phrase(
-                        "size is {size}, and one place of this model's latent is {pixels} pixels.",
-                        size=str(cell["size"]),
-                        pixels=pixels,
-                    ),
-                    phrase("Use multiples of {pixels}.", pixels=pixels),
+                    f"size is {cell['size']}, and one place of this model's latent is {pixels} pixels.",
+                    f"Use multiples of {pixels}.",
                 )
             latent = with_places(latent, width // pixels, height // pixels)
         return latent if batch is None else with_batch(latent, batch)
@@ -94,22 +69,23 @@ class Bench:
             say: told what is going on.
             progress: as of ``compare``.
         """
-        doing: list[str] = [translatable("applying the nodes")]
+        doing = "applying the nodes"
 
         def follow(text: str) -> None:
-            doing[0] = text
+            nonlocal doing
+            doing = text
             say(text)
 
         try:
             try:
-                applied = self.apply(self.steps_of(cell))
+                model, vae, left_out = self.apply(self.steps_of(cell))
             except PacelineError as error:
                 return Result(cell, "not possible", text=str(error))
-            if applied.left_out:
-                return Result(cell, "not possible", text=joined("; ", applied.left_out))
+            if left_out:
+                return Result(cell, "not possible", text="; ".join(left_out))
             found = compare(
-                Side(translatable("baseline"), self.model, self.vae),
-                Side(translatable("optimized"), applied.model, applied.vae),
+                Side("baseline", self.model, self.vae),
+                Side("optimized", model, vae),
                 replace(self.job, latent_image=self.latent(cell)),
                 self.settings,
                 follow,
@@ -120,7 +96,7 @@ class Bench:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            text = phrase("during {doing}: {error}", doing=doing[0], error=error_line(error))
+            text = f"during {doing}: {error_line(error)}"
         # Outside of the handler: the traceback holds on to the tensors.
         unload_models()
         return Result(cell, "out of memory", text=text)

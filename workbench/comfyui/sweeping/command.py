@@ -17,6 +17,7 @@ from typing import Protocol
 
 from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
+from ...recipe import require_preset_name
 from ...sweep import MODES, Space, Storage
 from ..comparison import ComparisonSettings
 from ..latents import empty_latent
@@ -56,8 +57,7 @@ def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
     space = nodes.read_space(_grid(options))
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
-        options.study,
-        nodes.BUILT_IN,
+        require_preset_name("study", options.study, nodes.BUILT_IN),
         Storage("the database of --storage", options.storage) if options.storage else storage_named(""),
         options.search,
         options.trials,

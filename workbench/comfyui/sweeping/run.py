@@ -8,19 +8,18 @@ from pathlib import Path
 
 from PIL import Image
 
-from ....core.errors import InvalidSetting, require_number
-from ....core.phrases import joined, phrase, translatable
+from ....core.errors import require_number
+from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.paths import user_folder
-from ...recipe import PRESET_NAME, Recipe, save_recipe
+from ...recipe import Recipe, save_recipe
 from ...sweep import (
     Cell,
     Range,
     Result,
     Space,
-    Storage,
+    Sweep,
     SweepSettings,
     best,
-    open_sweep,
     pareto_front,
     pareto_picture,
     to_csv,
@@ -31,61 +30,30 @@ from ..long_running import ProgressBar, stop_if_cancelled
 from ..output_files import Entry, OutputFiles
 from .cells import Bench
 from .identity import job_identity
-from .saving import save_sweep
 
 _PER_CELL = 1000
 """Ticks of the progress bar for each cell."""
 
 
-def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
-    """Return ``name`` if a preset can have it.
-
-    Raises:
-        InvalidSetting: naming what cannot be in it, or the names that are taken.
-    """
-    if not PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
-        raise InvalidSetting(
-            phrase("{what} is {name}, which cannot be the name of a preset.", what=what, name=repr(name)),
-            phrase(
-                "Use letters, digits, spaces and . _ - + ( ), not starting with a dot, and not {taken}.",
-                taken=", ".join(taken),
-            ),
-        )
-    return name
-
-
 @dataclass(frozen=True)
-class SweepPlan:
-    """What to do besides measuring.
+class SweepPlan(SweepSettings):
+    """What to measure, and what to save.
 
     Attributes:
-        study: name; the same one continues where it stopped, and is the name of the preset.
-        taken: names of presets that a study cannot have.
-        storage: where results are kept.
-        mode: ``grid`` or ``search``.
-        trials: cells of a search.
-        largest_difference: of a preset, as a share of a seed change.
+        largest_difference: of the preset, as a share of a seed change. The preset has the study's name.
         prefix: start of the names of the files.
         keep: whether the files are kept; see :class:`OutputFiles`.
     """
 
-    study: str
-    taken: tuple[str, ...]
-    storage: Storage
-    mode: str = "grid"
-    trials: int = 20
     largest_difference: float = 0.25
     prefix: str = "paceline/sweep"
     keep: bool = True
 
     def __post_init__(self) -> None:
         """Check what would otherwise only be found after all the work."""
-        require_preset_name("study", self.study, self.taken)
+        super().__post_init__()
         require_number("largest_difference", self.largest_difference, 0.0, 10.0)
-
-    def settings(self) -> SweepSettings:
-        """Return how the sweep goes through its space."""
-        return SweepSettings(self.study, self.storage.url, self.mode, self.trials)
+        OutputFiles(self.prefix, self.keep)
 
 
 @dataclass(frozen=True)
@@ -99,7 +67,7 @@ class Finished:
         preset: its file.
         files: descriptions of what was written, as ComfyUI's front end wants them.
         picture: the plot.
-        lines: the summary.
+        text: the summary.
     """
 
     results: list[Result]
@@ -108,12 +76,7 @@ class Finished:
     preset: Path | None
     files: dict[str, Entry]
     picture: Image.Image
-    lines: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The summary in one piece."""
-        return "\n".join(self.lines)
+    text: str
 
 
 def run_sweep(
@@ -138,98 +101,100 @@ def run_sweep(
 
     Raises:
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
-        BackendUnavailable: without Optuna, for a search or a shared storage.
+        BackendUnavailable: without Optuna, or if the database cannot be used.
     """
-    OutputFiles(plan.prefix, plan.keep)  # a bad one should not be found after all the work
     for cell in _corners(space):
-        bench.check(cell)
-    sweep = open_sweep(space, plan.settings(), job_identity(bench, source))
-    done, total, started = [len(sweep.results())], sweep.total, [0]
-    bar = _Bar(total)
+        bench.latent(cell)  # which checks its size
+    job = job_identity(bench, source)
+    sweep = Sweep(space, plan, job)
+    total, started = sweep.total, 0
+    bar = ProgressBar(total * _PER_CELL)
+
+    def show() -> None:
+        found = sweep.results()
+        bar.show(len(found) * _PER_CELL)
+        watch(found, total)
 
     def measure(cell: Cell) -> Result:
-        started[0] += 1
-        number = min(done[0] + 1, total)
-        title = joined(": ", [phrase("cell {number} of {total}", number=number, total=total), describe_cell(cell)])
-        say(title)
-        return bench.measure(cell, lambda text: say(joined(": ", [title, text])), bar.cell(done[0]))
+        nonlocal started
+        started += 1
+        done = len(sweep.results())
+
+        def tell(doing: str) -> None:
+            cell_text = f"{describe_cell(cell)}: {doing}".removesuffix(": ")
+            number = min(done + 1, total)
+            say(phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=cell_text))
+
+        tell("")
+        return bench.measure(cell, tell, _progress(bar, done))
 
     def finish(result: Result) -> None:
-        found = sweep.results()
-        done[0] = len(found)
-        watch(found, total)
-        bar.show(done[0])
-        outcome = joined(": ", [translatable(result.state), result.text])
-        if result.speedup is not None:
-            outcome = phrase("{speedup:.2f}x", speedup=result.speedup)
-        say(joined(": ", [describe_cell(result.cell), outcome]))
+        show()
+        outcome = f"{result.state}: {result.text}" if result.speedup is None else f"{result.speedup:.2f}x"
+        say(f"{describe_cell(result.cell)}: {outcome}")
 
     def idle() -> None:
         stop_if_cancelled()
-        done[0] = len(sweep.results())
-        bar.show(done[0])
+        done = len(sweep.results())
+        bar.show(done * _PER_CELL)
         say(
             phrase(
                 "{done} of {total} cells measured; waiting for cells that other processes measure",
-                done=done[0],
+                done=done,
                 total=total,
             )
         )
 
-    bar.show(done[0])
-    watch(sweep.results(), total)
+    show()
     results = sweep.run(measure, finish, idle)
+    watch(results, total)
+    around = environment(bench.model)
     chosen = best(results, plan.largest_difference)
-    preset = _save_preset(chosen, bench, plan) if chosen is not None else None
-    picture = pareto_picture(results, f"{plan.study}: {environment(bench.model)['device']}", plan.largest_difference)
+    preset = None if chosen is None else _save_preset(chosen, bench, plan.study, job["difference in"], around)
+    picture = pareto_picture(results, f"{plan.study}: {around['device']}", plan.largest_difference)
+    table, text = to_markdown(results), _summary(results, total, chosen, plan)
     content = {
         "study": plan.study,
         "storage": plan.storage.title,
         "plan": {"mode": plan.mode, "trials": plan.trials, "largest_difference": plan.largest_difference},
-        "job": job_identity(bench, source),
-        "surroundings": environment(bench.model),
-        "measured_now": started[0],
+        "job": job,
+        "surroundings": around,
+        "measured_now": started,
         "results": [asdict(result) for result in results],
         "best_trades": [results.index(result) for result in pareto_front(results)],
-        "preset": None if preset is None else {"name": preset.stem, **asdict(chosen)} if chosen else None,
+        "preset": None if chosen is None else {"name": plan.study, **asdict(chosen)},
     }
-    table = to_markdown(results)
-    lines = _summary(results, total, chosen, plan)
-    text = "\n".join(lines)
-    tables = {"csv": to_csv(results), "md": f"# {plan.study}\n\n{text}\n\n{table}"}
-    files = save_sweep(content, picture, tables, plan.prefix, workflow, plan.keep)
-    return Finished(results, table, chosen, preset, files, picture, tuple(lines))
-
-
-class _Bar:
-    """The node's progress bar: cells, and within a cell its steps."""
-
-    def __init__(self, cells: int) -> None:
-        self._bar = ProgressBar(cells * _PER_CELL)
-
-    def show(self, cells: int) -> None:
-        self._bar.show(cells * _PER_CELL)
-
-    def cell(self, before: int) -> Progress:
-        """Return the progress of a comparison that begins when ``before`` cells are done."""
-
-        def begin(steps: int) -> Callable[[], None]:
-            done = 0
-
-            def advance() -> None:
-                nonlocal done
-                stop_if_cancelled()
-                done += 1
-                self._bar.show(before * _PER_CELL + round(_PER_CELL * done / max(1, steps)))
-
-            return advance
-
-        return begin
+    output = OutputFiles(plan.prefix, plan.keep)
+    files = {
+        # The number of the files goes by the names of pictures, so the plot is the first.
+        "plot": output.save_picture(".png", picture, workflow),
+        "json": output.save_json(".json", content),
+        "csv": output.save_text(".csv", to_csv(results)),
+        "md": output.save_text(".md", f"# {plan.study}\n\n{text}\n\n{table}"),
+    }
+    return Finished(results, table, chosen, preset, files, picture, text)
 
 
 def describe_cell(cell: Cell) -> str:
     """Return e.g. ``ratio 0.5, size 512``."""
     return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
+
+
+def _progress(bar: ProgressBar, before: int) -> Progress:
+    """Return the progress of a comparison that begins when ``before`` cells are done."""
+
+    def begin(steps: int) -> Callable[[], None]:
+        done = 0
+
+        def advance() -> None:
+            nonlocal done
+            stop_if_cancelled()
+            done += 1
+            bar.show(before * _PER_CELL + round(_PER_CELL * done / max(1, steps)))
+
+        return advance
+
+    return begin
 
 
 def _corners(space: Space) -> list[Cell]:
@@ -240,40 +205,31 @@ def _corners(space: Space) -> list[Cell]:
     return Space(pictures).cells()
 
 
-def _save_preset(chosen: Result, bench: Bench, plan: SweepPlan) -> Path:
-    around = environment(bench.model)
-    measure = job_identity(bench, "")["difference in"]
+def _save_preset(chosen: Result, bench: Bench, study: str, measure: str, around: dict[str, object]) -> Path:
     picture = ", ".join(f"{name} {chosen.cell[name]}" for name in ("size", "batch") if name in chosen.cell)
     recipe = Recipe(
-        plan.study,
+        study,
         bench.steps_of(chosen.cell),
         f"Found by Benchmark Sweep: {chosen.speedup:.2f}x, difference {chosen.difference:.2f} of a seed change "
         f"({measure}){' at ' + picture if picture else ''}.",
         {name: str(around[name]) for name in ("model", "device", "torch", "comfyui", "date")},
     )
-    path = user_folder("presets", f"{plan.study}.json")
+    path = user_folder("presets", f"{study}.json")
     save_recipe(recipe, path)
     return path
 
 
-def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> list[str]:
+def _summary(results: list[Result], total: int, chosen: Result | None, plan: SweepPlan) -> str:
     states = [result.state for result in results]
-    counts = joined(
-        ", ",
-        (phrase("{count} {state}", count=states.count(one), state=translatable(one)) for one in dict.fromkeys(states)),
-    )
-    lines: list[str] = [phrase("{done} of {total} cells: {counts}.", done=len(results), total=total, counts=counts)]
-    limit = phrase("{share:g} of a seed change", share=plan.largest_difference)
+    counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    lines = [f"{len(results)} of {total} cells: {counts}."]
+    limit = f"{plan.largest_difference:g} of a seed change"
     if chosen is None:
         lines.append(
-            phrase(
-                "No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs "
-                "give more certain speed-ups.",
-                limit=limit,
-            )
+            f"No cell is certainly faster than the plain model within {limit}, so no preset was saved. More runs give "
+            "more certain speed-ups."
         )
     else:
-        cell = describe_cell(chosen.cell)
-        lines.append(phrase("Fastest within {limit}: {cell}. {text}", limit=limit, cell=cell, text=chosen.text))
-        lines.append(phrase("Saved as the preset {name} of Optimize (Preset).", name=repr(plan.study)))
-    return lines
+        lines.append(f"Fastest within {limit}: {describe_cell(chosen.cell)}. {chosen.text}")
+        lines.append(f"Saved as the preset {plan.study!r} of Optimize (Preset).")
+    return "\n".join(lines)

@@ -10,12 +10,11 @@ import json
 import re
 
 from ....core.errors import InvalidSetting
-from ....core.phrases import phrase, translatable
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...sweep import Storage, sqlite_storage
 
 _NAME = re.compile(r"\w[\w -]{0,79}")
-_HOW = translatable(
+_HOW = (
     "Leave it empty for a file on this server, or let the server's owner write name and URL of the database into "
     "user/__paceline/storages.json, and give the name."
 )
@@ -28,17 +27,13 @@ def storage_named(name: str) -> Storage:
         InvalidSetting: if the server has none of this name. What was given is not repeated: it may hold a password.
     """
     if isinstance(name, str) and not name.strip():
-        return Storage("SQLite in the user's folder", sqlite_storage(user_folder("sweeps", "sweeps.db")))
+        return sqlite_storage("SQLite in the user's folder", user_folder("sweeps", "sweeps.db"))
     if not isinstance(name, str) or not _NAME.fullmatch(name.strip()):
-        problem = translatable("storage is not the name of a storage: a workflow cannot give an address.")
-        raise InvalidSetting(problem, _HOW)
+        raise InvalidSetting("storage is not the name of a storage: a workflow cannot give an address.", _HOW)
     found = _configured()
     if name.strip() not in found:
-        problem = translatable("storage names no storage of this server. There are none.")
-        if found:
-            names = ", ".join(found)
-            problem = phrase("storage names no storage of this server. There are: {names}.", names=names)
-        raise InvalidSetting(problem, _HOW)
+        there = f"There are: {', '.join(found)}." if found else "There are none."
+        raise InvalidSetting(f"storage names no storage of this server. {there}", _HOW)
     return Storage(name.strip(), found[name.strip()])
 
 
@@ -54,10 +49,7 @@ def _configured() -> dict[str, str]:
         _NAME.fullmatch(name) and isinstance(url, str) for name, url in content.items()
     ):
         raise InvalidSetting(
-            translatable("The server's file storages.json cannot be read."),
-            phrase(
-                "It must be JSON that maps names (letters, digits, spaces, _ and -) to URLs: {example}.",
-                example='{"lab": "postgresql..."}',
-            ),
+            "The server's file storages.json cannot be read.",
+            'It must be JSON that maps names (letters, digits, spaces, _ and -) to URLs: {"lab": "postgresql..."}.',
         )
     return content
