@@ -32,7 +32,7 @@ def test_all_nodes_load(studio):
 
 def test_benchmark_sweep_says_what_to_install_and_the_rest_works(sweeping, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna` with ComfyUI's"):
+    with pytest.raises(BackendUnavailable, match="Benchmark Sweep needs Optuna.*Run `pip install optuna`"):
         sweeping.run("size: 128")
     tome = sweeping.studio.tome(sweeping.model, preset="fast")
     assert tome.get_attachment("paceline").find("token_merging") is not None
