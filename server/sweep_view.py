@@ -87,12 +87,12 @@ class SweepView:
 
     def _cell(self, one: Result, best: bool) -> Payload:
         """Return a cell: ``SweepCell``."""
-        low, high, entry = one.numbers.get("speedup_low"), one.numbers.get("speedup_high"), self._entry(one.cell)
+        (low, high), entry = one.interval or (None, None), self._entry(one.cell)
         return {
             "label": describe_cell(one.cell),
             "state": one.state,
             "speedup": one.speedup,
-            "low": low if high else None,
+            "low": low,
             "high": high,
             "difference": one.difference,
             "control": one.control,

@@ -9,8 +9,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from .results import Result, pareto_front
 
-Draw = ImageDraw.ImageDraw
-Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+Color = tuple[int, int, int]
 
 _SIZE = (1120, 720)
 _AREA = (96, 84, 800, 640)
@@ -19,13 +18,9 @@ _AREA = (96, 84, 800, 640)
 _LIST_WIDTH = 256
 
 _INK, _PALE, _GRID, _PAPER = (32, 33, 36), (120, 124, 132), (226, 228, 232), (255, 255, 255)
-_LIMIT = (150, 60, 60)
-_ON, _OFF = (24, 106, 190), (176, 182, 192)
-_COLORS = (_ON, (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96, 20), (60, 70, 90))
+_LIMIT, _OFF = (150, 60, 60), (176, 182, 192)
+_COLORS = ((24, 106, 190), (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96, 20), (60, 70, 90))
 """One for each size and batch, in turn; told apart by people who do not see all colours too (after Okabe and Ito)."""
-
-_FINER = 3
-"""Lines and circles are drawn this many times larger and made smaller again, which smooths their edges."""
 
 
 def pareto_picture(results: Sequence[Result], title: str = "", limit: float | None = None) -> Image.Image:
@@ -39,114 +34,91 @@ def pareto_picture(results: Sequence[Result], title: str = "", limit: float | No
         title: one line above it.
         limit: the largest difference that is allowed, drawn as a line.
     """
-    image = Image.new("RGB", _SIZE, _PAPER)
-    draw = ImageDraw.Draw(image)
-    text, small, large = (ImageFont.load_default(size) for size in (16, 13, 22))
-    draw.text((24, 20), _shorten(title or "Speed against difference", draw, large, 1060), _INK, large)
+    canvas = _Canvas()
+    canvas.text(24, 20, canvas.shortened(title or "Speed against difference", 1060, 22), _INK, 22)
     measured = [one for one in results if one.speedup is not None and one.difference is not None]
     front = pareto_front(results)
     if measured:
-        _draw_points(image, draw, measured, front, small, limit)
-        _draw_list(draw, front, _changing(results), text, small)
+        groups = _by_picture(front)
+        colors = {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
+        _draw_points(canvas, measured, front, groups, colors, limit)
+        _draw_list(canvas, front, _changing(results), colors)
     else:
-        draw.text((_AREA[0], 300), "Nothing could be measured.", _INK, text)
+        canvas.text(_AREA[0], 300, "Nothing could be measured.", _INK, 16)
     missing = [one.state for one in results if one.speedup is None]
     note = f"{len(measured)} measured"
     note += "".join(f", {missing.count(state)} {state}" for state in dict.fromkeys(missing))
-    note += "; bars: 95 % interval" if any(map(_interval, measured)) else ""
+    note += "; bars: 95 % interval" if any(one.interval for one in measured) else ""
     note += "; circles: peak memory" if any(one.memory_bytes for one in measured) else ""
-    note += "; rings: fewer steps in the same time" if _controls(front) else ""
-    draw.text((_AREA[0], 692), note, _PALE, small)
-    return image
+    note += "; rings: fewer steps in the same time" if any(one.control is not None for one in front) else ""
+    canvas.text(_AREA[0], 692, note)
+    return canvas.image.resize(_SIZE, Image.Resampling.BOX)
 
 
 def _draw_points(
-    image: Image.Image, draw: Draw, measured: Sequence[Result], front: Sequence[Result], font: Font, limit: float | None
+    canvas: _Canvas,
+    measured: Sequence[Result],
+    front: Sequence[Result],
+    groups: dict[str, list[Result]],
+    colors: dict[int, Color],
+    limit: float | None,
 ) -> None:
     left, top, right, bottom = _AREA
-    ends = [end for one in measured for end in _interval(one)]
-    controls = _controls(front)
-    across = _Scale([one.difference or 0 for one in measured] + [0.0, limit or 0.0, *controls.values()], left, right)
-    upward = _Scale([one.speedup or 0 for one in measured] + [1.0, *ends], bottom, top)
+    differences = [one.difference or 0 for one in measured] + [one.control or 0 for one in front]
+    across = _Scale([0.0, limit or 0.0, *differences], left, right)
+    ends = [end for one in measured for end in one.interval or ()]
+    upward = _Scale([1.0, *ends, *(one.speedup or 0 for one in measured)], bottom, top)
     for value, place in across.ticks:
-        draw.line((place, top, place, bottom), _GRID)
-        draw.text((place, bottom + 16), f"{value:g}", _PALE, font, anchor="ma")
+        canvas.line([(place, top), (place, bottom)], _GRID)
+        canvas.text(place, bottom + 16, f"{value:g}", anchor="ma")
     for value, place in upward.ticks:
-        draw.line((left, place, right, place), _INK if value == 1 else _GRID)
-        draw.text((left - 16, place), f"{value:g}x", _PALE, font, anchor="rm")
-    draw.text((right, upward(1.0) + 4), "1x: the plain model", _INK, font, anchor="ra")
+        canvas.line([(left, place), (right, place)], _INK if value == 1 else _GRID)
+        canvas.text(left - 16, place, f"{value:g}x", anchor="rm")
+    canvas.text(right, upward(1.0) + 4, "1x: the plain model", _INK, anchor="ra")
     if limit is not None:
-        draw.line((across(limit), top, across(limit), bottom), _LIMIT, 2)
-        draw.text((across(limit) + 5, top), f"allowed: {limit:g}", _LIMIT, font)
-    middle = (left + right) // 2
-    draw.text((middle, bottom + 36), "difference, as a share of what another seed changes", _INK, font, anchor="ma")
-    draw.text((left, top - 22), "speed-up over the same picture without the optimizations", _INK, font)
-    most = max((one.memory_bytes or 0 for one in measured), default=0)
+        canvas.line([(across(limit), top), (across(limit), bottom)], _LIMIT, 2)
+        canvas.text(across(limit) + 5, top, f"allowed: {limit:g}", _LIMIT)
+    under = "difference, as a share of what another seed changes"
+    canvas.text((left + right) / 2, bottom + 36, under, _INK, anchor="ma")
+    canvas.text(left, top - 22, "speed-up over the same picture without the optimizations", _INK)
+    most = max(one.memory_bytes or 0 for one in measured)
     places = {id(one): (across(one.difference or 0), upward(one.speedup or 0)) for one in measured}
     radii = {id(one): 5 + (9 * math.sqrt((one.memory_bytes or 0) / most) if most else 2) for one in measured}
-    groups = _by_picture(front)
-    colors = _colors(groups)
-    large = image.resize((_SIZE[0] * _FINER, _SIZE[1] * _FINER), Image.Resampling.NEAREST)
-    shapes = ImageDraw.Draw(large)
     # A front belongs to one size and batch: speed-ups of different pictures are not joined.
     for group in groups.values():
-        line = [(x * _FINER, y * _FINER) for x, y in (places[id(one)] for one in group)]
-        if len(line) > 1:
-            shapes.line(line, colors[id(group[0])], 2 * _FINER, "curve")
+        canvas.line([places[id(one)] for one in group], colors[id(group[0])], 2)
     for one in front:
-        if id(one) in controls:
-            x, y, ring = across(controls[id(one)]), places[id(one)][1], 5
-            shapes.line([(places[id(one)][0] * _FINER, y * _FINER), (x * _FINER, y * _FINER)], colors[id(one)], _FINER)
-            box = [value * _FINER for value in (x - ring, y - ring, x + ring, y + ring)]
-            shapes.ellipse(box, _PAPER, colors[id(one)], 2 * _FINER)
-    for one in measured:
-        if _interval(one):
-            x, (low, high) = places[id(one)][0] * _FINER, (upward(end) * _FINER for end in _interval(one))
-            shapes.line((x, low, x, high), colors.get(id(one), _OFF), 2 * _FINER)
+        if one.control is not None:
+            (x, y), ring = places[id(one)], across(one.control)
+            canvas.line([(x, y), (ring, y)], colors[id(one)])
+            canvas.circle(ring, y, 5, _PAPER, colors[id(one)], 2)
     for one in sorted(measured, key=lambda item: -(item.memory_bytes or 0)):
-        (x, y), radius = places[id(one)], radii[id(one)]
-        box = [value * _FINER for value in (x - radius, y - radius, x + radius, y + radius)]
-        shapes.ellipse(box, colors.get(id(one), _OFF), _PAPER, _FINER)
-    image.paste(large.resize(_SIZE, Image.Resampling.BOX))
+        (x, y), color = places[id(one)], colors.get(id(one), _OFF)
+        if one.interval is not None:
+            canvas.line([(x, upward(end)) for end in one.interval], color, 2)
+        canvas.circle(x, y, radii[id(one)], color, _PAPER)
     for name, group in groups.items() if len(groups) > 1 else ():
         fastest = max(group, key=lambda one: one.speedup or 0)
-        x, y = places[id(fastest)]
-        away = radii[id(fastest)] + 6
-        fits = x + away + draw.textlength(name, font) <= right
+        (x, y), away = places[id(fastest)], radii[id(fastest)] + 6
+        fits = x + away + canvas.width(name) <= right
         place, anchor = (x + away, "lm") if fits else (x - away, "rm")
-        draw.text((place, y), name, colors[id(fastest)], font, anchor=anchor, stroke_width=2, stroke_fill=_PAPER)
+        canvas.text(place, y, name, colors[id(fastest)], anchor=anchor, halo=2)
     for number, one in enumerate(front, 1):
-        draw.text(places[id(one)], str(number), _PAPER, font, anchor="mm")
+        canvas.text(*places[id(one)], str(number), _PAPER, anchor="mm")
 
 
-def _interval(one: Result) -> tuple[float, ...]:
-    """Return the ends of a speed-up's interval, or nothing where there is none."""
-    low, high = one.numbers.get("speedup_low"), one.numbers.get("speedup_high")
-    return (low, high) if low and high else ()
-
-
-def _controls(front: Sequence[Result]) -> dict[int, float]:
-    """Return the difference that fewer steps in the same time make, for each best trade where it is known."""
-    return {id(one): one.control for one in front if one.control is not None}
-
-
-def _colors(groups: dict[str, list[Result]]) -> dict[int, tuple[int, int, int]]:
-    return {id(one): _COLORS[n % len(_COLORS)] for n, group in enumerate(groups.values()) for one in group}
-
-
-def _draw_list(draw: Draw, front: Sequence[Result], names: set[str], text: Font, small: Font) -> None:
+def _draw_list(canvas: _Canvas, front: Sequence[Result], names: set[str], colors: dict[int, Color]) -> None:
     x, y = 828, _AREA[1]
-    colors = _colors(_by_picture(front))
-    draw.text((x, y - 22), "Best trades", _INK, text)
+    canvas.text(x, y - 22, "Best trades", _INK, 16)
     for number in range(len(front), 0, -1):  # the fastest first
         one = front[number - 1]
         if y > 590:
-            draw.text((x, y), f"and {number} more", _PALE, small)
+            canvas.text(x, y, f"and {number} more")
             return
-        draw.text((x, y), f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", colors[id(one)], small)
-        for line in _lines(one, names, draw, small):
+        canvas.text(x, y, f"{number}   {one.speedup:.2f}x, difference {one.difference:.3f}", colors[id(one)])
+        for line in _lines(one, names, canvas):
             y += 17
-            draw.text((x + 22, y), line, _PALE, small)
+            canvas.text(x + 22, y, line)
         y += 26
 
 
@@ -156,16 +128,16 @@ def _changing(results: Sequence[Result]) -> set[str]:
     return {name for name in names if len({str(one.cell.get(name)) for one in results}) > 1} or names
 
 
-def _lines(one: Result, names: set[str], draw: Draw, font: Font) -> list[str]:
+def _lines(one: Result, names: set[str], canvas: _Canvas) -> list[str]:
     """Return a cell's settings of these names in at most three lines of the list's width."""
     lines = [""]
     for name, value in ((name, value) for name, value in one.cell.items() if name in names):
         part = f"{name.rpartition('.')[2]} {value}"
-        joined = f"{lines[-1]}, {part}" if lines[-1] else part
-        if draw.textlength(joined, font) <= _LIST_WIDTH:
-            lines[-1] = joined
+        longer = f"{lines[-1]}, {part}" if lines[-1] else part
+        if canvas.width(longer) <= _LIST_WIDTH:
+            lines[-1] = longer
         else:
-            lines.append(_shorten(part, draw, font, _LIST_WIDTH))
+            lines.append(canvas.shortened(part, _LIST_WIDTH))
     return lines[:3]
 
 
@@ -178,12 +150,45 @@ def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
     return groups
 
 
+class _Canvas:
+    """A picture that is drawn three times as large as it will be, which smooths its edges."""
+
+    def __init__(self) -> None:
+        self.image = Image.new("RGB", (3 * _SIZE[0], 3 * _SIZE[1]), _PAPER)
+        self._draw = ImageDraw.Draw(self.image)
+
+    def line(self, points: Sequence[tuple[float, float]], color: Color, width: int = 1) -> None:
+        self._draw.line([(3 * x, 3 * y) for x, y in points], color, 3 * width, "curve")
+
+    def circle(self, x: float, y: float, radius: float, fill: Color, edge: Color, width: int = 1) -> None:
+        box = [3 * value for value in (x - radius, y - radius, x + radius, y + radius)]
+        self._draw.ellipse(box, fill, edge, 3 * width)
+
+    def text(
+        self, x: float, y: float, text: str, color: Color = _PALE, size: int = 13, anchor: str = "la", halo: int = 0
+    ) -> None:
+        font = ImageFont.load_default(3 * size)
+        self._draw.text((3 * x, 3 * y), text, color, font, anchor=anchor, stroke_width=3 * halo, stroke_fill=_PAPER)
+
+    def width(self, text: str, size: int = 13) -> float:
+        return self._draw.textlength(text, ImageFont.load_default(3 * size)) / 3
+
+    def shortened(self, text: str, width: float, size: int = 13) -> str:
+        if self.width(text, size) <= width:
+            return text
+        while text and self.width(text + "…", size) > width:
+            text = text[:-1]
+        return text + "…"
+
+
 class _Scale:
     """Maps values to pixels, over a range that ends at round numbers."""
 
     def __init__(self, values: Sequence[float], start: int, end: int) -> None:
         low, high = min(values), max(values)
-        step = _round_step((high - low) / 5 or 0.1)
+        wanted = (high - low) / 5 or 0.1
+        power = 10.0 ** math.floor(math.log10(wanted))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= wanted * 0.999)
         self._low = math.floor(low / step + 1e-9) * step
         self._high = max(math.ceil(high / step - 1e-9) * step, self._low + step)
         self._start, self._end = start, end
@@ -194,17 +199,3 @@ class _Scale:
     def __call__(self, value: float) -> float:
         share = (value - self._low) / (self._high - self._low)
         return self._start + share * (self._end - self._start)
-
-
-def _round_step(step: float) -> float:
-    """Return the next larger of 1, 2, 5 times a power of ten."""
-    power: float = 10.0 ** math.floor(math.log10(step))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= step * 0.999)
-
-
-def _shorten(text: str, draw: Draw, font: Font, width: int) -> str:
-    if draw.textlength(text, font) <= width:
-        return text
-    while text and draw.textlength(text + "…", font) > width:
-        text = text[:-1]
-    return text + "…"

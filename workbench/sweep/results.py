@@ -38,6 +38,12 @@ class Result:
     numbers: dict[str, float] = field(default_factory=dict)
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """Ends of the speed-up's 95 % interval; None where there is none that says anything."""
+        low, high = self.numbers.get("speedup_low"), self.numbers.get("speedup_high")
+        return (low, high) if low and high else None
+
+    @property
     def control(self) -> float | None:
         """Difference of the plain model with as many steps as fit into the same time; None if it was not drawn."""
         return self.numbers.get("fewer_steps_difference")
