@@ -53,7 +53,7 @@ const cells = [
 ];
 const plot = createPlot({ cells, limit: 0.25 }, () => {}, () => {});
 const panel = Object.assign(document.createElement("div"), { className: "paceline-sweep drawn" });
-panel.style = "position: fixed; inset: 80px auto auto 80px; width: 480px; z-index: 9999; background: #222; color: #ddd";
+panel.style = "position: fixed; inset: 80px auto auto 80px; width: 480px; z-index: 9999";
 panel.append(plot);
 document.body.append(panel);
 """
