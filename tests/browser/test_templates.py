@@ -12,7 +12,6 @@ import pytest
 from browser.page import PICTURES, VUE, Page
 from browser.thumbnails import thumbnail
 from comfy_host.paths import ROOT
-from examples.model_files import FILES
 from PIL import Image
 
 if TYPE_CHECKING:
@@ -33,6 +32,15 @@ def types(name: str) -> list[str]:
     return sorted(node["type"] for node in saved["nodes"])
 
 
+def model_files() -> set[tuple[str, str]]:
+    """Folder and name of every file that the examples offer to download."""
+    saved = [json.loads(path.read_text(encoding="utf-8")) for path in FOLDER.glob("*.json")]
+    nodes = (node for workflow in saved for node in workflow["nodes"])
+    return {
+        (file["directory"], file["name"]) for node in nodes for file in node.get("properties", {}).get("models", ())
+    }
+
+
 def shown(page: Page) -> list[str]:
     return sorted(node["type"] for node in page.workflow()["nodes"])
 
@@ -40,12 +48,14 @@ def shown(page: Page) -> list[str]:
 @pytest.fixture(scope="module")
 def complete(page: Page, server: ComfyServer, sd15_checkpoint: Path) -> Iterator[None]:
     """Every file that the examples name is there, by name: nothing is missing."""
-    for name, (folder, _) in FILES.items():
+    files = model_files()
+    assert ("checkpoints", "sd_xl_base_1.0.safetensors") in files
+    for folder, name in files:
         server.add_model(folder, sd15_checkpoint, name)
     Image.new("RGB", (64, 64), "gray").save(server.input_dir / "example.png")
     page.open()
     yield
-    for name, (folder, _) in FILES.items():
+    for folder, name in files:
         (server.base_directory / "models" / folder / name).unlink()
     page.open()
 

@@ -1,1 +1,0 @@
-"""The example workflows as code: ``tools/update_examples.py`` writes them to ``example_workflows/``."""
