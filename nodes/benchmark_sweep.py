@@ -62,8 +62,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "grid",
                     default=_GRID,
                     multiline=True,
-                    tooltip="What to try, one setting to the line: Node.input: value, value. A node alone: on, off. "
-                    "size: 512, 768x1024 and batch: 1, 4 change the picture. Each line multiplies the work.",
+                    tooltip="What to try, one setting to the line: Node.input: value, value; Node: on, off; "
+                    "size: 512, 768x1024; batch: 1, 4. Each line multiplies the work.",
                 ),
                 io.Combo.Input(
                     "search",
@@ -99,8 +99,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "storage",
                     default="",
                     advanced=True,
-                    tooltip="Empty: a file in ComfyUI's user folder. Else the name of a database in "
-                    "user/__paceline/storages.json, which lets several machines share one study. A URL is refused.",
+                    tooltip="Empty: a file in ComfyUI's user folder. Otherwise the name, not the URL, of a database in "
+                    "user/__paceline/storages.json, which lets several machines share one study.",
                 ),
                 io.String.Input(
                     "filename_prefix",
@@ -189,7 +189,7 @@ def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
     details = (*removed, *found.text.splitlines())
     if found.best is None:
-        none = translatable("no setting is certainly faster")
+        none = phrase("no setting is certainly faster")
         return Summary("partly" if found.results else "inactive", none, counts, details)
     headline = phrase(
         "{speedup:.2f}x with {cell}", speedup=found.best.speedup or 0.0, cell=sweeping.describe_cell(found.best.cell)

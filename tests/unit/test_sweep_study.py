@@ -53,7 +53,7 @@ def lines(log: Path, kind: str) -> list[str]:
     return [line.split()[1] for line in text.splitlines() if line.startswith(kind)]
 
 
-def sweep(tmp_path: Path, space: str = SPACE, job: str = "m", heartbeat: int = 5, **settings) -> Sweep:
+def sweep(tmp_path: Path, space: str = SPACE, job: str = "m", heartbeat: int = 2, **settings) -> Sweep:
     storage = replace(sqlite_storage("a file", tmp_path / "sweeps" / "study.db"), heartbeat=heartbeat)
     return Sweep(parse_space(space, ""), SweepSettings("one", storage, **settings), {"model": job})
 

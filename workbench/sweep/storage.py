@@ -16,9 +16,8 @@ from ...core.errors import BackendUnavailable, PacelineError
 from ...core.files import NotWritten
 
 _URLS = "sqlite:///FILE always works; postgresql+psycopg://USER@HOST/NAME needs `pip install psycopg[binary]`."
-_MOVE = (
-    "Move the file away (in ComfyUI user/__paceline/sweeps/sweeps.db): a new one is made. Presets that were saved stay."
-)
+_MOVE = "Move the file away (in ComfyUI user/__paceline/sweeps/sweeps.db): a new one is made. Saved presets stay."
+_KEPT = "Finished cells are kept: run the workflow again when the database is back."
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,8 @@ def sqlite_storage(title: str, path: Path) -> Storage:
             f"The folder for the results of sweeps could not be made: {error.strerror or error}.",
             "Free some space, or let this program write to its folder (in ComfyUI user/__paceline).",
         ) from error
-    # After a crash, the same machine goes on with the file: it need not wait as long as for another one.
-    return Storage(title, f"sqlite:///{path}", heartbeat=5)
+    # After a crash the same machine goes on: it knows sooner that a process is gone than over a network.
+    return Storage(title, f"sqlite:///{path}", heartbeat=2)
 
 
 def import_optuna() -> Any:
@@ -132,17 +131,15 @@ def _explain(chain: list[BaseException]) -> tuple[str, str]:
         if any(words in str(failed) for words in ("no such", "no column")):
             return "its file holds other tables than Optuna's, as grids.db of early versions of this pack did", _MOVE
         if isinstance(failed, sqlite3.OperationalError):
-            room = "Free some space on its disk, and let this program write there. Finished cells are kept."
-            return "its file cannot be read or written", room
+            return "its file cannot be read or written", "Let this program write there, and free some space."
         return "its file is damaged", _MOVE
-    if first(NoSuchModuleError) is not None:
+    if first(NoSuchModuleError):
         return "SQLAlchemy knows no such kind of database", _URLS
-    if first(OperationalError) is not None:
-        again = "Finished cells are kept: run the workflow again when the database is back."
-        return "the database does not answer, or does not let this user in", again
-    if first(ImportError) is not None:
+    if first(OperationalError):
+        return "the database does not answer, or does not let this user in", _KEPT
+    if first(ImportError):
         names = [one.name for one in chain if isinstance(one, ImportError) and one.name]
         return f"the package {names[0] if names else 'of its driver'} is not installed", _URLS
-    if first(ArgumentError, ValueError) is not None:
+    if first(ArgumentError, ValueError):
         return "its address is no URL that SQLAlchemy can read", _URLS
-    return "the database answers in a way that was not expected", _URLS
+    return "the database answers in a way that was not expected", _KEPT
