@@ -136,6 +136,15 @@ def test_an_interruption_stops_the_sweep_and_its_cell_is_measured_next_time(tmp_
     assert len(results) == 8 and sorted(calls) == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
 
 
+def test_a_smaller_grid_leaves_out_what_a_stopped_larger_one_had_queued(tmp_path):
+    sweep(tmp_path)
+    calls = []
+    small = sweep(tmp_path, "ApplyToMe.ratio: 0.7, 0.8")
+    assert len(small.run(lambda cell: calls.append(cell["ApplyToMe.ratio"]) or measured(cell))) == 2
+    assert calls == [0.7, 0.8]
+    assert len(sweep(tmp_path).run(measured)) == 8
+
+
 def test_a_study_never_mixes_two_jobs(tmp_path):
     sweep(tmp_path)
     with pytest.raises(InvalidSetting, match="'one' was begun with other settings"):

@@ -67,7 +67,7 @@ class Sweep:
         self._optuna = import_optuna()
         self._states = self._optuna.trial.TrialState
         self._space, self._settings = space, settings
-        self._cells = space.cells() if settings.mode == "grid" else []
+        self._cells = {cell_key(cell): cell for cell in space.cells()} if settings.mode == "grid" else {}
         with using(self._optuna):
             self._study = self._open(_identity(space, settings, job))
 
@@ -82,7 +82,7 @@ class Sweep:
         if not self._cells:
             return list(found.values())
         # The same name may have served for a larger grid before.
-        return [found[key] for key in map(cell_key, self._cells) if key in found]
+        return [found[key] for key in self._cells if key in found]
 
     def run(
         self,
@@ -122,8 +122,7 @@ class Sweep:
             deadline = time.monotonic() + 60
             while _JOB not in self._study.user_attrs and time.monotonic() < deadline:
                 time.sleep(0.1)  # the process that has made it is still filling it
-        known = self._study.user_attrs.get(_JOB, identity)
-        _require_same_job(name, known, identity)
+        _require_same_job(name, self._study.user_attrs.get(_JOB, identity), identity)
         self._take_back()
         self._enqueue_missing()
         self._study.set_user_attr(_JOB, identity)
@@ -167,9 +166,9 @@ class Sweep:
     def _enqueue_missing(self) -> None:
         """Queue the cells that are neither measured, nor waiting, nor in the hands of a process."""
         taken = self._taken(self._trials())
-        for cell in self._cells:
-            if cell_key(cell) not in taken:
-                self._study.enqueue_trial(cell, user_attrs={_KEY: cell_key(cell)})
+        for key, cell in self._cells.items():
+            if key not in taken:
+                self._study.enqueue_trial(cell, user_attrs={_KEY: key})
 
     def _objective(self, trial: Any, measure: Outcome, done: Callable[[Result], None]) -> tuple[float, float]:
         trial.set_user_attr(_BEGUN, True)
@@ -192,15 +191,15 @@ class Sweep:
         """Return the cell that a trial is to measure.
 
         Raises:
-            TrialPruned: if another process has taken the last cell of the queue between our look and our turn, or two
-                of them have queued the same cell.
+            TrialPruned: if another process has taken the last cell of the queue between our look and our turn, if two
+                of them have queued the same cell, or if it was queued for another grid of the same name.
         """
         if not self._cells:
             return self._suggest(trial)
         key = trial.user_attrs.get(_KEY)
-        if key is None or key in self._taken(self._trials()[: trial.number]):
+        if key not in self._cells or key in self._taken(self._trials()[: trial.number]):
             raise self._optuna.TrialPruned
-        return self._in_order(json.loads(key))
+        return self._cells[key]
 
     def _in_order(self, cell: Cell) -> Cell:
         """Return ``cell`` with its names in the order of the space, which a storage does not keep."""
