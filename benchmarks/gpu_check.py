@@ -110,7 +110,7 @@ def int8(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers
     from paceline.optimizers.hosts.comfyui.quantization.technique import Int8Quantization
     from paceline.optimizers.quantization.kernels import TorchAO
-    from paceline.optimizers.quantization.policy import decide
+    from paceline.optimizers.quantization.policy import QuantizationPolicy, choose_layers
     from paceline.optimizers.quantization.settings import QuantizationSettings
     from paceline.optimizers.quantization.timing import Timing, Timings
 
@@ -120,10 +120,11 @@ def int8(model: Any) -> Any:
 
     settings, cpu = QuantizationSettings(preset="speed"), torch.device("cpu")
     read = [(layer, module.weight.detach) for layer, module in linear_layers(model, {})]
-    technique = Int8Quantization(settings, decide(read, settings, Quicker(cpu, torch.float16), {}, cpu))
-    technique.require_gain("network")
-    technique.kernel.kernel = TorchAO()
-    return attach(ModelTarget(model), technique)
+    policy = QuantizationPolicy(settings, choose_layers(read, settings, Quicker(cpu, torch.float16), {}, cpu))
+    policy.require_gain("network")
+    assert policy.kernel is not None
+    policy.kernel.kernel = TorchAO()
+    return attach(ModelTarget(model), Int8Quantization(policy))
 
 
 SDPA = node("PacelineSetAttentionProcessor", backend="sdpa")

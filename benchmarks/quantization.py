@@ -137,19 +137,19 @@ def measure_unet(quick: bool, speed: float) -> list[Row]:
 
 
 def _chosen_layers(model: Any) -> dict[str, float]:
-    """Return what the node decided: layers, their bytes, their predicted speedup, their largest error."""
+    """Return what the node chose: layers, their bytes, their predicted speedup, their largest error."""
     from paceline.optimizers.hosts.comfyui.model import stack_of
 
-    decisions = stack_of(model).techniques[0].decisions
-    seconds = decisions.seconds()
-    slowest = min(v.timing.speedup for v in decisions.quantized.values() if v.timing is not None)
+    choices = stack_of(model).techniques[0].policy.choices
+    seconds = choices.seconds()
+    slowest = min(v.timing.speedup for v in choices.quantized.values() if v.timing is not None)
     return {
-        "layers": len(decisions.quantized),
-        "linear_bytes_before": decisions.bytes_before,
-        "linear_bytes_after": decisions.bytes_after,
+        "layers": len(choices.quantized),
+        "linear_bytes_before": choices.bytes_before,
+        "linear_bytes_after": choices.bytes_after,
         "layers_speedup": seconds.speedup if seconds else math.nan,
         "slowest_layer_speedup": slowest,
-        "largest_layer_error": (decisions.worst().error or 0.0) if decisions.worst() else 0.0,
+        "largest_layer_error": (choices.worst().error or 0.0) if choices.worst() else 0.0,
     }
 
 

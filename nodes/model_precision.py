@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
-from ..optimizers.precision.settings import DTYPES, PrecisionSettings
+from ..optimizers.precision.settings import PrecisionSettings
 from .common import OptimizingNode
+from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
@@ -21,34 +23,29 @@ SEARCH_ALIASES = ("dtype", "bf16", "fp16", "fp32", "half precision", "channels_l
 
 def precision_inputs() -> list[io.Input]:
     """Return the inputs that Model Precision and VAE Precision share."""
+    setting = partial(setting_input, PrecisionSettings)
     return [
-        io.Combo.Input(
+        setting(
             "dtype",
-            options=list(DTYPES),
-            default="auto",
-            tooltip="What the network computes in. bf16 and fp16 need half the memory of fp32 and are quicker on "
-            "GPUs; the image changes slightly. auto: on GPUs ComfyUI's choice, on processors bf16 "
-            "where they have instructions for it.",
+            "What the network computes in: bf16 and fp16 need half the memory of fp32, are quicker on GPUs and change "
+            "the image slightly. auto: ComfyUI's choice on GPUs, bf16 on processors that have instructions for it.",
         ),
-        io.Boolean.Input(
+        setting(
             "channels_last",
-            default=False,
-            tooltip="Convolutions with their channels last in memory: quicker on GPUs with tensor cores in 16 bits, on "
+            "Convolutions with their channels last in memory: quicker on GPUs with tensor cores in 16 bits, on "
             "processors in some sizes. The image changes by rounding only.",
         ),
-        io.Boolean.Input(
+        setting(
             "fp16_accumulation",
-            default=False,
+            "fp16 products add up in fp16 while this model runs: quicker on GeForce cards, less precise. As ComfyUI's "
+            "--fast fp16_accumulation, but for this model only.",
             advanced=True,
-            tooltip="fp16 products add up in fp16 while this model runs: quicker on GeForce cards, less precise. As "
-            "ComfyUI's --fast fp16_accumulation, but for this model only.",
         ),
-        io.Boolean.Input(
+        setting(
             "tf32",
-            default=False,
+            "fp32 products with inputs rounded to TF32 while it runs: quicker from RTX 30 on. For models that compute "
+            "in fp32.",
             advanced=True,
-            tooltip="fp32 products with inputs rounded to TF32 while it runs: quicker from RTX 30 on. For models "
-            "that compute in fp32.",
         ),
     ]
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
-from ..optimizers.quantization.settings import DEVICES, MODES, PRESETS, ROTATIONS, QuantizationSettings
+from ..optimizers.quantization.settings import QuantizationSettings
 from ..workbench.comfyui.links import fitting, mismatch_explained, require_conditioning, require_latent
 from .common import OptimizingNode
+from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
@@ -22,6 +24,7 @@ class PacelineQuantizeInt8(OptimizingNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
+        setting = partial(setting_input, QuantizationSettings)
         return cls.schema(
             node_id="PacelineQuantizeInt8",
             display_name="Quantize int8",
@@ -29,61 +32,41 @@ class PacelineQuantizeInt8(OptimizingNode):
                 "Computes linear layers in int8: those that are quicker that way on this machine, measured. Their "
                 "weights need half the memory of 16 bits. LoRAs work before and after this node."
             ),
-            search_aliases=[
-                "int8",
-                "w8a8",
-                "torchao",
-                "quantization",
-                "convrot",
-                "memory",
-                "vram",
-                "low memory",
-                "speed",
-                "faster",
-            ],
+            search_aliases=["w8a8", "torchao", "quantization", "convrot", "low memory", "vram", "speed", "faster"],
             inputs=[
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
-                io.Combo.Input(
+                setting(
                     "preset",
-                    options=list(PRESETS),
-                    default="balanced",
-                    tooltip="How much error a layer may have: 1.2 % (quality), 2 % (balanced) or 5 % (speed). Others "
-                    "stay in full precision, as do layers that are not quicker in int8.",
+                    "How much error a layer may have: 1.2 % (quality), 2 % (balanced) or 5 % (speed). Others stay in "
+                    "full precision, as do layers that are not quicker in int8.",
                 ),
-                io.Combo.Input(
+                setting(
                     "mode",
-                    options=list(MODES),
-                    default="int8",
-                    tooltip="int8: weights and arithmetic, for speed. weight_only: all layers' weights, arithmetic "
-                    "stays in full precision; saves memory, costs a little speed, changes the image less.",
+                    "int8: weights and arithmetic, for speed. weight_only: all layers' weights; saves memory, costs a "
+                    "little speed, changes the image less.",
                 ),
-                io.String.Input(
+                setting(
                     "include",
-                    default="",
+                    "Layers that are quantised whatever their speed and error: names with commas between them, or "
+                    "patterns such as *.attn2.*, time_embed*. The output layers lists the names.",
                     advanced=True,
-                    tooltip="Regular expression: layers whose name it matches are quantised even if nothing is gained, "
-                    "whatever their error. The output table lists the names.",
                 ),
-                io.String.Input(
+                setting(
                     "exclude",
-                    default="",
+                    "Layers that stay in full precision: names with commas between them, e.g. attn2, ff, or patterns "
+                    "such as *.attn2.*, time_embed*.",
                     advanced=True,
-                    tooltip="Regular expression: layers whose name it matches stay in full precision, e.g. attn2|ff",
                 ),
-                io.Combo.Input(
+                setting(
                     "rotation",
-                    options=list(ROTATIONS),
-                    default="auto",
+                    "auto: rotate the inputs (ConvRot) of layers that have too much error otherwise; costs a little of "
+                    "the gain. off: leave such layers in full precision.",
                     advanced=True,
-                    tooltip="auto: rotate the inputs (ConvRot) of layers that have too much error otherwise; costs a "
-                    "little of the gain. off: leave such layers in full precision.",
                 ),
-                io.Combo.Input(
+                setting(
                     "device",
-                    options=list(DEVICES),
-                    default="auto",
+                    "Where the weights are quantised, one layer at a time. auto: the GPU where there is one.",
                     advanced=True,
-                    tooltip="Where the weights are quantised, one layer at a time. auto: the GPU where there is one.",
                 ),
                 io.Latent.Input(
                     "latent",
@@ -117,5 +100,6 @@ class PacelineQuantizeInt8(OptimizingNode):
         size = None if latent is None else fitting(model, latent)
         with mismatch_explained("latent", model, size):
             technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
-        lines = "\n".join((technique.policy.describe(), *technique.policy.details(), "", technique.policy.table()))
+        policy = technique.policy
+        lines = "\n".join((policy.describe(), *policy.details(), "", policy.table()))
         return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)

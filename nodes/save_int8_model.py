@@ -53,6 +53,6 @@ class PacelineSaveInt8Model(OptimizingNode):
         metadata = save_int8_model(model, path)
         shown = f"{Path(entry['subfolder'], path.name)} ({path.stat().st_size / 1e6:.1f} MB)"
         note = json.loads(metadata["paceline"]).get("note")
-        details = [phrase("The image will differ a little: {note}", note=note)] if note else []
+        details = [f"The image will differ a little: {note}"] if note else []
         cls.announce(Summary("active", phrase("saved {file}", file=shown), details=tuple(details)))
         return io.NodeOutput(ui={"text": ("\n".join([shown, *details]),)})

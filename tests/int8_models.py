@@ -7,16 +7,16 @@ import re
 import torch
 
 # Which layers gain is a matter of the machine: so they are named. These are all that may be quantised.
-CHOSEN = r"attn|ff"
+CHOSEN = "attn, ff"
 TINY = {"include": CHOSEN}
 
 # Layers of 32 channels and 8192 tokens: int8 is slower there on any machine, as the passes around it cost more.
-SLOWER = {"include": "", "exclude": r"^(?!input_blocks\.[12]\.)"}
+SLOWER = {"include": "", "exclude": "input_blocks.4, input_blocks.5, input_blocks.7, input_blocks.8, middle, output"}
 
 
-def only(pattern):
-    """Settings that quantise the layers whose names match, whatever the machine gains."""
-    return {"include": pattern, "exclude": f"^(?!.*({pattern}))"}
+def only(name):
+    """Settings that quantise the layers of attn1, attn2 or ff, whatever the machine gains."""
+    return {"include": name, "exclude": ", ".join({"attn1", "attn2", "ff"} - {name})}
 
 
 def weights(model):

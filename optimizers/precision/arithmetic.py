@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from ...core.phrases import phrase
 from .settings import PrecisionSettings
 
 
@@ -27,32 +26,20 @@ def missing(settings: PrecisionSettings, device: torch.device, dtype: torch.dtyp
         amd = torch.version.hip is not None and device.type == "cuda" and name == "fp16_accumulation"
         if amd or device.type != "cuda":
             found = "ROCm" if amd else device.type
-            problem = phrase("{name} is for NVIDIA GPUs, and this model computes on {device}.", name=name, device=found)
-            return problem, phrase("Switch {name} off.", name=name)
+            return f"{name} is for NVIDIA GPUs, and this model computes on {found}.", f"Switch {name} off."
         if dtype != needed:
             found = str(dtype).removeprefix("torch.")
             return (
-                phrase(
-                    "{name} changes products of {label} numbers only, and this model computes in {found}.",
-                    name=name,
-                    label=label,
-                    found=found,
-                ),
-                phrase("Switch {name} off, or choose dtype {label}.", name=name, label=label),
+                f"{name} changes products of {label} numbers only, and this model computes in {found}.",
+                f"Switch {name} off, or choose dtype {label}.",
             )
     if settings.fp16_accumulation and not hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
-        return (
-            phrase("fp16_accumulation needs torch 2.7 or newer; this is torch {version}.", version=torch.__version__),
-            phrase("Switch {name} off.", name="fp16_accumulation"),
-        )
+        problem = f"fp16_accumulation needs torch 2.7 or newer; this is torch {torch.__version__}."
+        return problem, "Switch fp16_accumulation off."
     if settings.tf32 and torch.cuda.get_device_capability(device) < (8, 0):
-        return (
-            phrase(
-                "tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {device}.",
-                device=torch.cuda.get_device_name(device),
-            ),
-            phrase("Switch {name} off.", name="tf32"),
-        )
+        found = torch.cuda.get_device_name(device)
+        problem = f"tf32 needs a GPU of compute capability 8.0 (RTX 30 or A100) or newer; this is {found}."
+        return problem, "Switch tf32 off."
     return None
 
 

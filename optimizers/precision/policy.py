@@ -8,16 +8,14 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable, InvalidSetting, NothingGained
 from ...core.memory_format import channels_last
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import phrase
 from ...core.technique import PRECISION, Policy
 from .arithmetic import missing
 from .settings import PrecisionSettings, dtype_name, processor_dtype
 
 _PLAIN = (torch.float32, torch.bfloat16, torch.float16)
 
-_LOST = translatable(
-    "dynamic VRAM does not keep weights channels last: start ComfyUI with --disable-dynamic-vram for that"
-)
+_LOST = "dynamic VRAM does not keep weights channels last: start ComfyUI with --disable-dynamic-vram for that"
 
 
 def choose_dtype(
@@ -40,12 +38,8 @@ def choose_dtype(
     if supported is not None and dtype not in supported:
         if settings.torch_dtype is not None:
             raise InvalidSetting(
-                phrase(
-                    "dtype is {dtype}, in which a {model} does not work: its numbers get too large or too small.",
-                    dtype=settings.dtype,
-                    model=what,
-                ),
-                phrase("Choose auto or one of: {dtypes}.", dtypes=_names(supported)),
+                f"dtype is {settings.dtype}, in which a {what} does not work: its numbers get too large or too small.",
+                f"Choose auto or one of: {_names(supported)}.",
             )
         dtype = otherwise
     found = missing(settings, device, dtype)
@@ -63,62 +57,73 @@ class PrecisionPolicy(Policy):
     """What a precision node or setting does and says, whatever host and whatever kind of network.
 
     Args:
+        title: as of every policy.
         settings: what was asked for.
         previous: what the network computed in.
         dtype: what it computes in now.
         stored: what its weights are in.
         storage: what they are kept in now.
-
-    Attributes:
         streamed: whether the host copies weights to the device while the network runs, rows first.
+        kept: how many weights stay in fp32.
     """
 
-    streamed = False
     kind = PRECISION
 
     def __init__(
         self,
+        title: str,
         settings: PrecisionSettings,
         previous: torch.dtype,
         dtype: torch.dtype,
         stored: torch.dtype,
         storage: torch.dtype,
+        *,
+        streamed: bool = False,
+        kept: int = 0,
     ) -> None:
-        self.settings, self.previous, self.dtype, self.stored, self.storage = settings, previous, dtype, stored, storage
+        self.title, self.settings = title, settings
+        self.previous, self.dtype, self.stored, self.storage = previous, dtype, stored, storage
+        self._details = list(settings.extras())
+        if dtype != previous:
+            cast = ", cast at each use" if storage != dtype else ""
+            self._details.insert(0, f"weights in {dtype_name(storage)}{cast}")
+        if streamed and settings.channels_last:
+            self._details.append(_LOST)
+        if kept:
+            self._details.append(f"{kept} weights stay in fp32")
+
+    @property
+    def changes_weights(self) -> bool:
+        """Whether the settings ask for other weights, or the same in another order in memory."""
+        return self.dtype != self.previous or self.settings.channels_last
 
     def clauses(self) -> tuple[str, ...]:
-        """Return e.g. ``computes in bf16 instead of fp32, weights in bf16`` and ``channels last``."""
-        return (self._headline(), *self._extras())
+        """Return e.g. ``computes in bf16 instead of fp32``, ``weights in bf16`` and ``channels last``."""
+        return (self._headline(), *self._details)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
         calls = activity.use_count
         if not calls:
-            return Summary("inactive", phrase("not active: {why}", why=translatable("the model was not called")))
+            return Summary("inactive", phrase("not active: {why}", why=phrase("the model was not called")))
         headline = phrase("active in {calls} model {calls|call|calls}: {how}", calls=calls, how=self._headline())
-        return Summary("active", headline, {"calls": calls}, self._extras())
+        return Summary("active", headline, {"calls": calls}, tuple(self._details))
 
-    def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> bool:
-        """Return whether the settings ask for other weights; ``supported`` as for ``choose_dtype``.
+    def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> None:
+        """Check that the settings change anything; ``supported`` as for ``choose_dtype``.
 
         Raises:
-            NothingGained: if they change nothing at all.
+            NothingGained: if they do not.
         """
-        other_weights = self.dtype != self.previous or self.settings.channels_last
-        if not other_weights and not self.settings.extras():
-            dtype = dtype_name(self.previous)
-            problem = phrase("Nothing would change: this {model} computes in {dtype} already.", model=what, dtype=dtype)
-            if self.settings.torch_dtype is None:
-                problem = phrase(
-                    "Nothing would change: this {model} computes in {dtype} already, which suits {device} best.",
-                    model=what,
-                    dtype=dtype,
-                    device=device.type,
-                )
-            dtypes = _names(supported or (self.dtype,))
-            remedy = phrase("Choose another dtype ({dtypes}), or remove the node.", dtypes=dtypes)
-            raise NothingGained(problem, remedy, phrase("it computes in {dtype} already", dtype=dtype))
-        return other_weights
+        if self.changes_weights or self.settings.extras():
+            return
+        dtype = dtype_name(self.previous)
+        best = f", which suits {device.type} best" if self.settings.torch_dtype is None else ""
+        raise NothingGained(
+            f"Nothing would change: this {what} computes in {dtype} already{best}.",
+            f"Choose another dtype ({_names(supported or (self.dtype,))}), or remove the node.",
+            phrase("it computes in {dtype} already", dtype=dtype),
+        )
 
     def convert_weight(self, tensor: Tensor) -> Tensor:
         """Return a weight as it is kept now; with channels last if it belongs to a convolution.
@@ -129,20 +134,12 @@ class PrecisionPolicy(Policy):
             tensor = tensor.to(self.storage)
         return channels_last(tensor) if self.settings.channels_last else tensor
 
-    def _extras(self) -> tuple[str, ...]:
-        lost = self.streamed and self.settings.channels_last
-        return (*self.settings.extras(), *((_LOST,) if lost else ()))
-
     def _headline(self) -> str:
-        dtype, before, weights = dtype_name(self.dtype), dtype_name(self.previous), dtype_name(self.storage)
+        dtype = dtype_name(self.dtype)
         if self.dtype == self.previous:
             return phrase("computes in {dtype}", dtype=dtype)
-        parts: list[str] = [phrase("computes in {dtype} instead of {before}", dtype=dtype, before=before)]
-        parts.append(phrase("weights in {dtype}", dtype=weights))
-        if self.storage != self.dtype:
-            parts.append(translatable("cast at each use"))
-        return joined(", ", parts)
+        return phrase("computes in {dtype} instead of {before}", dtype=dtype, before=dtype_name(self.previous))
 
 
 def _names(dtypes: tuple[torch.dtype, ...]) -> str:
-    return ", ".join(dtype_name(dtype) for dtype in dtypes)
+    return ", ".join(map(dtype_name, dtypes))

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import torch
 
-from ...core.errors import require_choice
-from ...core.phrases import translatable
+from ...core.settings import Settings, choice
 
 _NAMES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 DTYPES = ("auto", *_NAMES)
 
 
 @dataclass(frozen=True)
-class PrecisionSettings:
+class PrecisionSettings(Settings):
     """Settings of Model Precision and VAE Precision.
 
     Attributes:
@@ -24,16 +23,13 @@ class PrecisionSettings:
         tf32: whether fp32 matrix products round their inputs to TF32 while the network runs (NVIDIA).
 
     Raises:
-        InvalidSetting: if ``dtype`` is not one of ``DTYPES``.
+        InvalidSetting: if one of them is not allowed.
     """
 
-    dtype: str = "auto"
+    dtype: str = choice("auto", DTYPES)
     channels_last: bool = False
     fp16_accumulation: bool = False
     tf32: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("dtype", self.dtype, DTYPES)
 
     @property
     def torch_dtype(self) -> torch.dtype | None:
@@ -42,8 +38,7 @@ class PrecisionSettings:
 
     def extras(self) -> tuple[str, ...]:
         """Return what is chosen beside the dtype, in words."""
-        last, fewer_bits = translatable("channels last"), translatable("fp16 accumulation")
-        names = {last: self.channels_last, fewer_bits: self.fp16_accumulation, "TF32": self.tf32}
+        names = {"channels last": self.channels_last, "fp16 accumulation": self.fp16_accumulation, "TF32": self.tf32}
         return tuple(name for name, chosen in names.items() if chosen)
 
 

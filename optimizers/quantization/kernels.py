@@ -19,11 +19,8 @@ from torch import Tensor
 from ...core.activity import Activity
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
-from ...core.phrases import joined, phrase, traced, translatable
 from .chunked import chunked_linear, shape_of_linear
 from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
-
-_FAILED = traced("{kernel} failed ({error}): computed in floating point")
 
 
 class Kernel(ABC):
@@ -68,9 +65,9 @@ class Kernel(ABC):
         try:
             self.function  # noqa: B018 - loading it is the question
         except ImportError:
-            return phrase("{package} is not installed", package=package)
+            return f"{package} is not installed"
         except AttributeError:
-            return phrase("this {package} has no {path}", package=package, path=path)
+            return f"this {package} has no {path}"
         return None
 
     @abstractmethod
@@ -86,10 +83,9 @@ class ChunkedIntMM(Kernel):
 
     name = "torch._int_mm in chunks"
     needs = "torch:_int_mm"
-    not_on_gpu = translatable("for processors")
+    not_on_gpu = "for processors"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """See ``chunked.chunked_linear``."""
         return chunked_linear(x, weight.values, weight.scale, bias, weight.rotation)
 
 
@@ -105,28 +101,27 @@ class Kitchen(Kernel):
 
         if device.type == "cpu":
             return ""
-        backends = {name: state for name, state in registry.list_backends().items() if name != "eager"}
-        found = {name: self.backend_reason(name, state) for name, state in backends.items()}
-        if any(reason is None for reason in found.values()):
+        backends = registry.list_backends().items()
+        found = {name: self.backend_reason(name, state) for name, state in backends if name != "eager"}
+        if None in found.values():
             return ""
-        return joined("; ", (joined(": ", [name, reason]) for name, reason in found.items() if reason is not None))
+        return "; ".join(f"{name}: {reason}" for name, reason in found.items())
 
     @staticmethod
     def backend_reason(name: str, state: Mapping[str, object]) -> str | None:
         """Return why one of its implementations is not used for int8 layers, in words."""
         if not state.get("available"):
-            return str(state.get("unavailable_reason") or translatable("not built"))
+            return str(state.get("unavailable_reason") or "not built")
         if "int8_linear" not in (state.get("capabilities") or ()):  # type: ignore[operator]
-            return translatable("needs a GPU of compute capability 7.5 or higher")
+            return "needs a GPU of compute capability 7.5 or higher"
         if not state.get("disabled"):
             return None
         if name == "cuda":
-            return translatable("needs a torch for CUDA 13 (cu130) or newer")
-        off = translatable("off: start ComfyUI with --enable-triton-backend")
-        return off if name == "triton" else translatable("switched off")
+            return "needs a torch for CUDA 13 (cu130) or newer"
+        return "off: start ComfyUI with --enable-triton-backend" if name == "triton" else "switched off"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """Call comfy-kitchen's operator; in compiled code through one of ours, as its dispatch cannot be traced."""
+        # In compiled code through an operator of ours: comfy-kitchen's dispatch cannot be traced.
         if torch.compiler.is_compiling():
             result: Tensor = torch.ops.paceline.kitchen_linear(x, weight.values, weight.scale, bias, weight.rotation)
             return result
@@ -154,10 +149,9 @@ class TorchAO(Kernel):
 
     name = "torchao"
     needs = "torchao.kernel.intmm:int_scaled_matmul"
-    not_on_cpu = translatable("on processors it is the same torch._int_mm, in more passes over memory")
+    not_on_cpu = "on processors it is the same torch._int_mm, in more passes over memory"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """Quantise here, multiply there."""
         tokens = rotate(x, weight.rotation) if weight.rotation else x
         values, scale = quantize_rows(tokens.reshape(-1, tokens.shape[-1]))
         product = self.function(values.contiguous(), weight.values.t().contiguous(), scale)
@@ -166,14 +160,13 @@ class TorchAO(Kernel):
 
 
 class Reference(Kernel):
-    """Plain torch in floating point: slow, for checking the others."""
+    """Dequantised tokens and weight in float64: slow, for checking the others."""
 
     name = "reference"
     needs = "torch:matmul"
     fast = False
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        """Multiply dequantised tokens with the dequantised weight, in float64."""
         tokens = rotate(x, weight.rotation) if weight.rotation else x
         values, scale = quantize_rows(tokens)
         exact = (values.double() * scale.double()) @ (weight.values.double() * weight.scale.double()).t()
@@ -236,7 +229,7 @@ class SafeKernel:
             except Exception as error:
                 if is_out_of_memory(error):
                     raise
-                self.failure = _FAILED.format(kernel=self.kernel.name, error=error_line(error))
+                self.failure = f"{self.kernel.name} failed ({error_line(error)}): computed in floating point"
                 logging.warning("Paceline: int8: %s", self.failure)
         self.activity.fall_back(self.failure)
         return instead()

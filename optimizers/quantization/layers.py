@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...core.phrases import joined, phrase, translatable
 from ...core.timing import KernelFailed
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
@@ -77,8 +76,8 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What was decided for a layer.
+class LayerChoice:
+    """What was chosen for a layer.
 
     Attributes:
         layer: which.
@@ -94,8 +93,12 @@ class Decision:
     error: float | None = None
     timing: Timing | None = None
 
-    def on(self, device: torch.device) -> Decision:
-        """Return the decision with its weight on ``device``."""
+    def is_near(self, max_error: float) -> bool:
+        """Return whether the measured error is at most ``max_error``."""
+        return self.error is not None and self.error <= max_error
+
+    def on(self, device: torch.device) -> LayerChoice:
+        """Return the choice with its weight on ``device``."""
         if self.weight is None:
             return self
         values, scale = self.weight.values.to(device), self.weight.scale.to(device)
@@ -122,7 +125,7 @@ def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
 
 
 class Chooser:
-    """Decides layer by layer, computing on ``device``.
+    """Chooses layer by layer, computing on ``device``.
 
     Args:
         measure: gives the times of a shape; None where speed does not matter (weight only).
@@ -138,100 +141,99 @@ class Chooser:
     ) -> None:
         self.settings, self.measure, self.samples, self.device = settings, measure, samples, device
 
-    def decide(self, layer: Layer, weight: Callable[[], Tensor]) -> Decision:
+    def choose(self, layer: Layer, weight: Callable[[], Tensor]) -> LayerChoice:
         """Return what happens to ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
-        settings = self.settings
-        if settings.is_excluded(layer.name):
-            return Decision(layer, reason=translatable("excluded by name"))
+        if self.settings.is_excluded(layer.name):
+            return LayerChoice(layer, reason="excluded by name")
         if layer.protected:
-            return Decision(layer, reason=layer.protected)
-        if settings.mode == "weight_only" or self.measure is None:
-            return self._try(layer, weight().to(self.device).float(), 0, None)
+            return LayerChoice(layer, reason=layer.protected)
+        if self.settings.mode == "weight_only" or self.measure is None:
+            return self._quantized(layer, weight().to(self.device).float())
         if not layer.has_enough_tokens:
-            return Decision(layer, reason=phrase("fewer than {count} tokens", count=FEWEST_TOKENS))
+            return LayerChoice(layer, reason=f"fewer than {FEWEST_TOKENS} tokens")
         try:
-            return self._decide_by_time(layer, weight, self.measure)
+            return self._choose_by_time(layer, weight, self.measure)
         except KernelFailed as failed:
-            return Decision(layer, reason=joined(": ", [translatable("the int8 product"), failed.args[0]]))
+            return LayerChoice(layer, reason=f"the int8 product: {failed.args[0]}")
 
-    def _decide_by_time(self, layer: Layer, weight: Callable[[], Tensor], measure: Measure) -> Decision:
+    def _choose_by_time(self, layer: Layer, weight: Callable[[], Tensor], measure: Measure) -> LayerChoice:
         wanted = self.settings.thresholds
         plain = measure(layer.shape())
-        if self.settings.is_included(layer.name):
-            return self._try(layer, weight().to(self.device).float(), 0, plain)
-        if plain.speedup < wanted.min_speedup:
-            return Decision(layer, reason=translatable("int8 is not quicker for its size"), timing=plain)
+        included = self.settings.is_included(layer.name)
+        if plain.speedup < wanted.min_speedup and not included:
+            return LayerChoice(layer, reason="int8 is not quicker for its size", timing=plain)
         values = weight().to(self.device).float()
-        first = self._try(layer, values, 0, plain)
-        if first.error is not None and first.error <= wanted.max_error:
+        first = self._quantized(layer, values, timing=plain)
+        if included or first.is_near(wanted.max_error):
             return first
         for group in self._rotations(layer):
             timing = measure(layer.shape(group))
             if timing.speedup < wanted.min_speedup:
                 continue
-            rotated = self._try(layer, values, group, timing)
-            if rotated.error is not None and rotated.error <= wanted.max_error:
+            rotated = self._quantized(layer, values, group, timing)
+            if rotated.is_near(wanted.max_error):
                 return rotated
-        reason = phrase("its error would be above {error:.1%}", error=wanted.max_error)
-        return Decision(layer, reason=reason, error=first.error, timing=plain)
+        reason = f"its error would be above {wanted.max_error:.1%}"
+        return LayerChoice(layer, reason=reason, error=first.error, timing=plain)
 
     def _rotations(self, layer: Layer) -> tuple[int, ...]:
         if self.settings.rotation == "off":
             return ()
         return tuple(group for group in ROTATION_GROUPS if layer.inputs % group == 0)
 
-    def _try(self, layer: Layer, values: Tensor, rotation: int, timing: Timing | None) -> Decision:
+    def _quantized(self, layer: Layer, values: Tensor, rotation: int = 0, timing: Timing | None = None) -> LayerChoice:
         quantized = quantize_weight(values, rotation)
         seen = self.samples.get(layer.name)
         x = (usual_tokens(layer) if seen is None else seen.float()).to(self.device)
         if self.settings.mode == "weight_only":
-            restored = quantized.values.float() * quantized.scale
-            error = float((x @ (restored - values).t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))
+            # In place: next to the values of the largest layer, each copy in float32 counts.
+            difference = quantized.values.float().mul_(quantized.scale).sub_(values)
+            error = float((x @ difference.t()).norm() / (x @ values.t()).norm().clamp(min=1e-30))
         else:
             error = output_error(values, quantized, x)
-        return Decision(layer, weight=quantized, error=error, timing=timing)
+        return LayerChoice(layer, weight=quantized, error=error, timing=timing)
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """What was decided for all layers of a network.
+class LayerChoices:
+    """What was chosen for all layers of a network.
 
     Attributes:
-        all: a decision for each layer; empty if the file was in int8 already.
+        all: a choice for each layer; empty if the file was in int8 already.
         kernel: what computes the products; None for weight only.
         notes: what else there is to say: why other kernels are not used, where the token counts come from.
     """
 
-    all: tuple[Decision, ...] = ()
+    all: tuple[LayerChoice, ...] = ()
     kernel: Kernel | None = None
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def quantized(self) -> dict[str, Decision]:
+    def quantized(self) -> dict[str, LayerChoice]:
         """Those in int8, by name."""
-        return {decision.layer.name: decision for decision in self.all if decision.weight is not None}
+        return {choice.layer.name: choice for choice in self.all if choice.weight is not None}
 
     @property
-    def kept(self) -> list[Decision]:
+    def kept(self) -> list[LayerChoice]:
         """Those that stay."""
-        return [decision for decision in self.all if decision.weight is None]
+        return [choice for choice in self.all if choice.weight is None]
 
     @property
     def bytes_before(self) -> int:
         """Bytes of all linear weights now."""
-        return sum(decision.layer.nbytes for decision in self.all)
+        return sum(choice.layer.nbytes for choice in self.all)
 
     @property
     def bytes_after(self) -> int:
         """Bytes of all linear weights afterwards."""
-        return sum(d.layer.nbytes if d.weight is None else d.weight.nbytes for d in self.all)
+        return sum(each.layer.nbytes if each.weight is None else each.weight.nbytes for each in self.all)
 
     def seconds(self) -> Timing | None:
         """Return the times of the quantised layers together, where they were measured."""
-        timings = [d.timing for d in self.quantized.values() if d.timing is not None]
+        timings = [choice.timing for choice in self.quantized.values() if choice.timing is not None]
         return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings)) if timings else None
 
-    def worst(self) -> Decision | None:
+    def worst(self) -> LayerChoice | None:
         """Return the quantised layer with the largest error."""
-        found = [decision for decision in self.quantized.values() if decision.error is not None]
-        return max(found, key=lambda decision: decision.error or 0.0, default=None)
+        found = [choice for choice in self.quantized.values() if choice.error is not None]
+        return max(found, key=lambda choice: choice.error or 0.0, default=None)

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
 from ...core.errors import NothingGained
-from ...core.phrases import Phrase, joined, phrase, sentence, translatable
+from ...core.phrases import phrase
 from ...core.technique import INT8, Policy
 from .kernels import Kernel, Kitchen, SafeKernel, available
-from .layers import Chooser, Decision, Decisions, Layer, Measure
+from .layers import Chooser, Layer, LayerChoice, LayerChoices, Measure
 from .settings import QuantizationSettings
 from .timing import Shape, Timings
 
@@ -36,26 +35,24 @@ def choose_kernel(layers: Iterable[Layer], timings: Timings) -> tuple[Kernel, tu
     """Return the kernel that is fastest for the largest shape, lines on those not used, and how they were timed."""
     kernels, reasons = available(timings.device)
     kernel, failures = timings.fastest(kernels, largest_shape(layers))
-    refused = {**reasons, **failures}.items()
-    lines: list[str] = [phrase("not used here: {name}: {reason}", name=name, reason=reason) for name, reason in refused]
-    if any(isinstance(found, Kitchen) for found in kernels):
-        slow = Kitchen().slow_because(timings.device)
-        lines += [phrase("comfy-kitchen without its fast kernels: {reason}", reason=slow)] if slow else []
+    lines = [f"not used here: {name}: {reason}" for name, reason in {**reasons, **failures}.items()]
+    if any(isinstance(found, Kitchen) for found in kernels) and (slow := Kitchen().slow_because(timings.device)):
+        lines.append(f"comfy-kitchen without its fast kernels: {slow}")
     if timings.device.type == "cpu":
-        lines.append(translatable("timed on one core of the processor, where other programs disturb least"))
+        lines.append("timed on one core of the processor, where other programs disturb least")
     return kernel, tuple(lines)
 
 
-def decide(
+def choose_layers(
     layers: Iterable[tuple[Layer, Weight]],
     settings: QuantizationSettings,
     timings: Timings,
     samples: Mapping[str, Tensor],
     device: torch.device,
     note: str = "",
-    each: Callable[[Decision], Decision] = lambda decision: decision,
-) -> Decisions:
-    """Choose the kernel and decide layer by layer: beside the int8 weights, one float32 layer is all it needs.
+    each: Callable[[LayerChoice], LayerChoice] = lambda choice: choice,
+) -> LayerChoices:
+    """Choose the kernel, then layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
 
     Args:
         layers: each with its weight, which is read only where it is needed.
@@ -64,7 +61,7 @@ def decide(
         samples: tokens that layers were given in a real run, by the layer's name.
         device: where weights are quantised.
         note: where the token counts come from.
-        each: is given each decision, and returns it with the weight where it is to stay.
+        each: is given each choice, and returns it with the weight where it is to stay.
     """
     layers = list(layers)
     kernel: Kernel | None = None
@@ -74,90 +71,83 @@ def decide(
         kernel, notes = choose_kernel((layer for layer, _ in layers), timings)
         notes = (*notes, note) if note else notes
         measure = partial(timings.time, kernel)
+    for name, is_named in (("include", settings.is_included), ("exclude", settings.is_excluded)):
+        if getattr(settings, name) and not any(is_named(layer.name) for layer, _ in layers):
+            notes = (f"{name} names no layer of this model", *notes)
     chooser = Chooser(settings, measure, samples, device)
     try:
         with torch.inference_mode():
-            decisions = tuple(each(chooser.decide(layer, weight)) for layer, weight in layers)
+            choices = tuple(each(chooser.choose(layer, weight)) for layer, weight in layers)
     finally:
         timings.save()
-    return Decisions(decisions, kernel, notes)
+    return LayerChoices(choices, kernel, notes)
 
 
 class QuantizationPolicy(Policy):
-    """What Quantize int8 decides and says, whatever host the model is in. No decisions: the file was in int8 already.
+    """What Quantize int8 says, whatever host the model is in.
+
+    Args:
+        settings: what was asked for.
+        choices: what was chosen for each layer; empty if the file was in int8 already.
+        unit: what a person calls the things that are counted.
+        shrinks: whether the floating point weights are given up.
 
     Attributes:
         kernel: what computes the products, with what to do when it fails; None for weight only.
-        unit: what a person calls the things that are counted.
-        shrinks: whether the floating point weights are given up.
     """
 
     kind = INT8
     title = "Quantize int8"
-    unit: ClassVar[str] = translatable("linear layers")
-    shrinks: ClassVar[bool] = True
 
-    def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
-        self.settings = settings
-        self.decided(decisions)
-
-    def decided(self, decisions: Decisions) -> None:
-        """Take over what was decided."""
-        self.decisions = decisions
-        self.kernel = SafeKernel(decisions.kernel) if decisions.kernel is not None else None
+    def __init__(
+        self,
+        settings: QuantizationSettings,
+        choices: LayerChoices,
+        unit: str = phrase("linear layers"),
+        shrinks: bool = True,
+    ) -> None:
+        self.settings, self.choices, self.unit, self.shrinks = settings, choices, unit, shrinks
+        self.kernel = SafeKernel(choices.kernel) if choices.kernel is not None else None
 
     def clauses(self) -> tuple[str, ...]:
-        """Return e.g. ``balanced: 96 of 128 linear layers in int8, 512.0 MB -> 300.0 MB`` and ``kernel: ...``."""
-        decisions = self.decisions
-        whole = translatable("computed in full precision")
-        by = [whole if self.kernel is None else phrase("kernel: {name}", name=self.kernel.kernel.name)]
-        if not decisions.all:
-            return translatable("the file's own int8 layers"), by[0]
-        text = [
-            phrase(
-                "{settings}: {count} of {total} {unit} in int8",
-                settings=self.settings.describe(),
-                count=len(decisions.quantized),
-                total=len(decisions.all),
-                unit=self.unit,
-            )
-        ]
+        """Return e.g. ``balanced: 96 of 128 linear layers in int8`` and ``512.0 MB -> 300.0 MB, kernel: ...``."""
+        choices = self.choices
+        by = "computed in full precision" if self.kernel is None else f"kernel: {self.kernel.kernel.name}"
+        if not choices.all:
+            return phrase("the file's own int8 layers"), by
+        headline = phrase(
+            "{settings}: {count} of {total} {unit} in int8",
+            settings=self.settings.describe(),
+            count=len(choices.quantized),
+            total=len(choices.all),
+            unit=self.unit,
+        )
         if self.shrinks:
-            text.append(joined(" -> ", [megabytes(decisions.bytes_before), megabytes(decisions.bytes_after)]))
-        seconds = decisions.seconds()
+            by = f"{_megabytes(choices.bytes_before)} -> {_megabytes(choices.bytes_after)}, {by}"
+        seconds = choices.seconds()
         if seconds is not None and seconds.speedup >= 1:
-            by.append(phrase("{speedup:.2f} x in those layers as measured here", speedup=seconds.speedup))
+            by += f", {seconds.speedup:.2f} x in those layers as measured here"
         elif seconds is not None:
-            slower = phrase(
-                "slower here than in full precision: {speedup:.2f} x in those layers as measured",
-                speedup=seconds.speedup,
-            )
-            advice = translatable("(mode weight_only saves the same memory)")
-            by.append(joined(" ", [slower, advice]) if self.shrinks else slower)
-        return joined(", ", text), joined(", ", by)
+            by += f", slower here than in full precision: {seconds.speedup:.2f} x in those layers as measured"
+            by += " (mode weight_only saves the same memory)" if self.shrinks else ""
+        return headline, by
 
     def details(self) -> tuple[str, ...]:
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
-        reasons = Counter(decision.reason for decision in self.decisions.kept)
-        lines: list[str] = [
-            phrase("kept {count} {count|layer|layers} in full precision: {reason}", count=count, reason=reason)
+        reasons = Counter(choice.reason for choice in self.choices.kept)
+        lines = [
+            f"kept {count} layer{'s' * (count > 1)} in full precision: {reason}"
             for reason, count in reasons.most_common()
         ]
-        if self.decisions.seconds() is not None:
-            lines.append(translatable("the layers were timed without torch.compile, whether it follows or not"))
-            lines.append(
-                translatable("these times are kept: the same layers are chosen again, however busy the machine is then")
+        if self.choices.seconds() is not None:
+            lines += (
+                "the layers were timed without torch.compile, whether it follows or not",
+                "these times are kept: the same layers are chosen again, however busy the machine is then",
             )
-        worst = self.decisions.worst()
+        worst = self.choices.worst()
         if worst is not None:
-            lines.append(
-                phrase(
-                    "largest error of a layer's output: {error:.2%} ({layer})",
-                    error=worst.error or 0.0,
-                    layer=worst.layer.name,
-                )
-            )
-        return (*self.decisions.notes, *lines)
+            lines.append(f"largest error of a layer's output: {worst.error:.2%} ({worst.layer.name})")
+        return (*self.choices.notes, *lines)
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``active in 96 linear layers over 20 model calls``."""
@@ -166,8 +156,8 @@ class QuantizationPolicy(Policy):
         count = round(activity.use_count / max(1, calls))
         counts = {"layers": count, "model_calls": calls, "fallbacks": fallbacks}
         if not activity.use_count:
-            none = translatable("the model has no int8 layers")
-            why = translatable("all its layers fell back") if fallbacks else none
+            none = phrase("the model has no int8 layers")
+            why = phrase("all its layers fell back") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         headline = phrase(
             "active in {count} {unit} over {calls} model {calls|call|calls}", count=count, unit=self.unit, calls=calls
@@ -180,71 +170,60 @@ class QuantizationPolicy(Policy):
         Raises:
             NothingGained: if none was, with the numbers.
         """
-        decisions = self.decisions
-        if decisions.quantized:
+        choices = self.choices
+        if choices.quantized:
             return
-        if any(decision.timing is not None for decision in decisions.all):
-            problem = phrase(
-                "None of the {count} {unit} of this {model} gains from int8 here: {why}.",
-                count=len(decisions.all),
-                unit=self.unit,
-                model=model,
-                why=joined("; ", self._why_none()),
-            )
-            notes = (phrase("{note}.", note=sentence(note)) for note in decisions.notes[:-1])
-            problem = joined(" ", (problem, *notes))
-            brief = translatable("no layer is quick and exact enough in int8")
+        if any(choice.timing is not None for choice in choices.all):
+            why = "; ".join(self._why_none())
+            problem = f"None of the {len(choices.all)} {self.unit} of this {model} gains from int8 here: {why}."
+            for note in choices.notes[:-1]:
+                problem += f" {note[:1].upper()}{note[1:]}."
+            brief = phrase("no layer is quick and exact enough in int8")
         else:
-            settings = self.settings.describe()
-            problem = phrase(
-                "The settings ({settings}) leave no layer of this {model} to quantise.", settings=settings, model=model
-            )
-            brief = translatable("the settings leave no layer to quantise")
-        size = megabytes(sum(d.layer.nbytes for d in decisions.all if not d.layer.protected))
-        remedy: str = translatable("Leave it out, or name layers with include.")
+            problem = f"The settings ({self.settings.describe()}) leave no layer of this {model} to quantise."
+            brief = phrase("the settings leave no layer to quantise")
+        remedy = "Leave it out, or name layers with include."
         if self.shrinks:
-            remedy = phrase(
-                "Choose mode weight_only to save memory instead (about half of {size}), or name layers with include.",
-                size=size,
+            size = _megabytes(sum(choice.layer.nbytes for choice in choices.all if not choice.layer.protected))
+            remedy = (
+                f"Choose mode weight_only to save memory instead (about half of {size}), or name layers with include."
             )
         raise NothingGained(problem, remedy, brief)
 
-    def _why_none(self) -> Iterator[Phrase]:
+    def _why_none(self) -> Iterator[str]:
         """Yield why no layer was chosen, with how many layers it is true for."""
         wanted = self.settings.thresholds.min_speedup
-        slow = [d.timing.speedup for d in self.decisions.all if d.timing is not None and d.timing.speedup < wanted]
+        timed = [choice.timing.speedup for choice in self.choices.all if choice.timing is not None]
+        slow = [speedup for speedup in timed if speedup < wanted]
         if slow:
-            yield phrase(
-                "{count} would run at {best:.2f} x at best, and it takes {wanted:g} x",
-                count=len(slow),
-                best=max(slow),
-                wanted=wanted,
-            )
-        others = Counter(d.reason for d in self.decisions.all if d.timing is None or d.timing.speedup >= wanted)
+            yield f"{len(slow)} would run at {max(slow):.2f} x at best, and it takes {wanted:g} x"
+        others = Counter(
+            choice.reason for choice in self.choices.all if choice.timing is None or choice.timing.speedup >= wanted
+        )
         for reason, count in others.most_common():
-            yield phrase("{count} stay as they are ({reason})", count=count, reason=reason)
+            yield f"{count} stay as they are ({reason})"
 
     def table(self) -> str:
-        """Return one line for each layer: shape, decision, error and speed."""
-        return "\n".join(_row(decision) for decision in self.decisions.all)
+        """Return one line for each layer: shape, choice, error and speed."""
+        return "\n".join(map(_row, self.choices.all))
 
 
-def megabytes(size: int) -> str:
+def _megabytes(size: int) -> str:
     """Return e.g. ``123.4 MB``."""
-    return phrase("{size:.1f} MB", size=size / 1e6)
+    return f"{size / 1e6:.1f} MB"
 
 
-def _row(decision: Decision) -> str:
-    layer = decision.layer
+def _row(choice: LayerChoice) -> str:
+    layer = choice.layer
     tokens = layer.tokens if layer.tokens is not None else "?"
     parts = [f"{layer.name}: {tokens} x {layer.inputs} -> {layer.outputs}"]
-    if decision.weight is None:
-        parts.append(f"kept ({decision.reason})")
+    if choice.weight is None:
+        parts.append(f"kept ({choice.reason})")
     else:
-        rotation = f", rotated by {decision.weight.rotation}" if decision.weight.rotation else ""
-        parts.append(f"int8{rotation}, {megabytes(layer.nbytes)} -> {megabytes(decision.weight.nbytes)}")
-    if decision.error is not None:
-        parts.append(f"error {decision.error:.2%}")
-    if decision.timing is not None:
-        parts.append(f"{decision.timing.speedup:.2f} x")
+        rotation = f", rotated by {choice.weight.rotation}" if choice.weight.rotation else ""
+        parts.append(f"int8{rotation}, {_megabytes(layer.nbytes)} -> {_megabytes(choice.weight.nbytes)}")
+    if choice.error is not None:
+        parts.append(f"error {choice.error:.2%}")
+    if choice.timing is not None:
+        parts.append(f"{choice.timing.speedup:.2f} x")
     return "; ".join(parts)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ...core.errors import WrongObject
-from ...core.phrases import phrase, translatable
 
 ROTATION_GROUPS = (16, 64, 256)
 """Sizes a rotation can have: powers of four. Larger ones spread an outlier over more channels and cost more."""
@@ -67,25 +66,19 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
         WrongObject: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
     """
     values, scale, group = weight.values, weight.scale.float(), weight.rotation
-    problem: str = ""
+    problem = ""
     if tuple(values.shape) != (outputs, inputs) or values.dtype != torch.int8:
-        found = f"{str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
-        problem = phrase("its weight is {found}", found=found)
+        problem = f"its weight is {str(values.dtype).removeprefix('torch.')} {list(values.shape)}"
     elif scale.numel() not in (1, outputs):
-        problem = phrase("it has {count} scales instead of 1 or {outputs}", count=scale.numel(), outputs=outputs)
+        problem = f"it has {scale.numel()} scales instead of 1 or {outputs}"
     elif not bool(torch.isfinite(scale).all()):
-        problem = translatable("one of its scales is infinite or no number")
+        problem = "one of its scales is infinite or no number"
     elif group and (group not in (4**power for power in range(1, 8)) or inputs % group):
-        problem = phrase("its inputs cannot be rotated in groups of {count}", count=group)
+        problem = f"its inputs cannot be rotated in groups of {group}"
     if problem:
         raise WrongObject(
-            phrase(
-                "An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
-                inputs=inputs,
-                outputs=outputs,
-                problem=problem,
-            ),
-            translatable("Load another file of this model."),
+            f"An int8 layer of this file, {inputs} -> {outputs} channels, is damaged: {problem}.",
+            "Load another file of this model.",
         )
     return Int8Weight(values, scale.reshape(-1, 1).expand(outputs, 1).contiguous(), group)
 

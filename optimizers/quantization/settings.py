@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from fnmatch import translate
+from functools import lru_cache
 
-from ...core.errors import InvalidSetting, require_choice
-from ...core.name_pattern import name_pattern
-from ...core.phrases import joined, phrase, translatable
+from ...core.errors import InvalidSetting
+from ...core.settings import Settings, choice
 
-PRESETS = ("quality", "balanced", "speed")
-MODES = ("int8", "weight_only")
-ROTATIONS = ("auto", "off")
-DEVICES = ("auto", "cpu", "gpu")
+_MOST_CHARACTERS = 10_000
+_PATTERNS = re.compile(rf"[\w\s.,*?-]{{0,{_MOST_CHARACTERS}}}")
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ THRESHOLDS = {
 
 
 @dataclass(frozen=True)
-class QuantizationSettings:
+class QuantizationSettings(Settings):
     """Settings of Quantize int8.
 
     Attributes:
         preset: how much error and how little gain a layer may have.
         mode: ``int8`` quantises weights and, for each token, activations (W8A8). ``weight_only`` keeps the arithmetic
             in floating point: for memory, never for speed.
-        include: regular expression (what ``name_pattern`` reads); layers whose name it matches are quantised even
-            where they gain nothing.
-        exclude: likewise; layers whose name it matches stay as they are.
+        include: names of layers that are quantised even where they gain nothing, with commas between them. With ``*``
+            (any characters) or ``?`` (one) it is the pattern of a whole name; without, any part of a name.
+        exclude: likewise, names of layers that stay as they are.
         rotation: ``auto`` rotates (ConvRot) the inputs of layers that have too large an error otherwise.
         device: where the weights are quantised.
 
@@ -53,35 +53,23 @@ class QuantizationSettings:
         InvalidSetting: if one of them is not allowed.
     """
 
-    preset: str = "balanced"
-    mode: str = "int8"
+    preset: str = choice("balanced", THRESHOLDS)
+    mode: str = choice("int8", ("int8", "weight_only"))
     include: str = ""
     exclude: str = ""
-    rotation: str = "auto"
-    device: str = "auto"
+    rotation: str = choice("auto", ("auto", "off"))
+    device: str = choice("auto", ("auto", "cpu", "gpu"))
 
     def __post_init__(self) -> None:
-        require_choice("preset", self.preset, PRESETS)
-        require_choice("mode", self.mode, MODES)
-        require_choice("rotation", self.rotation, ROTATIONS)
-        require_choice("device", self.device, DEVICES)
+        super().__post_init__()
         for name in ("include", "exclude"):
-            pattern = getattr(self, name)
-            try:
-                name_pattern(pattern)
-            except ValueError as error:
+            text = getattr(self, name)
+            if not _PATTERNS.fullmatch(text):
                 raise InvalidSetting(
-                    phrase(
-                        "{name} is {value}, which is not a regular expression that can be used here: {error}.",
-                        name=name,
-                        value=repr(pattern[:100]),
-                        error=str(error),
-                    ),
-                    translatable(
-                        "Name layers by parts of their names, e.g. attn1 or ff\\.net, with | between alternatives; . "
-                        "[] ^ $ are allowed, * + ? after one character, and groups without a repeat."
-                    ),
-                ) from None
+                    f"{name} is {text[:100]!r}, which is not a list of layer names.",
+                    "Write names or shell patterns with commas between them, e.g. *.attn2.*, time_embed*: letters, "
+                    f"digits and . _ - * ? are allowed, {_MOST_CHARACTERS} characters at most.",
+                )
 
     @property
     def thresholds(self) -> Thresholds:
@@ -90,16 +78,24 @@ class QuantizationSettings:
 
     def is_included(self, name: str) -> bool:
         """Return whether a layer is named by ``include``."""
-        return bool(self.include) and name_pattern(self.include)(name)
+        return _matcher(self.include).match(name) is not None
 
     def is_excluded(self, name: str) -> bool:
         """Return whether a layer is named by ``exclude``."""
-        return bool(self.exclude) and name_pattern(self.exclude)(name)
+        return _matcher(self.exclude).match(name) is not None
 
     def describe(self) -> str:
         """Return the settings in one line, e.g. ``balanced, rotation auto``."""
-        parts = [self.preset if self.mode == "int8" else translatable("weight only")]
+        parts = [self.preset if self.mode == "int8" else "weight only"]
         parts += [f"{name} {value}" for name in ("include", "exclude") if (value := getattr(self, name))]
         if self.mode == "int8" and self.rotation == "off":
-            parts.append(translatable("no rotation"))
-        return joined(", ", parts)
+            parts.append("no rotation")
+        return ", ".join(parts)
+
+
+@lru_cache(maxsize=16)
+def _matcher(patterns: str) -> re.Pattern[str]:
+    """Return what matches the names that ``patterns`` mean; ``fnmatch`` makes it of parts that do not backtrack."""
+    parts = [part.strip() for part in patterns.split(",")]
+    shell = (part if "*" in part or "?" in part else f"*{part}*" for part in parts if part)
+    return re.compile("|".join(map(translate, shell)) or "(?!)")

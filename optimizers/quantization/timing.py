@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_out_of_memory
-from ...core.phrases import translatable
 from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
 from .kernels import Kernel
 from .rounding import Int8Weight, quantize_weight
@@ -114,7 +113,7 @@ class Timings:
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
-                failures[kernel.name], memory = translatable("memory ran out while it was timed"), error
+                failures[kernel.name], memory = "memory ran out while it was timed", error
                 continue
             if best is None or seconds * CLEARLY < best[0]:
                 best = seconds, kernel

@@ -30,12 +30,12 @@ def main() -> None:
     idle = psutil.Process().memory_info().rss
     with PeakMemory(torch.device("cpu")) as peak:
         converted = node.execute(model=model, **settings).result[0]
-    chosen = [v for v in stack_of(converted).techniques[0].decisions.all if v.weight is not None]
+    chosen = [v for v in stack_of(converted).techniques[0].policy.choices.all if v.weight is not None]
     found = {
         "model": size,
         "most": size + (peak.process_bytes or idle) - idle,
-        "linear_before": sum(decision.layer.nbytes for decision in chosen),
-        "linear_after": sum(decision.weight.nbytes for decision in chosen),
+        "linear_before": sum(choice.layer.nbytes for choice in chosen),
+        "linear_after": sum(choice.weight.nbytes for choice in chosen),
     }
     print(json.dumps(found))
 

@@ -75,11 +75,11 @@ def test_the_int8_kernel_of_a_gpu_does_not_wait_for_it(studio, call_of, name):  
     except NothingGained as reason:
         pytest.skip(str(reason))
     technique = model.get_attachment("paceline").find("int8")
-    assert isinstance(technique.kernel, SafeKernel)
-    technique.kernel.kernel = kernel
+    assert isinstance(technique.policy.kernel, SafeKernel)
+    technique.policy.kernel.kernel = kernel
     found, _ = step(model, call)
     assert (found.device, found.dtype, found.shape) == (plain.device, plain.dtype, plain.shape)
-    assert technique.last_summary().state == "active" and not technique.kernel.failure
+    assert technique.last_summary().state == "active" and not technique.policy.kernel.failure
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])

@@ -52,7 +52,7 @@ def test_half_precision_is_what_core_computes_in_it(studio, baseline, precision,
     assert 0 < relative(image, baseline) < 0.1
     assert 0.5 < module_size(model) / module_size(studio.model) < 0.51  # the noise schedule stays in fp32
     assert torch.equal(studio.sample(studio.model), baseline)
-    assert f"computes in {name} instead of fp32, weights in {name}" in studio.report(model)
+    assert f"computes in {name} instead of fp32; weights in {name}" in studio.report(model)
     assert "active in 2 model calls" in studio.report(model)
 
 
@@ -123,7 +123,7 @@ def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
     other.patcher = vae.patcher.clone()
     model.is_dynamic = other.patcher.is_dynamic = lambda: dynamic
     for technique in (model_precision(model, settings), with_precision(other, settings)[1]):
-        assert ("dynamic VRAM does not keep weights channels last" in technique.describe()) == dynamic
+        assert ("dynamic VRAM does not keep weights channels last" in technique.policy.describe()) == dynamic
 
 
 def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, precision):

@@ -106,10 +106,10 @@ def test_progress_is_shown_and_cancelling_leaves_the_model_as_it_was(studio, bas
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"include": "("}, r"include is '\(', which is not a regular expression.*Name layers by parts"),
-        ({"exclude": "["}, r"exclude is '\[', which is not a regular expression"),
+        ({"include": "attn2|ff"}, r"include is 'attn2\|ff', which is not a list of layer names.*\*.attn2.\*, time"),
+        ({"exclude": "["}, r"exclude is '\[', which is not a list of layer names"),
         ({"preset": "best"}, "preset is 'best'. It must be one of: quality, balanced, speed"),
-        ({"include": "", "exclude": "."}, "leave no layer of this BaseModel .UNetModel. to quantise.*include"),
+        ({"include": "", "exclude": "*"}, "leave no layer of this BaseModel .UNetModel. to quantise.*include"),
         ({"device": "gpu"}, "device is gpu, but ComfyUI has no GPU for this model. Choose auto or cpu"),
         (SLOWER, r"None of the 80 linear layers .* gains from int8 here: .* at 0\.\d\d x.*weight_only"),
     ],
@@ -167,7 +167,7 @@ def test_transformers(studio, quantize, name):
         return in_process.sample(chosen, text, text, latent(name), steps=1, seed=7, cfg=1.0, scheduler="simple")
 
     before = sample(model)
-    converted = quantize(model, include=r"attn|mlp|ff|linear[12]|attention\.|feed_forward")
+    converted = quantize(model, include="attn, mlp, ff, linear1, linear2, attention., feed_forward")
     layers = int8_layers(converted)
     assert layers
     borders = r"modulation|adaLN|_in\b|embed|final_layer|head\b|norm_out|proj_out$"

@@ -10,7 +10,7 @@ from int8_models import TINY, int8_layers, one_call
 from paceline import QuantizeInt8, optimize, report
 from paceline.optimizers.quantization.kernels import KERNELS, ChunkedIntMM
 from paceline.optimizers.quantization.layers import protected_because
-from paceline.optimizers.quantization.policy import decide
+from paceline.optimizers.quantization.policy import choose_layers
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Timings
 
@@ -62,9 +62,9 @@ def test_a_preset_picks_the_same_layers_of_the_same_unet(studio, name):
     comfy, diffusers = layers_of(model, unet)
     timings = Timings(CPU, torch.float32)  # of one machine at one time
     found = set()
-    for settings in ({"preset": "quality"}, {"preset": "speed"}, {"mode": "weight_only"}, {"include": r"ff\.net"}):
+    for settings in ({"preset": "quality"}, {"preset": "speed"}, {"mode": "weight_only"}, {"include": "ff.net"}):
         ours, theirs = (
-            decide(layers, QuantizationSettings(**settings), timings, {}, CPU) for layers in (comfy, diffusers)
+            choose_layers(layers, QuantizationSettings(**settings), timings, {}, CPU) for layers in (comfy, diffusers)
         )
         chosen = {d.layer.name: (d.weight is not None, d.reason, d.error) for d in ours.all}
         assert chosen == {names[d.layer.name]: (d.weight is not None, d.reason, d.error) for d in theirs.all}
@@ -108,9 +108,9 @@ def test_a_kernel_that_raises_in_comfyui_is_counted_and_shown_and_floating_point
     model = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
     technique = stack_of(model).techniques[0]
     expected = studio.sample(studio.run("PacelineQuantizeInt8", model=studio.model, mode="weight_only"))
-    technique.kernel.kernel = Fails(RuntimeError("no such instruction"), after=0)
+    technique.policy.kernel.kernel = Fails(RuntimeError("no such instruction"), after=0)
     assert torch.allclose(studio.sample(model), expected, rtol=1e-3, atol=1e-3)
-    assert technique.kernel.kernel.calls == 1
+    assert technique.policy.kernel.kernel.calls == 1
     summary = technique.last_summary()
     assert (summary.state, summary.counts["fallbacks"]) == ("inactive", 140)
     line = "torch._int_mm in chunks failed (no such instruction): computed in floating point"
@@ -125,12 +125,12 @@ def test_a_kernel_that_raises_in_diffusers_is_counted_and_shown_and_floating_poi
     with torch.no_grad():
         with optimize(unet, QuantizeInt8(mode="weight_only")):
             expected = unet(*call).sample
-        optimize(unet, QuantizeInt8(include="attn|ff"))
+        optimize(unet, QuantizeInt8(include="attn, ff"))
         technique = _int8_on(unet)
-        technique.kernel.kernel = Fails(RuntimeError("no such instruction"), after=30)
+        technique.policy.kernel.kernel = Fails(RuntimeError("no such instruction"), after=30)
         unet(*call)
         assert torch.allclose(unet(*call).sample, expected, rtol=1e-3, atol=1e-3)
-    assert technique.kernel.kernel.calls == 31
+    assert technique.policy.kernel.kernel.calls == 31
     (line,) = report(unet).lines
     assert line.summary.state == "partly" and line.summary.counts["fallbacks"] == 110
     assert line.summary.counts["layers"] == 15  # of 30 in the first call and none in the second
@@ -147,15 +147,15 @@ def test_memory_that_runs_out_is_raised_and_nothing_falls_back(studio, host):
         technique, run = stack_of(model).techniques[0], lambda: one_call(model)
     else:
         _, unet, _ = both("sd15")
-        optimize(unet, QuantizeInt8(include="attn|ff"))
+        optimize(unet, QuantizeInt8(include="attn, ff"))
         technique, x, text = _int8_on(unet), torch.zeros(1, 4, 16, 16), torch.zeros(1, 77, 48)
         run = torch.no_grad()(lambda: unet(x, 500, text).sample)
-    technique.kernel.kernel = Fails(error, after=3)
+    technique.policy.kernel.kernel = Fails(error, after=3)
     with pytest.raises(torch.OutOfMemoryError):
         run()
-    assert not technique.kernel.failure
-    technique.kernel.kernel = KERNELS[0]
-    assert run().isfinite().all() and not technique.kernel.activity.fallbacks
+    assert not technique.policy.kernel.failure
+    technique.policy.kernel.kernel = KERNELS[0]
+    assert run().isfinite().all() and not technique.policy.kernel.activity.fallbacks
 
 
 def _int8_on(unet):

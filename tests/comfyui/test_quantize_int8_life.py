@@ -128,7 +128,7 @@ def _one_reported_call(model, studio):
     technique = stack_of(model).techniques[0]
     activity = Activity(model_calls=1)
     technique.install(ModelCall(model.model, torch.ones(1), {}), activity)
-    summary = technique.summarize(activity)
+    summary = technique.policy.summarize(activity)
     assert summary.state == "partly"
     return "\n".join((summary.text, *summary.details))
 
@@ -181,10 +181,10 @@ def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, qu
 
     model = checkpoints.tiny_sd15(width=128, context=48, dtype=torch.float16)
     converted = quantize(model)
-    decisions = stack_of(converted).techniques[0].decisions
-    chosen = [decision for decision in decisions.all if decision.weight is not None]
-    before = sum(decision.layer.nbytes for decision in chosen)
-    after = sum(decision.weight.nbytes for decision in chosen)
+    choices = stack_of(converted).techniques[0].policy.choices
+    chosen = [choice for choice in choices.all if choice.weight is not None]
+    before = sum(choice.layer.nbytes for choice in chosen)
+    after = sum(choice.weight.nbytes for choice in chosen)
     assert 0.5 < after / before < 0.52  # a scale for each row comes on top
     assert parameter_bytes(model) - parameter_bytes(converted) == pytest.approx(before - after, rel=0.02)
     assert comfy.model_management.module_size(converted.model) < comfy.model_management.module_size(model.model)
@@ -195,7 +195,7 @@ def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, qu
 
 
 def test_quantising_needs_little_memory_beside_the_model():
-    """One float32 layer at a time, beside the new weights: a process of its own, so that nothing else is counted."""
+    """Two float32 copies of one layer, beside the new weights: in a process of its own, so that nothing else counts."""
     import json
     import subprocess
     import sys
@@ -208,7 +208,7 @@ def test_quantising_needs_little_memory_beside_the_model():
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["most"] < 1.6 * found["model"], found
+    assert found["most"] < 1.5 * found["model"], found
     assert found["linear_after"] < 0.52 * found["linear_before"], found
 
 

@@ -11,7 +11,7 @@ import torch
 from comfy_host import checkpoints
 from safetensors import safe_open
 
-CHOSEN = r"attn|ff"
+CHOSEN = "attn, ff"
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, 
     name = sd15_checkpoint.name
     quantize = {
         "class_type": "PacelineQuantizeInt8",
-        "inputs": {"model": ["1", 0], "preset": "balanced", "mode": "int8", "include": "attn|ff", "exclude": "",
+        "inputs": {"model": ["1", 0], "preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "",
                    "rotation": "auto", "device": "auto"},
     }  # fmt: skip
     save = {

@@ -27,7 +27,7 @@ def quantized(again: int = 0, save: str = "") -> Prompt:
     nodes = picture(again=again)
     nodes["int8"] = {
         "class_type": "PacelineQuantizeInt8",
-        "inputs": {"model": ["model", 0], "preset": "balanced", "mode": "int8", "include": "attn|ff", "exclude": "",
+        "inputs": {"model": ["model", 0], "preset": "balanced", "mode": "int8", "include": "attn, ff", "exclude": "",
                    "rotation": "off", "device": "auto"},
     }  # fmt: skip
     nodes["fault"]["inputs"]["model"] = ["int8", 0]

@@ -81,7 +81,7 @@ def call(name, *settings, dtype=torch.float32, calls=2):
         for _ in range(calls):
             with torch.inference_mode(), mode, fake_cuda.Launches() as launches:
                 output = pipeline.denoiser(*args, **kwargs)
-        states = {technique.title: technique.summarize(technique.activity) for technique in techniques}
+        states = {technique.title: technique.policy.summarize(technique.activity) for technique in techniques}
         return (output[0] if isinstance(output, tuple) else output.sample), launches, states
 
 

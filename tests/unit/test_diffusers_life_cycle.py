@@ -24,7 +24,7 @@ from paceline import (
 from paceline.core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
-INT8 = QuantizeInt8(include=".", rotation="off")
+INT8 = QuantizeInt8(include="*", rotation="off")
 FEWER = TokenMerging(ratio=0.5, method="kv_downsample")
 MERGED = TokenMerging(method="merge", ratio=0.5)
 

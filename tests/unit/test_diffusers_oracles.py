@@ -65,7 +65,7 @@ def linears(unet: Any) -> set[str]:
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_int8_by_torchao_is_torchao(fused: bool) -> None:
-    settings = QuantizeInt8(include=r"attentions\.", exclude="proj|time", implementation="torchao")
+    settings = QuantizeInt8(include="attentions.", exclude="proj, time", implementation="torchao")
     ours, theirs = small("sdxl"), small("sdxl")
     names = linears(theirs.denoiser)
     with optimize(ours.pipe, settings, *([FuseQKV()] if fused else []), components=["unet"]) as now:
@@ -84,7 +84,7 @@ def test_our_int8_errs_as_much_as_torchao_layer_by_layer() -> None:
     """Not the same bits: its scale is the largest value / 127.5, ours, as ComfyUI's, the largest value / 127."""
     ours, theirs, plain = small("sdxl"), small("sdxl"), small("sdxl")
     names = linears(theirs.denoiser)
-    optimize(ours.pipe, QuantizeInt8(include=r"attentions\.", exclude="proj|time", rotation="off"))
+    optimize(ours.pipe, QuantizeInt8(include="attentions.", exclude="proj, time", rotation="off"))
     quantized_by_torchao(theirs.denoiser, names)
     for name in sorted(names):
         mine, other, exact = (pipeline.denoiser.get_submodule(name) for pipeline in (ours, theirs, plain))

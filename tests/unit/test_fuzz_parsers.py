@@ -13,6 +13,7 @@ import re
 import tempfile
 import time
 import zipfile
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
-from paceline.core.name_pattern import name_pattern
 from paceline.core.timing import KeptTimes
 from paceline.optimizers.compilation.artifact_files import libraries_are_whole, read_about, read_seconds
 from paceline.optimizers.compilation.artifacts import ArtifactStore
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
+from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timings
 from paceline.optimizers.step_reuse.plan import Plan
 from paceline.workbench.comfyui import cache_transfer
@@ -137,28 +138,19 @@ def test_grids(text):
     assert time.perf_counter() - begun < 60, "a text must not keep the server busy"
 
 
-PATTERNS = st.text(alphabet="ab.^$|()[]*+?\\d!:=-_0", max_size=30)
+PATTERNS = st.text(alphabet="ab.,*?_- ^|[(", max_size=30)
 
 
 @fuzzed
 @given(st.one_of(PATTERNS, st.text(max_size=40)), st.text(alphabet="ab.0_", max_size=12))
-def test_patterns_of_names_find_what_re_finds(pattern, name):
+def test_patterns_of_names_match_what_fnmatch_matches(text, name):
     try:
-        found = name_pattern(pattern)
-    except ValueError:
+        found = QuantizationSettings(include=text).is_included(name)
+    except PacelineError:
         return
-    try:
-        expected = re.search(pattern, name) is not None
-    except re.error:
-        return
-    assert found(name) == expected
-
-
-@pytest.mark.parametrize("part", ["a", "a*", "(a|a)", "(?=a*)", "[^b]*", ".*"])
-def test_patterns_take_linear_time(part):
-    begun = time.perf_counter()
-    name_pattern((part * 2000)[:1990].rsplit("(", 1)[0] or part)("a" * 2000 + "!")
-    assert time.perf_counter() - begun < 60, "a pattern must not keep the server busy"
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    shell = (part if {"*", "?"} & {*part} else f"*{part}*" for part in parts)
+    assert found == any(fnmatchcase(name, part) for part in shell)
 
 
 TIMES = st.one_of(documents, st.dictionaries(st.just("machine"), st.dictionaries(st.just("8x8x8r0"), documents)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
-from paceline.optimizers.quantization.layers import Chooser, Decision, Decisions, Layer, output_error
+from paceline.optimizers.quantization.layers import Chooser, Layer, LayerChoice, LayerChoices, output_error
 from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
@@ -26,17 +26,17 @@ def weight(rows=96, columns=64, seed=0):
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) / 8
 
 
-def decide(layer=None, speedup=2.0, rotated=None, tokens=None, values=None, **settings):
+def choose(layer=None, speedup=2.0, rotated=None, tokens=None, values=None, **settings):
     layer = layer or Layer("block.attn1.to_q", 64, 96, 4096, 64 * 96 * 2)
     chooser = Chooser(QuantizationSettings(**settings), gains(speedup, rotated), tokens or {}, CPU)
-    return chooser.decide(layer, lambda: weight() if values is None else values)
+    return chooser.choose(layer, lambda: weight() if values is None else values)
 
 
 def test_a_layer_that_gains_and_is_near_is_quantised():
-    decision = decide()
-    assert decision.weight is not None and decision.weight.rotation == 0 and decision.reason == ""
-    assert 0.002 < decision.error < 0.02
-    assert decision.timing == Timing(2.0, 1.0)
+    choice = choose()
+    assert choice.weight is not None and choice.weight.rotation == 0 and choice.reason == ""
+    assert 0.002 < choice.error < 0.02
+    assert choice.timing == Timing(2.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -50,14 +50,14 @@ def test_a_layer_that_gains_and_is_near_is_quantised():
     ],
 )
 def test_the_others_say_why(options, reason):
-    decision = decide(**options)
-    assert decision.weight is None and decision.reason == reason
+    choice = choose(**options)
+    assert choice.weight is None and choice.reason == reason
 
 
 def test_a_name_overrides_speed_and_protection_overrides_a_name():
-    assert decide(speedup=0.3, include="attn1").weight is not None
-    assert decide(speedup=0.3, include="attn1", exclude="to_q").weight is None
-    assert decide(Layer("final", 64, 96, 4096, 1, "it is last"), include="final").weight is None
+    assert choose(speedup=0.3, include="attn1").weight is not None
+    assert choose(speedup=0.3, include="attn1", exclude="to_q").weight is None
+    assert choose(Layer("final", 64, 96, 4096, 1, "it is last"), include="final").weight is None
 
 
 def outliers(factor):
@@ -78,30 +78,30 @@ def damped(factor):
 @pytest.mark.parametrize(("preset", "limit"), [("quality", "1.2%"), ("balanced", "2.0%"), ("speed", "5.0%")])
 def test_an_outlier_that_no_rotation_spreads_far_enough_keeps_the_layer(preset, limit, rotation):
     options = {"tokens": outliers(80), "values": damped(80), "preset": preset, "rotation": rotation}
-    kept = decide(**options)
+    kept = choose(**options)
     assert kept.weight is None and kept.reason == f"its error would be above {limit}"
     assert kept.error > 0.15
 
 
 def test_an_outlier_that_dominates_the_output_is_rounded_well():
-    loud = decide(tokens=outliers(80))
+    loud = choose(tokens=outliers(80))
     assert loud.weight is not None and loud.weight.rotation == 0
 
 
 def test_rotation_is_taken_when_it_brings_the_error_below_the_limit_and_costs_no_gain():
     options = {"tokens": outliers(6), "values": damped(6), "preset": "quality"}
-    off, auto = decide(**options, rotation="off"), decide(**options)
+    off, auto = choose(**options, rotation="off"), choose(**options)
     assert off.weight is None
     assert auto.weight is not None and auto.weight.rotation in (16, 64) and auto.error < off.error
-    slow = decide(**options, rotated=1.0)  # int8 with a rotation is as slow as without int8
+    slow = choose(**options, rotated=1.0)  # int8 with a rotation is as slow as without int8
     assert slow.weight is None and slow.reason == "its error would be above 1.2%"
 
 
 def test_presets_differ_in_error_and_gain():
     gated = Layer("block.ff.net.2", 64, 96, 4096, 1)  # outputs of GEGLU have long tails
-    found = {name: decide(gated, preset=name, rotation="off").weight is not None for name in THRESHOLDS}
+    found = {name: choose(gated, preset=name, rotation="off").weight is not None for name in THRESHOLDS}
     assert found == {"quality": False, "balanced": True, "speed": True}
-    assert {name: decide(speedup=1.1, preset=name).weight is not None for name in THRESHOLDS} == {
+    assert {name: choose(speedup=1.1, preset=name).weight is not None for name in THRESHOLDS} == {
         "quality": False, "balanced": False, "speed": True,
     }  # fmt: skip
 
@@ -109,9 +109,9 @@ def test_presets_differ_in_error_and_gain():
 def test_weight_only_takes_all_but_the_protected_and_needs_no_timing():
     chooser = Chooser(QuantizationSettings(mode="weight_only"), None, {}, CPU)
     few, last = Layer("emb", 64, 96, 2, 1), Layer("out", 64, 96, 4096, 1, "it is last")
-    decision = chooser.decide(few, weight)
-    assert decision.weight is not None and decision.error < decide().error
-    assert chooser.decide(last, weight).weight is None
+    choice = chooser.choose(few, weight)
+    assert choice.weight is not None and choice.error < choose().error
+    assert chooser.choose(last, weight).weight is None
 
 
 def test_error_is_that_of_the_output():
@@ -123,16 +123,16 @@ def test_error_is_that_of_the_output():
     assert output_error(values * torch.logspace(0, 2, 96).unsqueeze(1), tensorwise, x) < 0.02
 
 
-def test_decisions_add_up():
-    first, second = decide(), decide(exclude="to_q")
+def test_choices_add_up():
+    first, second = choose(), choose(exclude="to_q")
     layer = Layer("other", 64, 96, 4096, 64 * 96 * 2)
-    decisions = Decisions((first, second, Decision(layer, reason="because")))
-    assert list(decisions.quantized) == ["block.attn1.to_q"] and len(decisions.kept) == 2
-    assert decisions.bytes_before == 3 * 64 * 96 * 2
-    assert decisions.bytes_after == 2 * 64 * 96 * 2 + 64 * 96 + 96 * 4
-    assert decisions.seconds() == Timing(2.0, 1.0)
-    assert decisions.worst() is first
-    assert Decisions(()).seconds() is None and Decisions(()).worst() is None
+    choices = LayerChoices((first, second, LayerChoice(layer, reason="because")))
+    assert list(choices.quantized) == ["block.attn1.to_q"] and len(choices.kept) == 2
+    assert choices.bytes_before == 3 * 64 * 96 * 2
+    assert choices.bytes_after == 2 * 64 * 96 * 2 + 64 * 96 + 96 * 4
+    assert choices.seconds() == Timing(2.0, 1.0)
+    assert choices.worst() is first
+    assert LayerChoices(()).seconds() is None and LayerChoices(()).worst() is None
 
 
 @pytest.mark.parametrize(

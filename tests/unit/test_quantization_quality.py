@@ -54,10 +54,10 @@ def test_looking_changes_nothing(model, reference, quality):
 
 
 def test_the_quality_preset_is_six_decibels_above_int8_everywhere(model, quality):
-    weights, decisions = quantizing.chosen(model, "quality", range(100, 102))
+    weights, choices = quantizing.chosen(model, "quality", range(100, 102))
     everywhere = quantizing.everything(model)
     assert 20 <= len(weights) < len(everywhere)
-    kept = {decision.reason for decision in decisions if decision.weight is None}
+    kept = {choice.reason for choice in choices if choice.weight is None}
     assert kept == {"it embeds or modulates: little work, much effect"}
     assert quality(weights) > 38  # measured: 42.2 dB
     assert quality(weights) > quality(everywhere) + 6  # 23.5

@@ -11,7 +11,7 @@ import torch
 from .drawing import Draw, digest, graphs
 
 PIPELINES = ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3")
-_OUTSIDE = r"embed|^proj_out|norm"
+_OUTSIDE = "embed, proj_out*, norm"
 """Layers outside of the repeated blocks, and those that modulate: which of them stay in floating point is a choice that
 may change from one version to the next. Without them, what is computed must be the same."""
 
@@ -42,12 +42,12 @@ def _settings() -> dict[str, tuple[Any, ...]]:
         },
         "fuse": FuseQKV(),
         **{f"int8 {preset}": QuantizeInt8(preset=preset) for preset in ("balanced", "quality", "speed")},
-        "int8 attention": QuantizeInt8(include=r"attn", exclude="norm|time|proj"),
+        "int8 attention": QuantizeInt8(include="attn", exclude="norm, time, proj"),
         "int8 without rotation": QuantizeInt8(rotation="off"),
         "int8 weight_only": QuantizeInt8(mode="weight_only"),
         "int8 within blocks": QuantizeInt8(exclude=_OUTSIDE),
         "int8 within blocks, weight_only": QuantizeInt8(exclude=_OUTSIDE, mode="weight_only"),
-        "int8 by torchao": QuantizeInt8(include=r"attn", exclude="norm|time|proj", implementation="torchao"),
+        "int8 by torchao": QuantizeInt8(include="attn", exclude="norm, time, proj", implementation="torchao"),
         "precision bf16": Precision(dtype="bf16"),
         "precision bf16, VAE fp32": Precision(dtype="bf16", vae_dtype="fp32"),
         "precision channels_last": Precision(dtype="fp32", channels_last=True),
@@ -59,7 +59,7 @@ def _settings() -> dict[str, tuple[Any, ...]]:
     }
     together = (
         FuseQKV(),
-        QuantizeInt8(include=r"attn", exclude="norm|time|proj"),
+        QuantizeInt8(include="attn", exclude="norm, time, proj"),
         TokenMerging(method="kv_downsample", ratio=0.75),
         Attention("sdpa_math"),
     )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import torch
 from paceline.optimizers.quantization.kernels import Reference
-from paceline.optimizers.quantization.layers import Chooser, Decision, Layer
+from paceline.optimizers.quantization.layers import Chooser, Layer, LayerChoice
 from paceline.optimizers.quantization.rounding import Int8Weight, quantize_rows, quantize_weight
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timing
@@ -49,18 +49,18 @@ def everything_tensorwise(model: network.TerrainUNet) -> Weights:
     return found
 
 
-def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[Weights, list[Decision]]:
+def chosen(model: network.TerrainUNet, preset: str, pictures: range) -> tuple[Weights, list[LayerChoice]]:
     """Return the layers that Quantize int8 chooses where int8 is twice as quick, seeing what ``pictures`` show."""
     seen = observe(model, pictures)
     chooser = Chooser(QuantizationSettings(preset=preset), _twice_as_quick, seen, torch.device("cpu"))
-    decisions = []
+    choices = []
     for name, module in linear_layers(model).items():
         weight = matrix(module)
         rows = 10**6 if name not in seen else len(seen[name])
         # The network is convolutional but for its attention: what is named otherwise has one token for each picture.
         layer = Layer.of(name, weight, rows)
-        decisions.append(chooser.decide(layer, lambda weight=weight: weight))
-    return {d.layer.name: d.weight for d in decisions if d.weight is not None}, decisions
+        choices.append(chooser.choose(layer, lambda weight=weight: weight))
+    return {each.layer.name: each.weight for each in choices if each.weight is not None}, choices
 
 
 def _twice_as_quick(_: Shape) -> Timing:

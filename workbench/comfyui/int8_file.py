@@ -10,6 +10,7 @@ import torch
 
 from ...core.errors import UnsupportedModel
 from ...core.files import require_space, sha256, write_atomically
+from ...core.technique import INT8
 from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
@@ -58,7 +59,7 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
 def _metadata(patcher: ModelPatcher) -> dict[str, str]:
     """Return what is written into the file's header: where it comes from and how it was made."""
     source = _source(patcher)
-    technique = stack_of(patcher).find(Int8Quantization.kind)
+    technique = stack_of(patcher).find(INT8)
     content: dict[str, object] = {
         "made_by": "ComfyUI-Paceline, Save int8 Model",
         "format": 1,
@@ -69,10 +70,11 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
     if source is not None:
         content["source"] = {"file": source.name, "sha256": sha256(source)}
     if isinstance(technique, Int8Quantization):
-        content["settings"] = {name: str(value) for name, value in vars(technique.settings).items()}
-        if technique.settings.mode == "weight_only":
+        policy = technique.policy
+        content["settings"] = {name: str(value) for name, value in vars(policy.settings).items()}
+        if policy.settings.mode == "weight_only":
             content["note"] = WEIGHT_ONLY
-        content["layers"] = {"int8": len(technique.decisions.quantized), "all": len(technique.decisions.all)}
+        content["layers"] = {"int8": len(policy.choices.quantized), "all": len(policy.choices.all)}
     return {"paceline": json.dumps(content), **_prediction_metadata(patcher)}
 
 

@@ -1,4 +1,4 @@
-"""A second BaseModel beside the one that is there: the same but for the weights that a technique converts.
+"""A second network beside the one that is there: the same but for the weights that a technique converts.
 
 ComfyUI's clones share one network, and object patches that hold tensors corrupt it under dynamic VRAM. So other weights
 need another network. This one costs little: every tensor that no technique converts is the *same memory* as the
@@ -8,20 +8,15 @@ original's, until ComfyUI moves one of the two to a GPU.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch.nn import Module
 
-from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase, translatable
-from .model import describe_model
-
 if TYPE_CHECKING:
-    from .protocols import BaseModel, ModelConfig, ModelPatcher, ModuleTree
-    from .weight_swap import WeightTechnique
+    from .protocols import ModelConfig, ModuleTree
 
 
 @dataclass
@@ -45,45 +40,6 @@ _RUNTIME = {
     "lowvram_patch_counter", "dynamic_vbars", "dynamic_pins", "dynamic_patchers", "_v", "_v_signature",
     "_v_weight", "_v_bias", "_pins", "_pin", "_pin_state", "_prefetch",
 }  # fmt: skip
-
-
-def _copied_config(config: ModelConfig) -> ModelConfig:
-    """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
-    result = object.__new__(type(config))
-    result.__dict__.update(config.__dict__)
-    result.unet_config = dict(config.unet_config)
-    return result
-
-
-def build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
-    """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
-
-    The original must be unloaded (see ``weight_swap.unload``): its weights in place, nobody's patches on it.
-
-    Raises:
-        UnsupportedModel: if its weights are of a class that only its own loader understands (GGUF, ...).
-    """
-    base = patcher.model
-    _require_plain_weights(patcher)
-    config = _copied_config(base.model_config)
-    plan = WeightPlan(config, base.get_dtype_inference())
-    for technique in techniques:
-        technique.plan(plan)
-
-    def replace(name: str, module: Module) -> Module | None:
-        found = (technique.replace_module(name, module, plan) for technique in techniques)
-        return next((module for module in found if module is not None), None)
-
-    def convert(name: str, tensor: torch.Tensor) -> torch.Tensor:
-        for technique in techniques:
-            tensor = technique.convert_tensor(name, tensor, plan)
-        return tensor
-
-    model = second_module(base, convert, replace, {id(base.model_config): config})
-    model.current_patcher = None
-    for technique in techniques:
-        technique.finish(model, plan)
-    return model
 
 
 _Tree = TypeVar("_Tree", bound="ModuleTree")
@@ -140,21 +96,3 @@ def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple
 
 def _second_tensor(tensor: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.nn.Parameter(values, requires_grad=False) if isinstance(tensor, torch.nn.Parameter) else values
-
-
-def _require_plain_weights(patcher: ModelPatcher) -> None:
-    from comfy.quant_ops import QuantizedTensor
-
-    for name, parameter in patcher.model.named_parameters():
-        kind = type(parameter)
-        if kind not in (torch.nn.Parameter, torch.Tensor) and not issubclass(kind, QuantizedTensor):
-            raise UnsupportedModel(
-                phrase(
-                    "The weights of this {model} are of the class {kind} ({layer}), which only the loader that made "
-                    "them understands.",
-                    model=describe_model(patcher),
-                    kind=kind.__name__,
-                    layer=name,
-                ),
-                translatable("Load a safetensors file with one of ComfyUI's own loaders."),
-            )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING
 
@@ -17,20 +17,18 @@ import torch
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase, translatable
 from .model import describe_model, first_of
 from .stack import FOREIGN_COMPILE, ComfyTechnique, ModelCall
-from .weight_clone import WeightPlan, build_second_model
+from .weight_clone import WeightPlan, second_module
 
 if TYPE_CHECKING:
     from ....core import technique as core
-    from ....core.activity import Activity
-    from .protocols import BaseModel, ModelPatcher, SharedBackups
+    from .protocols import BaseModel, ModelConfig, ModelPatcher, SharedBackups
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""
 
-_AFTER = translatable("Put that node after the ones that change the weights (Quantize int8, Model Precision).")
+_AFTER = "Put that node after the ones that change the weights (Quantize int8, Model Precision)."
 
 
 class WeightTechnique(ComfyTechnique[ModelCall]):
@@ -38,9 +36,13 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
 
     Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are
     always those of the file, whatever was attached before, so the order of nodes does not matter.
+
+    Attributes:
+        changes_weights: whether this one needs a second model.
     """
 
     recordable = True
+    changes_weights = True
 
     def plan(self, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing
         """Change what the second model is made for, before any module is made."""
@@ -57,11 +59,7 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
         """Change attributes of the second model that are neither modules nor tensors."""
 
     def model_for(self, patcher: ModelPatcher, techniques: tuple[core.Technique, ...]) -> ModelPatcher:
-        """Return a clone on a BaseModel with the weights that ``techniques`` ask for."""
         return swap_weights(patcher, techniques)
-
-    def install(self, call: ModelCall, activity: Activity) -> None:
-        """Nothing to do for a call: the work is in the weights."""
 
 
 class Origin:
@@ -116,7 +114,7 @@ def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) ->
     Raises:
         UnsupportedModel: if something on the MODEL is tied to the network it is on now.
     """
-    wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique))
+    wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique) and item.changes_weights)
     origin = patcher.get_attachment(ORIGIN)
     if wanted == (origin[1] if origin else ()):
         return patcher
@@ -128,7 +126,7 @@ def on_second_model(patcher: ModelPatcher, wanted: tuple[WeightTechnique, ...]) 
     origin, home = patcher.get_attachment(ORIGIN), original(patcher)
     found = origin[0] if origin else Origin(home)
     unload(home)
-    clone = _moved(home, build_second_model(home, wanted), ({}, {}, {}, set()))
+    clone = _moved(home, _build_second_model(home, wanted), ({}, {}, {}, set()))
     clone.clone_base_uuid = uuid.uuid4()
     # multi-GPU clones and clone(disable_dynamic=True) ask for an independent copy of this model
     clone.cached_patcher_init = (_load_again, (patcher.load_device, patcher.offload_device, found, wanted))
@@ -168,21 +166,69 @@ def _load_again(
     home.backup, home.backup_buffers, home.object_patches_backup, home.pinned = shared
     unload(home)
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
-    second = build_second_model(home, techniques)
+    second = _build_second_model(home, techniques)
     patcher: ModelPatcher = patcher_class(second, load_device=load_device, offload_device=offload_device)
     return patcher
+
+
+def _copied_config(config: ModelConfig) -> ModelConfig:
+    """Return a copy of a ``model_config``; ``copy.copy`` trips over the class's own ``__getattr__``."""
+    result = object.__new__(type(config))
+    result.__dict__.update(config.__dict__)
+    result.unet_config = dict(config.unet_config)
+    return result
+
+
+def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
+    """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
+
+    The original must be unloaded (see :func:`unload`): its weights in place, nobody's patches on it.
+
+    Raises:
+        UnsupportedModel: if its weights are of a class that only its own loader understands (GGUF, ...).
+    """
+    base = patcher.model
+    _require_plain_weights(patcher)
+    config = _copied_config(base.model_config)
+    plan = WeightPlan(config, base.get_dtype_inference())
+    for technique in techniques:
+        technique.plan(plan)
+
+    def replace(name: str, module: Module) -> Module | None:
+        found = (technique.replace_module(name, module, plan) for technique in techniques)
+        return next((module for module in found if module is not None), None)
+
+    def convert(name: str, tensor: torch.Tensor) -> torch.Tensor:
+        for technique in techniques:
+            tensor = technique.convert_tensor(name, tensor, plan)
+        return tensor
+
+    model = second_module(base, convert, replace, {id(base.model_config): config})
+    model.current_patcher = None
+    for technique in techniques:
+        technique.finish(model, plan)
+    return model
+
+
+def _require_plain_weights(patcher: ModelPatcher) -> None:
+    from comfy.quant_ops import QuantizedTensor
+
+    for name, parameter in patcher.model.named_parameters():
+        kind = type(parameter)
+        if kind not in (torch.nn.Parameter, torch.Tensor) and not issubclass(kind, QuantizedTensor):
+            raise UnsupportedModel(
+                f"The weights of this {describe_model(patcher)} are of the class {kind.__name__} ({name}), which only "
+                "the loader that made them understands.",
+                "Load a safetensors file with one of ComfyUI's own loaders.",
+            )
 
 
 def _moved(patcher: ModelPatcher, model: BaseModel, shared: SharedBackups) -> ModelPatcher:
     """Return a clone of ``patcher`` on ``model``, without what only made sense on the BaseModel it was on."""
     if patcher.injections:
         raise UnsupportedModel(
-            phrase(
-                "This {model} has layers injected into its network ({layers}; a LoRA loaded in bypass mode does that), "
-                "and they cannot follow to other weights.",
-                model=describe_model(patcher),
-                layers=", ".join(patcher.injections),
-            ),
+            f"This {describe_model(patcher)} has layers injected into its network ({', '.join(patcher.injections)}; a "
+            "LoRA loaded in bypass mode does that), and they cannot follow to other weights.",
             _AFTER,
         )
     clone = patcher.clone(model_override=(model, shared))
@@ -203,11 +249,8 @@ def _carried(patcher: ModelPatcher, path: str, value: object, model: BaseModel) 
     """Return another node's object patch for ``model``; bound methods follow to the layer of the same name."""
     if isinstance(value, torch.nn.Module) and path.startswith("diffusion_model"):
         raise UnsupportedModel(
-            phrase(
-                "Another node has put its own module in the place of {path}, which holds weights of the full-precision "
-                "network.",
-                path=path,
-            ),
+            f"Another node has put its own module in the place of {path}, which holds weights of the full-precision "
+            "network.",
             _AFTER,
         )
     if isinstance(value, MethodType) and isinstance(value.__self__, torch.nn.Module):

@@ -18,7 +18,7 @@ from .components import DENOISER, Component, choose, components_of
 from .host import ComponentTarget, PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ProjectionFusion
-from .quantization.technique import Int8Layers
+from .quantization.technique import ComponentQuantization
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import StepReuse
@@ -32,7 +32,7 @@ _Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], Pipelin
 _MAKERS: tuple[_Maker, ...] = (
     (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
     (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
-    (QuantizationSettings, Int8Layers, lambda settings, _: Int8Layers(settings)),
+    (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
     (TokenMergingSettings, DenoiserReduction, token_reduction_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),

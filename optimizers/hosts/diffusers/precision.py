@@ -25,26 +25,19 @@ _PLACES = ("img_ids", "txt_ids", "time_ids")
 """Arguments that hold positions and sizes, which few bits cannot count."""
 
 
-class ComponentPrecision(PrecisionPolicy, PipelineTechnique):
+class ComponentPrecision(PipelineTechnique):
     """Model Precision on one component.
 
     Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
     """
 
+    policy: PrecisionPolicy
     settings: Precision
-    title = "Model Precision"
     roles = (DENOISER, CONTROLNET, VAE, TEXT)
 
     def __init__(self, settings: Precision) -> None:
-        PipelineTechnique.__init__(self, settings)
         dtype = settings.torch_dtype or torch.float32  # until it is attached
-        PrecisionPolicy.__init__(self, settings, dtype, dtype, dtype, dtype)
-        self._kept = 0
-
-    def clauses(self) -> tuple[str, ...]:
-        """Return what was converted, and how many weights were not."""
-        kept = (f"{self._kept} weights stay in fp32",) if self._kept else ()
-        return (*super().clauses(), *kept)
+        super().__init__(settings, _policy(settings, dtype, dtype))
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Convert weights, except those that the model keeps in float32."""
@@ -56,10 +49,9 @@ class ComponentPrecision(PrecisionPolicy, PipelineTechnique):
             dtype = choose_dtype(settings, component.class_name, device, _suitable(device))
         except BackendUnavailable as error:
             raise UnsupportedModel(f"Model Precision: {error.problem}", error.remedy) from None
-        self.dtype = self.storage = dtype
         weights = list(_weights(component.part))
-        self.previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
-        self._kept = sum(stays for _, stays in weights)
+        previous = next((tensor.dtype for tensor, stays in weights if not stays), dtype)
+        self.policy = _policy(self.settings, previous, dtype, sum(stays for _, stays in weights))
         for tensor, stays in weights:
             if stays or tensor.dtype == dtype:
                 continue
@@ -90,9 +82,12 @@ class ComponentPrecision(PrecisionPolicy, PipelineTechnique):
             patches.shadow(part, "encode", encoded)
 
     def around(self) -> AbstractContextManager[None]:
-        """Switch torch's faster products on for the call."""
         self.activity.use("call")
         return arithmetic(self.settings)
+
+
+def _policy(settings: Precision, previous: torch.dtype, dtype: torch.dtype, kept: int = 0) -> PrecisionPolicy:
+    return PrecisionPolicy("Model Precision", settings, previous, dtype, previous, dtype, kept=kept)
 
 
 def _suitable(device: torch.device) -> torch.dtype:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....core.errors import require_choice
 from ....core.settings import choice
 from ...precision.settings import DTYPES, PrecisionSettings
 from ...quantization.settings import QuantizationSettings
@@ -34,11 +33,7 @@ class Precision(PrecisionSettings):
         InvalidSetting: as for ``PrecisionSettings``.
     """
 
-    vae_dtype: str = "same"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("vae_dtype", self.vae_dtype, ("same", *DTYPES))
+    vae_dtype: str = choice("same", ("same", *DTYPES))
 
 
 @dataclass(frozen=True)
@@ -57,11 +52,7 @@ class QuantizeInt8(QuantizationSettings):
         InvalidSetting: as for ``QuantizationSettings``.
     """
 
-    implementation: str = "auto"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("implementation", self.implementation, ("auto", "torchao"))
+    implementation: str = choice("auto", ("auto", "torchao"))
 
 
 @dataclass(frozen=True)

@@ -9,81 +9,71 @@ from torch import Tensor
 
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
-from .....core.phrases import phrase
 from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
 from ..model import describe_model, inference_dtype, is_unet, require_model
-from ..stack import KEY, ComfyTechnique, ModelCall
-from ..weight_clone import stage_in
+from ..stack import KEY, ModelCall
+from ..weight_clone import WeightPlan, stage_in
 from ..weight_swap import WeightTechnique, original
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
     from ....precision.settings import PrecisionSettings
     from ..protocols import BaseModel, ModelPatcher
-    from ..weight_clone import WeightPlan
 
 _NETWORK = "diffusion_model."
 
 
-class ModelPrecision(PrecisionPolicy, ComfyTechnique[ModelCall]):
-    """Faster matrix products and nothing else; see ``WeightPrecision`` for other weights."""
+class ModelPrecision(WeightTechnique):
+    """Faster matrix products in each call, and weights in another dtype or memory order where the policy wants them.
 
-    recordable = True
-
-    title = "Model Precision"
-
-    def __init__(
-        self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype, stored: torch.dtype
-    ) -> None:
-        ComfyTechnique.__init__(self)
-        storage = storage_dtype(stored, dtype) if dtype != previous else stored
-        PrecisionPolicy.__init__(self, settings, previous, dtype, stored, storage)
-
-    def install(self, call: ModelCall, activity: Activity) -> None:
-        """Switch arithmetic on for this call."""
-        activity.use("call")
-        call.cleanup.enter_context(arithmetic(self.settings))
-
-
-class WeightPrecision(WeightTechnique, ModelPrecision):
-    """Weights in another dtype or memory order, in a second model beside the one of the file.
-
-    Attributes:
+    Args:
+        policy: what to do.
         kept: parts of the names of layers whose weights stay as they are.
     """
 
-    kept: tuple[str, ...] = ()
+    policy: PrecisionPolicy
+
+    def __init__(self, policy: PrecisionPolicy, kept: tuple[str, ...]) -> None:
+        super().__init__(policy)
+        self._kept = kept
+        self.changes_weights = policy.changes_weights
 
     def plan(self, plan: WeightPlan) -> None:
         """Say what all layers compute in, and keep ComfyUI's own settings in step."""
-        plan.compute_dtype = self.dtype
-        if self.dtype != self.previous:
-            plan.config.set_inference_dtype(self.storage, None if self.storage == self.dtype else self.dtype)
+        policy = self.policy
+        plan.compute_dtype = policy.dtype
+        if policy.dtype != policy.previous:
+            plan.config.set_inference_dtype(policy.storage, None if policy.storage == policy.dtype else policy.dtype)
 
     def convert_tensor(self, name: str, tensor: Tensor, plan: WeightPlan) -> Tensor:
         """Convert the network's weights; the noise schedule beside it stays in fp32."""
-        kept = not name.startswith(_NETWORK) or any(part in name for part in self.kept)
-        return tensor if kept else self.convert_weight(tensor)
+        kept = not name.startswith(_NETWORK) or any(part in name for part in self._kept)
+        return tensor if kept else self.policy.convert_weight(tensor)
 
     def finish(self, model: BaseModel, plan: WeightPlan) -> None:
         """Tell the network what it is in now, and its layers to cast where they must."""
-        if self.dtype == self.previous:
+        dtype, storage = self.policy.dtype, self.policy.storage
+        if dtype == self.policy.previous:
             return
         network: Any = model.diffusion_model
-        model.manual_cast_dtype = None if self.storage == self.dtype else self.dtype
-        network.dtype = self.storage
-        stage_in(network, self.stored, self.storage, self.kept)
-        if self.storage != self.dtype:
+        model.manual_cast_dtype = None if storage == dtype else dtype
+        network.dtype = storage
+        stage_in(network, self.policy.stored, storage, self._kept)
+        if storage != dtype:
             for module in network.modules():
                 if hasattr(module, "comfy_cast_weights"):
                     module.comfy_cast_weights = True
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Hand the network its input in the order of its weights: layers keep it, but for the end of transformers."""
-        ModelPrecision.install(self, call, activity)
-        if not self.settings.channels_last:
+        """Switch arithmetic on, and hand the network its input in the order of its weights.
+
+        Layers keep that order, but for the end of transformers.
+        """
+        activity.use("call")
+        call.cleanup.enter_context(arithmetic(self.policy.settings))
+        if not self.policy.settings.channels_last:
             return
         from comfy.patcher_extension import WrappersMP
 
@@ -104,19 +94,18 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     """
     require_model(patcher)
     home = original(patcher)
-    device, before = torch.device(home.load_device), inference_dtype(home)
+    device, before, stored = torch.device(home.load_device), inference_dtype(home), home.model.get_dtype()
     supported = tuple(getattr(home.model.model_config, "supported_inference_dtypes", None) or ()) or None
     what = describe_model(patcher)
     dtype = choose_dtype(settings, what, device, before, supported)
     if settings.channels_last and not is_unet(home):
         raise UnsupportedModel(
-            phrase("channels_last is for networks of convolutions, and a {model} has next to none.", model=what),
-            phrase("Switch {name} off.", name="channels_last"),
+            f"channels_last is for networks of convolutions, and a {what} has next to none.",
+            "Switch channels_last off.",
         )
-    technique = ModelPrecision(settings, before, dtype, home.model.get_dtype())
-    if technique.require_change(what, device, supported):
-        technique = WeightPrecision(settings, before, dtype, technique.stored)
-        family = find_family(home.model.diffusion_model)
-        technique.kept = () if family is None else family.full_precision
-    technique.streamed = home.is_dynamic()
-    return technique
+    storage = storage_dtype(stored, dtype) if dtype != before else stored
+    streamed = home.is_dynamic()
+    policy = PrecisionPolicy("Model Precision", settings, before, dtype, stored, storage, streamed=streamed)
+    policy.require_change(what, device, supported)
+    family = find_family(home.model.diffusion_model)
+    return ModelPrecision(policy, () if family is None else family.full_precision)

@@ -20,20 +20,16 @@ if TYPE_CHECKING:
     from ..protocols import VAE, NetworkPatcher
 
 
-class VAEPrecision(PrecisionPolicy, NetworkTechnique):
+class VAEPrecision(NetworkTechnique):
     """What VAE Precision does in each call; the weights are another network's (see ``with_precision``)."""
 
-    title = "VAE Precision"
-
-    def __init__(self, settings: PrecisionSettings, previous: torch.dtype, dtype: torch.dtype) -> None:
-        NetworkTechnique.__init__(self)
-        PrecisionPolicy.__init__(self, settings, previous, dtype, stored=previous, storage=dtype)
+    policy: PrecisionPolicy
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
         """Switch arithmetic on, and hand over images in the order of the weights."""
         activity.use("call")
-        call.cleanup.enter_context(arithmetic(self.settings))
-        if self.settings.channels_last:
+        call.cleanup.enter_context(arithmetic(self.policy.settings))
+        if self.policy.settings.channels_last:
             for method in tuple(call.methods):
                 call.wrap(method, first_channels_last)
 
@@ -51,34 +47,35 @@ def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPreci
     device, before = torch.device(home.device), home.vae_dtype
     supported, what = tuple(home.working_dtypes), describe_vae(vae)
     dtype = choose_dtype(settings, what, device, before, supported)
-    technique = VAEPrecision(settings, before, dtype)
-    technique.streamed = home.patcher.is_dynamic()
-    if technique.require_change(what, device, supported):
-        home = moved_to(home, _second_patcher(home.patcher, technique), vae_dtype=dtype)
-    return home, technique
+    streamed = home.patcher.is_dynamic()
+    policy = PrecisionPolicy("VAE Precision", settings, before, dtype, before, dtype, streamed=streamed)
+    policy.require_change(what, device, supported)
+    if policy.changes_weights:
+        home = moved_to(home, _second_patcher(home.patcher, policy), vae_dtype=dtype)
+    return home, VAEPrecision(policy)
 
 
-def _second_patcher(patcher: NetworkPatcher, technique: VAEPrecision) -> NetworkPatcher:
+def _second_patcher(patcher: NetworkPatcher, policy: PrecisionPolicy) -> NetworkPatcher:
     """Return a patcher of the same class on a second network; the first keeps its weights."""
-    second = patcher.clone(model_override=(_second_network(patcher.model, technique), ({}, {}, {}, set())))
+    second = patcher.clone(model_override=(_second_network(patcher.model, policy), ({}, {}, {}, set())))
     second.size, second.parent = 0, None
     # ComfyUI asks for an independent copy when it leaves dynamic VRAM.
-    second.cached_patcher_init = (_load_again, (patcher, technique))
+    second.cached_patcher_init = (_load_again, (patcher, policy))
     return second
 
 
-def _load_again(patcher: NetworkPatcher, technique: VAEPrecision, disable_dynamic: bool = False) -> NetworkPatcher:
+def _load_again(patcher: NetworkPatcher, policy: PrecisionPolicy, disable_dynamic: bool = False) -> NetworkPatcher:
     import comfy.model_patcher as patchers
 
     patcher_class = patchers.ModelPatcher if disable_dynamic else patchers.CoreModelPatcher
-    network = _second_network(patcher.model, technique)
+    network = _second_network(patcher.model, policy)
     again: NetworkPatcher = patcher_class(
         network, load_device=patcher.load_device, offload_device=patcher.offload_device
     )
     return again
 
 
-def _second_network(network: Module, technique: VAEPrecision) -> Module:
-    second: Module = second_module(network, lambda name, tensor: technique.convert_weight(tensor))
-    stage_in(second, technique.stored, technique.storage)
+def _second_network(network: Module, policy: PrecisionPolicy) -> Module:
+    second: Module = second_module(network, lambda name, tensor: policy.convert_weight(tensor))
+    stage_in(second, policy.stored, policy.storage)
     return second

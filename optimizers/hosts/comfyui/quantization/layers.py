@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.errors import InvalidSetting, UnsupportedModel
-from .....core.phrases import phrase, translatable
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..model import describe_model, is_unet
@@ -51,19 +50,13 @@ def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tupl
             found.append((Layer.of(name, weight, tokens.get(name), family), module))
     if other_formats:
         raise UnsupportedModel(
-            phrase(
-                "This {model} comes from a file that is quantised already ({formats}).",
-                model=describe_model(patcher),
-                formats=", ".join(other_formats),
-            ),
-            translatable("Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8."),
+            f"This {describe_model(patcher)} comes from a file that is quantised already ({', '.join(other_formats)}).",
+            "Load the full-precision file (fp16, bf16 or fp32) to quantise it to int8.",
         )
     if not found:
         raise UnsupportedModel(
-            phrase(
-                "The network of this {model} has no linear layers that could be in int8.", model=describe_model(patcher)
-            ),
-            translatable("Remove the node for this model."),
+            f"The network of this {describe_model(patcher)} has no linear layers that could be in int8.",
+            "Remove the node for this model.",
         )
     return found
 
@@ -93,8 +86,8 @@ def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Te
         return _observe_shapes(patcher, typical if latent is None else (latent.shape[-2], latent.shape[-1]))
     if latent is None:
         raise InvalidSetting(
-            translatable("A conditioning is connected without a latent, so the size to calibrate for is not known."),
-            translatable("Connect the latent that will be sampled too, or neither."),
+            "A conditioning is connected without a latent, so the size to calibrate for is not known.",
+            "Connect the latent that will be sampled too, or neither.",
         )
     return _observe_run(patcher, conditioning, latent)
 

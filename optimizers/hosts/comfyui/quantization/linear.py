@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.errors import UnsupportedModel
-from .....core.phrases import translatable
 from ....quantization.chunked import shape_of_linear
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight, with_row_scales
@@ -103,11 +102,9 @@ def linear_class(compute_dtype: torch.dtype) -> type:
         def set_weight(self, weight: Tensor, inplace_update: bool = False, **options: Any) -> Any:
             if inplace_update:  # from a hook; afterwards ComfyUI would put the int8 values back, but not their scales
                 raise UnsupportedModel(
-                    translatable(
-                        "A LoRA hook of this conditioning changes layers that Quantize int8 has put in int8, whose "
-                        "weights cannot be changed while they are sampled with."
-                    ),
-                    translatable("Load the LoRA with Load LoRA instead, or exclude its layers in Quantize int8."),
+                    "A LoRA hook of this conditioning changes layers that Quantize int8 has put in int8, whose weights "
+                    "cannot be changed while they are sampled with.",
+                    "Load the LoRA with Load LoRA instead, or exclude its layers in Quantize int8.",
                 )
             return super().set_weight(weight, **options)
 

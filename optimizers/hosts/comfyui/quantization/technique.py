@@ -1,4 +1,4 @@
-"""Quantize int8 on one MODEL: decided layer by layer when the node runs, then on a second BaseModel."""
+"""Quantize int8 on one MODEL: chosen layer by layer when the node runs, then on a second BaseModel."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import Linear, Module
 
 from .....core.errors import BackendUnavailable, UnsupportedModel
-from .....core.phrases import traced, translatable
-from ....quantization.layers import Decision, Decisions
-from ....quantization.policy import QuantizationPolicy, choose_kernel, decide, largest_shape
+from ....quantization.kernels import SafeKernel
+from ....quantization.layers import LayerChoice, LayerChoices
+from ....quantization.policy import QuantizationPolicy, choose_kernel, choose_layers, largest_shape
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..model import describe_model, inference_dtype, require_model
@@ -30,15 +30,16 @@ if TYPE_CHECKING:
     from .linear import QuantizedLayer
 
 _PREFIX = "diffusion_model."
-_OFFLOADED = traced("a LoRA on a layer that is not loaded: computed in full precision")
+_OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"
 
 
-class Int8Quantization(QuantizationPolicy, WeightTechnique):
+class Int8Quantization(WeightTechnique):
     """Some linear layers in int8, in ComfyUI's own format."""
 
-    def __init__(self, settings: QuantizationSettings, decisions: Decisions) -> None:
-        WeightTechnique.__init__(self)
-        QuantizationPolicy.__init__(self, settings, decisions)
+    policy: QuantizationPolicy
+
+    def __init__(self, policy: QuantizationPolicy) -> None:
+        super().__init__(policy)
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
 
     def plan(self, plan: WeightPlan) -> None:
@@ -46,14 +47,14 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         plan.config.quant_config = {"mixed_ops": True}
 
     def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
-        """Return the int8 layer for a chosen linear layer."""
+        kernel = self.policy.kernel
         if is_int8(module):  # from a file in int8: the same weights, our kernel
             weight, weight_only = existing_weight(module)
-            return quantized_linear(weight, module.bias, plan.compute_dtype, None if weight_only else self.kernel)
-        decision = self.decisions.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
-        if decision is None or decision.weight is None or not isinstance(module, Linear):
+            return quantized_linear(weight, module.bias, plan.compute_dtype, None if weight_only else kernel)
+        choice = self.policy.choices.quantized.get(name.removeprefix(_PREFIX)) if name.startswith(_PREFIX) else None
+        if choice is None or choice.weight is None or not isinstance(module, Linear):
             return None
-        return quantized_linear(decision.weight, module.bias, plan.compute_dtype, self.kernel)
+        return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Count; the work is in the weights."""
@@ -65,17 +66,18 @@ class Int8Quantization(QuantizationPolicy, WeightTechnique):
         activity.used["layers"] = activity.used.get("layers", 0) + len(layers) - patched
         if patched:
             activity.fallbacks[_OFFLOADED] = activity.fallbacks.get(_OFFLOADED, 0) + patched
-        if self.kernel is not None:
-            self.kernel.activity = activity
-            call.cleanup.callback(self._count_failed, activity)
+        if self.policy.kernel is not None:
+            self.policy.kernel.activity = activity
+            call.cleanup.callback(_count_failed, self.policy.kernel, activity)
 
     def run_changed(self) -> None:
         """Look for the layers anew: another node may have exchanged modules."""
+        super().run_changed()
         self._layers.clear()
 
-    def _count_failed(self, activity: Activity) -> None:
-        if self.kernel is not None and self.kernel.failure:
-            activity.used["layers"] -= activity.fallbacks.get(self.kernel.failure, 0)
+
+def _count_failed(kernel: SafeKernel, activity: Activity) -> None:
+    activity.used["layers"] -= activity.fallbacks.get(kernel.failure, 0)
 
 
 def quantize(
@@ -105,17 +107,16 @@ def quantize(
             existing_weight(layer)  # raises where it cannot be computed with
         kernel, notes = choose_kernel((), timings)
         timings.save()
-        return Int8Quantization(settings, Decisions((), kernel, notes))
+        return Int8Quantization(QuantizationPolicy(settings, LayerChoices((), kernel, notes)))
     seen = observe(home, conditioning, latent)
     unload(home)
     layers = linear_layers(home, seen.tokens)
     note, device = f"token counts of {seen.source}", _device(settings.device, timings.device)
     each = _each_layer(len(layers), home.offload_device)
     read = [(layer, module.weight.detach) for layer, module in layers]
-    decisions = decide(read, settings, timings, seen.samples, device, note, each)
-    technique = Int8Quantization(settings, decisions)
-    technique.require_gain(describe_model(home))
-    return technique
+    policy = QuantizationPolicy(settings, choose_layers(read, settings, timings, seen.samples, device, note, each))
+    policy.require_gain(describe_model(home))
+    return Int8Quantization(policy)
 
 
 def int8_gains(patcher: ModelPatcher) -> bool:
@@ -139,22 +140,22 @@ def _timings(patcher: ModelPatcher) -> Timings:
 def _device(name: str, load_device: torch.device) -> torch.device:
     if name == "gpu" and load_device.type == "cpu":
         raise BackendUnavailable(
-            translatable("device is gpu, but ComfyUI has no GPU for this model."),
-            translatable("Choose auto or cpu: both quantise on the CPU here."),
+            "device is gpu, but ComfyUI has no GPU for this model.",
+            "Choose auto or cpu: both quantise on the CPU here.",
         )
     return torch.device("cpu") if name == "cpu" else load_device
 
 
-def _each_layer(count: int, rest: torch.device) -> Callable[[Decision], Decision]:
+def _each_layer(count: int, rest: torch.device) -> Callable[[LayerChoice], LayerChoice]:
     """Return what to do after each of ``count`` layers: show how far it is, stop if the user wants to, make room."""
     import comfy.model_management
     import comfy.utils
 
     progress = comfy.utils.ProgressBar(count)
 
-    def after(decision: Decision) -> Decision:
+    def after(choice: LayerChoice) -> LayerChoice:
         progress.update(1)
         comfy.model_management.throw_exception_if_processing_interrupted()
-        return decision.on(rest)  # where the model rests
+        return choice.on(rest)  # where the model rests
 
     return after

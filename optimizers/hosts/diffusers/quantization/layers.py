@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.nn import Linear, Module
 
+from .....core.technique import QKV_FUSION
 from ....families import find_family
 from ....quantization.layers import protected_because
 from ..host import Host
@@ -22,7 +23,7 @@ _TEXT_TOKENS = 2 * 77
 def products_of(host: Host) -> Iterator[Int8Product]:
     """Yield a product for every linear layer of a denoiser, one for those of a fused group."""
     part = host.component.part
-    fusion = host.find(ProjectionFusion.kind)
+    fusion = host.find(QKV_FUSION)
     groups = fusion.groups if isinstance(fusion, ProjectionFusion) else {}
     fused = {id(layer) for group in groups.values() for layer in group.layers}
     sizes, family = _token_counts(part), find_family(part)

@@ -13,8 +13,8 @@ from .....core.activity import Summary
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....quantization.kernels import kernel_named
-from ....quantization.layers import Decisions
-from ....quantization.policy import QuantizationPolicy, decide
+from ....quantization.layers import LayerChoices
+from ....quantization.policy import QuantizationPolicy, choose_layers
 from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..components import DENOISER
@@ -24,7 +24,7 @@ from .layers import products_of
 from .linear import Int8Product
 
 
-class Int8Layers(QuantizationPolicy, PipelineTechnique):
+class ComponentQuantization(PipelineTechnique):
     """Quantize int8 on one component.
 
     The floating point weights stay in memory: they are what :func:`restore` gives back, and what a LoRA is merged into.
@@ -34,13 +34,11 @@ class Int8Layers(QuantizationPolicy, PipelineTechnique):
         BackendUnavailable: on attaching, if torchao is asked for and not there.
     """
 
+    policy: QuantizationPolicy
     roles = (DENOISER,)
-    unit = "products"
-    shrinks = False
 
     def __init__(self, settings: QuantizationSettings) -> None:
-        PipelineTechnique.__init__(self, settings)
-        QuantizationPolicy.__init__(self, settings, Decisions())
+        super().__init__(settings, _policy(settings, LayerChoices()))  # until it is attached
         self._torchao = getattr(settings, "implementation", "auto") == "torchao" and settings.mode == "int8"
         self._products: list[Int8Product] = []
         self._checksum: Tensor | None = None
@@ -55,13 +53,14 @@ class Int8Layers(QuantizationPolicy, PipelineTechnique):
                 "offloading).",
                 "Use enable_model_cpu_offload, which moves a model as a whole, or leave QuantizeInt8 out.",
             )
-        self.decided(self._decide(products, next(host.component.part.parameters()).dtype))
-        self.require_gain(name)
+        choices = self._choose(products, next(host.component.part.parameters()).dtype)
+        self.policy = _policy(self.settings, choices)
+        self.policy.require_gain(name)
         for product in products:
-            decision = self.decisions.quantized.get(product.layer.name)
-            if decision is not None and decision.weight is not None:
+            choice = choices.quantized.get(product.layer.name)
+            if choice is not None and choice.weight is not None:
                 count = partial(self._count, product.layer.name)
-                product.put_in(self.kernel, decision.weight.rotation, self._torchao, count, patches)
+                product.put_in(self.policy.kernel, choice.weight.rotation, self._torchao, count, patches)
                 self._products.append(product)
         self._checksum = self._fingerprint()
 
@@ -82,31 +81,34 @@ class Int8Layers(QuantizationPolicy, PipelineTechnique):
             self._checksum = found
 
     def begin(self) -> None:
-        """Start counting one call anew."""
         super().begin()
-        if self.kernel is not None:
-            self.kernel.activity = self.activity
+        if self.policy.kernel is not None:
+            self.policy.kernel.activity = self.activity
 
     def summary(self) -> Summary:
         """Return what happened since the technique was put on; why layers were kept also before that."""
         found = super().summary()
-        return found if found.details else replace(found, details=self.details())
+        return found if found.details else replace(found, details=self.policy.details())
 
     def _count(self, name: str) -> None:
         self.activity.use(name)
 
-    def _decide(self, products: list[Int8Product], dtype: torch.dtype) -> Decisions:
+    def _choose(self, products: list[Int8Product], dtype: torch.dtype) -> LayerChoices:
         settings = replace(self.settings, rotation="off") if self._torchao else self.settings  # torchao knows none
         device = products[0].layers[0].weight.device if products else torch.device("cpu")
         timings = Timings(device, dtype, Path.home() / ".cache" / "paceline" / "int8_timings.json")
         layers = [(product.layer, product.weight) for product in products]
-        decisions = decide(layers, settings, timings, {}, device)
+        choices = choose_layers(layers, settings, timings, {}, device)
         if not self._torchao:
-            return decisions
+            return choices
         # Chosen by the times of our kernels: those of torchao's own layers were not measured.
-        return Decisions(tuple(replace(d, timing=None) for d in decisions.all), kernel_named("torchao"))
+        return LayerChoices(tuple(replace(choice, timing=None) for choice in choices.all), kernel_named("torchao"))
 
     def _fingerprint(self) -> Tensor:
         with torch.no_grad():
             sums = [x.weight.flatten()[::97].double().sum() for p in self._products for x in p.layers]
             return torch.stack(sums)
+
+
+def _policy(settings: QuantizationSettings, choices: LayerChoices) -> QuantizationPolicy:
+    return QuantizationPolicy(settings, choices, unit="products", shrinks=False)
