@@ -18,7 +18,7 @@ import { switchIgnored } from "./js/ignored.js";
 import { drawOverlay } from "./js/overlay.js";
 import { createReportCommand } from "./js/report.js";
 import { follow } from "./js/restore.js";
-import { createComparisons, createProfiles, createReports, createSweeps, showsOwnPictures, sweepOf } from "./js/results.js";
+import { createResults, showsOwnPictures, sweepOf } from "./js/results.js";
 import { createSettings } from "./js/settings.js";
 import { createSpeedTab } from "./js/speed_tab.js";
 import { ActivityStore } from "./js/store.js";
@@ -29,7 +29,7 @@ import { languageChanges, loadWords } from "./js/words.js";
 const store = new ActivityStore();
 const timeline = new Timeline();
 const badges = createBadges(store, timeline);
-const shown = [badges, createComparisons(store), createReports(store), createSweeps(store), createProfiles(store)];
+const shown = [badges, ...createResults(store)];
 
 // Does nothing before the page is set up.
 /** @type {ReturnType<typeof follow>} */

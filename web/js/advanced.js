@@ -6,7 +6,6 @@ import { app } from "./comfy.js";
 import { comfyClassOf, isOurType } from "./graph.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {NonNullable<LGraphNode["widgets"]>[number]} Widget */
 
 /** Saved with the node, so that undo and a reload keep it. Missing in nodes whose height was never made to fit. */
@@ -88,8 +87,7 @@ function isShown(node) {
 
 /**
  * @param {LGraphNode} node
- * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["getNodeMenuItems"] extends
- *   ((node: any) => infer Items) | undefined ? Items : never} to ask for the advanced inputs, on the canvas
+ * @returns {MenuItems} to ask for the advanced inputs, on the canvas
  */
 export function advancedMenuItems(node) {
   const height = heights.get(node);

@@ -1,12 +1,9 @@
 // One badge: what a node did in its last run, as an element that can stand in a node of either renderer.
 
 import { activityLines, badgeText, headlineOf, shownActivity, stateText } from "./activity.js";
+import { createBox, createElement } from "./elements.js";
 import { hideTooltip, showTooltip } from "./tooltip.js";
 import { direction, words } from "./words.js";
-
-/** @typedef {import("./activity.js").Activity} Activity */
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-/** @typedef {import("./store.js").Entry} Entry */
 
 /** Shape as well as colour tells the state. */
 const SIGNS = {
@@ -31,28 +28,18 @@ export function signOf(state) {
 }
 
 export class Badge {
-  element = document.createElement("div");
+  #sign = createElement("span", { className: "paceline-badge-sign", ariaHidden: "true" });
+  #text = createElement("span", { className: "paceline-badge-text" });
+  #progress = createElement("progress", { className: "paceline-badge-progress" });
+  #button = createElement("button", { type: "button", className: "paceline-badge" }, this.#sign, this.#text, this.#progress);
+  element = createBox("paceline-badge-row", this.#button);
   /** @type {Entry | undefined} */
   #entry;
   /** @type {Activity | undefined} */
   #activity;
-  #sign = document.createElement("span");
-  #text = document.createElement("span");
-  #button = document.createElement("button");
-  #progress = document.createElement("progress");
 
   /** @param {() => void} onOpen called on a click or with the keyboard */
   constructor(onOpen) {
-    this.element.className = "paceline-badge-row";
-    this.#button.type = "button";
-    this.#button.className = "paceline-badge";
-    this.#sign.className = "paceline-badge-sign";
-    this.#sign.ariaHidden = "true";
-    this.#text.className = "paceline-badge-text";
-    this.#progress.className = "paceline-badge-progress";
-    this.#button.append(this.#sign, this.#text, this.#progress);
-    this.element.append(this.#button);
-
     this.#button.addEventListener("click", onOpen);
     for (const event of ["pointerenter", "focus"]) this.#button.addEventListener(event, () => this.#showDetails());
     for (const event of ["pointerleave", "blur"]) this.#button.addEventListener(event, hideTooltip);
@@ -70,7 +57,7 @@ export class Badge {
   show(entry, node) {
     if (entry === this.#entry) return;
     this.#entry = entry;
-    const activity = entry.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
+    const activity = shownActivity(entry, node);
     if (!activity) return;
     this.#activity = activity;
     const { state, progress } = activity;

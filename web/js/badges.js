@@ -9,17 +9,20 @@ export const BADGES_SETTING = "Paceline.Badges";
 
 const HEIGHT = 26;
 
+/** @returns {boolean} whether the user wants to see badges and chips */
+export function showsBadges() {
+  return app.extensionManager.setting.get(BADGES_SETTING) !== false;
+}
+
 /**
- * @param {import("./store.js").ActivityStore} store
- * @param {import("./timeline.js").Timeline} timeline
- * @returns {Shown<import("./store.js").Entry>}
+ * @param {ActivityStore} store
+ * @param {Timeline} timeline
  */
 export function createBadges(store, timeline) {
   return new Shown(store, {
     widget: "$$paceline-badge",
     size: { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT },
-    pick: (entry) =>
-      entry.activity && app.extensionManager.setting.get(BADGES_SETTING) !== false ? entry : undefined,
+    pick: (entry) => (entry.activity && showsBadges() ? entry : undefined),
     create: () => new Badge(() => openReport(store, timeline)),
   });
 }

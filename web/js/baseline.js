@@ -6,18 +6,8 @@ import { openPrompt } from "./prompt.js";
 import { ask } from "./server.js";
 import { isLink } from "./speed_history.js";
 
-/** @typedef {import("./prompt.js").Prompt} Prompt */
-
 /** As many are enough for a median; the first one, in which things are built, does not count. */
-const STEPS = 6;
-
-/**
- * @param {number} seconds of a step with our nodes
- * @returns {number} seconds that the measurement takes, about
- */
-export function baselineTime(seconds) {
-  return STEPS * seconds;
-}
+export const STEPS = 6;
 
 /**
  * Sample a few steps without our nodes. What is heard of it goes into the history as of every run.

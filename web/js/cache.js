@@ -1,7 +1,7 @@
 // The setting that shows how large the cache of compiled code is, and clears it.
 
-import { app } from "./comfy.js";
-import { createButton } from "./dialog.js";
+import { tell } from "./comfy.js";
+import { createBox, createButton, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { ask } from "./server.js";
 import { words } from "./words.js";
@@ -24,18 +24,15 @@ function sizeText(bytes) {
 
 /** @returns {HTMLElement} the setting's control */
 export function renderCache() {
-  const row = document.createElement("div");
-  row.className = "paceline-cache";
-  const size = document.createElement("output");
-  size.ariaLive = "polite";
-  const folder = document.createElement("code");
+  const size = createElement("output", { ariaLive: "polite", textContent: "…" });
+  const folder = createElement("code");
   const clear = createButton(words("cacheClear"), async () => {
     clear.disabled = true;
     try {
       show(await ask(ROUTE, undefined, "DELETE"));
-      app.extensionManager.toast.add({ severity: "success", summary: words("cacheCleared"), life: 3000 });
+      tell("success", words("cacheCleared"));
     } catch (error) {
-      app.extensionManager.toast.add({ severity: "error", summary: words("cacheFailed"), detail: String(/** @type {Error} */ (error).message) });
+      tell("error", words("cacheFailed"), String(/** @type {Error} */ (error).message));
       clear.disabled = false;
     }
   });
@@ -48,10 +45,8 @@ export function renderCache() {
     clear.disabled = bytes <= 0;
   }
 
-  size.textContent = "…";
   ask(ROUTE).then(show, () => {
     size.textContent = words("cacheUnknown");
   });
-  row.append(size, clear, folder);
-  return row;
+  return createBox("paceline-cache", size, clear, folder);
 }

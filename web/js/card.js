@@ -1,5 +1,6 @@
 // A card of 1200 x 630 pixels to show to others: both pictures, the finding, and what it was measured on.
 
+import { createElement } from "./elements.js";
 import { words, wordsOf } from "./words.js";
 import { textChunks, withChunks } from "./png.js";
 import { number } from "./said.js";
@@ -19,7 +20,7 @@ const PALE = "#a9a9b4";
  * @returns {Promise<Blob>} PNG, with the workflow in it
  */
 export async function createCard({ images, headline, proved, lines, sheet }) {
-  const canvas = Object.assign(document.createElement("canvas"), { width: WIDTH, height: HEIGHT });
+  const canvas = createElement("canvas", { width: WIDTH, height: HEIGHT });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.fillStyle = "#15161a";
   context.fillRect(0, 0, WIDTH, HEIGHT);
@@ -99,10 +100,7 @@ function wrapped(context, text) {
   return lines;
 }
 
-/**
- * @param {Blob} blob
- * @returns {Promise<Uint8Array>}
- */
+/** @param {Blob} blob */
 async function bytes(blob) {
   return new Uint8Array(await blob.arrayBuffer());
 }
@@ -121,13 +119,13 @@ export function copyPicture(card) {
  * @param {string} name
  */
 export function savePicture(card, name) {
-  const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(card), download: name });
+  const link = createElement("a", { href: URL.createObjectURL(card), download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
 /**
- * @param {import("./payloads").Comparison} comparison
+ * @param {Comparison} comparison
  * @returns {{headline: string, proved: boolean}} e.g. "1.62x faster", only where the rounds prove it
  */
 export function finding({ found, speedup, quality }) {
@@ -137,10 +135,7 @@ export function finding({ found, speedup, quality }) {
   return { headline: words("notProved"), proved: false };
 }
 
-/**
- * @param {string} quality
- * @returns {string}
- */
+/** @param {string} quality */
 export function qualityWords(quality) {
   return wordsOf(`quality_${quality.replaceAll(" ", "_")}`);
 }

@@ -1,11 +1,11 @@
 // The chip on each sampler: how fast it runs, against this machine's history without our nodes, and how long it takes.
 
 import { againstText, OF_ONE_RUN, wonBackText } from "./against.js";
-import { BADGES_SETTING } from "./badges.js";
-import { baselineTime, measureBaseline } from "./baseline.js";
-import { addElement, app, hasElement } from "./comfy.js";
+import { showsBadges } from "./badges.js";
+import { measureBaseline, STEPS } from "./baseline.js";
+import { addElement, app, drawOnTop, hasElement, tell } from "./comfy.js";
 import { nodeAt, openWorkflow, prefixOf, typeOf } from "./graph.js";
-import { createButton } from "./dialog.js";
+import { createButton, createElement } from "./elements.js";
 import { draw, SMALL } from "./overlay.js";
 import { number } from "./said.js";
 import { jobOf, SpeedHistory } from "./speed_history.js";
@@ -16,8 +16,7 @@ import { words } from "./words.js";
 const WIDGET = "$$paceline-chip";
 const HEIGHT = 24;
 
-/** @typedef {import("./timeline.js").Part} Part */
-/** @typedef {{seconds: number, job: import("./speed_history.js").Job, once: boolean}} Uncompared with nothing, or with one run only */
+/** @typedef {{seconds: number, job: Job, once: boolean}} Uncompared with nothing, or with one run only */
 
 /** @type {Set<Promise<string>>} prompts that only measure a baseline; one can be over before the server has answered which it is */
 const measurements = new Set();
@@ -28,11 +27,9 @@ const measurements = new Set();
  */
 function drawChips(texts) {
   const { canvas } = app;
-  const before = canvas.onDrawForeground;
-  canvas.onDrawForeground = function (context, area) {
-    before?.call(this, context, area);
+  drawOnTop((context) => {
     const prefix = canvas.graph ? prefixOf(canvas.graph) : undefined;
-    if (prefix === undefined || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
+    if (prefix === undefined || !showsBadges()) return;
     const { scale } = canvas.ds;
     for (const [id, { workflow, text }] of texts) {
       if (workflow !== openWorkflow() || !id.startsWith(prefix)) continue;
@@ -41,11 +38,11 @@ function drawChips(texts) {
       // Above the badge of a subgraph node, which stands in the row below.
       if (node && (rest.length || scale < SMALL)) draw(context, node, { state: "", text }, scale, rest.length ? 1 : 0);
     }
-  };
+  });
 }
 
 /**
- * @param {import("./timeline.js").Timeline} timeline
+ * @param {Timeline} timeline
  * @returns {() => void} shows again what chips have said in the open workflow, after it was loaded
  */
 export function startChips(timeline) {
@@ -53,9 +50,9 @@ export function startChips(timeline) {
   const texts = new Map();
   drawChips(texts);
   const history = new SpeedHistory();
-  /** @type {Map<string, Promise<import("./speed_history.js").Job | null>>} by prompt and node */
+  /** @type {Map<string, Promise<Job | null>>} by prompt and node */
   const jobs = new Map();
-  /** @type {WeakMap<import("./graph.js").LGraphNode, HTMLElement>} */
+  /** @type {WeakMap<LGraphNode, HTMLElement>} */
   const chips = new WeakMap();
 
   timeline.addEventListener("change", async () => {
@@ -119,10 +116,10 @@ export function startChips(timeline) {
     texts.set(id, { workflow, text: chip });
     app.canvas?.setDirty(true, false);
     const node = workflow === openWorkflow() ? nodeAt(id) : undefined;
-    if (!node || app.extensionManager.setting.get(BADGES_SETTING) === false) return;
+    if (!node || !showsBadges()) return;
     const missing = uncompared.get(part);
     const title = `${chip}\n${words("offMeans")}`; // a narrow node cuts it
-    const text = Object.assign(document.createElement("span"), { textContent: chip, title });
+    const text = createElement("span", { textContent: chip, title });
     chipOf(node, chips).replaceChildren(text, ...(missing ? [measureButton(id, missing)] : []));
   };
 
@@ -139,7 +136,7 @@ export function startChips(timeline) {
  * @returns {HTMLButtonElement} measures the same without our nodes
  */
 function measureButton(sampler, { seconds, once }) {
-  const time = ` (${timeText(baselineTime(seconds))})`;
+  const time = ` (${timeText(STEPS * seconds)})`;
   const button = createButton(words("measure"), async () => {
     button.disabled = true;
     const measurement = measureBaseline(sampler);
@@ -147,20 +144,19 @@ function measureButton(sampler, { seconds, once }) {
     try {
       await measurement;
     } catch (error) {
-      const summary = String(/** @type {Error} */ (error).message);
-      app.extensionManager.toast.add({ severity: "error", summary, life: 6000 });
+      tell("error", String(/** @type {Error} */ (error).message));
       button.disabled = false;
     }
   });
   button.title = words("measure") + time;
-  if (!once) button.append(Object.assign(document.createElement("span"), { textContent: time }));
+  if (!once) button.append(createElement("span", { textContent: time }));
   return button;
 }
 
 /**
  * @param {Part} part
  * @param {number} seconds of a step
- * @param {import("./speed_history.js").Job | null} job
+ * @param {Job | null} job
  * @param {SpeedHistory} history
  * @param {boolean} over
  * @returns {Promise<string>} e.g. "3.1 it/s · 1.6x against off · 14 s left"
@@ -176,7 +172,7 @@ async function chipText({ steps, total }, seconds, job, history, over) {
 
 /**
  * Say of a sampler for which something was compiled when that pays.
- * @param {import("./timeline.js").TimedRun} run
+ * @param {TimedRun} run
  * @param {Part} part
  * @param {number} seconds of a step
  * @param {number[]} off seconds of a step without our nodes
@@ -187,12 +183,11 @@ function noteWonBack({ parts }, part, seconds, off) {
 }
 
 /**
- * @param {import("./graph.js").LGraphNode} node
- * @param {WeakMap<import("./graph.js").LGraphNode, HTMLElement>} chips
- * @returns {HTMLElement}
+ * @param {LGraphNode} node
+ * @param {WeakMap<LGraphNode, HTMLElement>} chips
  */
 function chipOf(node, chips) {
-  const element = chips.get(node) ?? Object.assign(document.createElement("output"), { className: "paceline-chip" });
+  const element = chips.get(node) ?? createElement("output", { className: "paceline-chip" });
   if (!hasElement(node, WIDGET)) {
     addElement(node, WIDGET, element, { margin: 4, getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT });
     app.canvas?.setDirty(true, true);

@@ -1,13 +1,48 @@
 // The only place that knows where ComfyUI's own modules are.
 
+import { api } from "../../../scripts/api.js";
 import { app } from "../../../scripts/app.js";
 
-export { app };
-export { api } from "../../../scripts/api.js";
+export { api, app };
+
+/**
+ * Listen to messages of the server: also to ours, which are not among those that the frontend's types list.
+ * @template Detail
+ * @param {string} type
+ * @param {(detail: Detail) => void} handler
+ * @param {AddEventListenerOptions} [options]
+ */
+export function onMessage(type, handler, options) {
+  const target = /** @type {EventTarget} */ (api);
+  target.addEventListener(type, (event) => handler(/** @type {CustomEvent} */ (event).detail), options);
+}
+
+/**
+ * Say something in a corner of the page, for a while.
+ * @param {"success" | "info" | "warn" | "error"} severity
+ * @param {string} summary
+ * @param {string} [detail]
+ */
+export function tell(severity, summary, detail) {
+  app.extensionManager.toast.add({ severity, summary, detail, life: 6000 });
+}
+
+/**
+ * Draw on the canvas after all nodes, where badges are shown.
+ * @param {(context: CanvasRenderingContext2D) => void} draw
+ */
+export function drawOnTop(draw) {
+  const { canvas } = app;
+  const before = canvas.onDrawForeground;
+  canvas.onDrawForeground = function (context, area) {
+    before?.call(this, context, area);
+    draw(context);
+  };
+}
 
 /**
  * @param {string} type
- * @returns {import("./graph.js").LGraphNode | null} a new node that is in no graph yet; null for an unknown type
+ * @returns {LGraphNode | null} a new node that is in no graph yet; null for an unknown type
  */
 export function createNode(type) {
   return /** @type {any} */ (window).LiteGraph.createNode(type); // the frontend has no module for it
@@ -34,7 +69,7 @@ export function createNode(type) {
 
 /**
  * Show an element in a node, in both renderers. Neither the workflow file nor the prompt knows of it.
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  * @param {string} name
  * @param {HTMLElement} element
  * @param {Omit<DomWidgetOptions, "serialize" | "hideInPanel">} size
@@ -55,7 +90,7 @@ const forwarding = new WeakSet();
  * Let zooming, panning and the node's menu work over an element, as over the rest of the node. In the canvas renderer
  * the element lies above the canvas and would keep these events; in the other one only the menu must be told that no
  * input of the node is meant.
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  * @param {HTMLElement} element
  */
 function forwardPointer(node, element) {
@@ -105,7 +140,7 @@ function scrolls({ target, deltaY }, element) {
 
 /**
  * Keep the frontend from showing a node's output pictures below it: the node shows them itself.
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  */
 export function hidePictures(node) {
   const own = /** @type {{hideOutputImages?: boolean, onDrawBackground?: () => void}} */ (/** @type {unknown} */ (node));
@@ -114,7 +149,7 @@ export function hidePictures(node) {
 }
 
 /**
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  * @param {string} name
  * @returns {boolean} whether the node still has it: moving a node into a subgraph takes it away
  */
@@ -123,7 +158,7 @@ export function hasElement(node, name) {
 }
 
 /**
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  * @param {string} name
  */
 export function removeElement(node, name) {

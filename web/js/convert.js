@@ -3,10 +3,9 @@
 
 import { app, createNode } from "./comfy.js";
 import { ask } from "./server.js";
-import { connectSource } from "./wires.js";
+import { connectSource, inputOf, receiversOf, sourceOf } from "./wires.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").Conversion} Conversion */
 /** @typedef {Record<string, unknown>} Values widget values by name */
 
@@ -18,17 +17,12 @@ let known = {};
 
 /** Ask which nodes can be converted, once. */
 export async function loadConversions() {
-  try {
-    known = await ask(ROUTE);
-  } catch {
-    known = {}; // the menu then offers none
-  }
+  known = await ask(ROUTE).catch(() => ({})); // the menu then offers none
 }
 
 /**
  * @param {LGraphNode} node
- * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["getNodeMenuItems"] extends
- *   ((node: any) => infer Items) | undefined ? Items : never}
+ * @returns {MenuItems}
  */
 export function convertMenuItems(node) {
   const type = String(node.type);
@@ -74,14 +68,9 @@ export function convert(node, values) {
   for (const widget of made.widgets ?? []) {
     if (widget.name in values) widget.value = /** @type {string} */ (values[widget.name]);
   }
-  const link = node.getInputLink(node.inputs.findIndex((slot) => slot.name === conversion.input));
-  const target = made.inputs.findIndex((slot) => slot.name === conversion.our_input);
-  if (link) connectSource({ graph, origin: link.origin_id, slot: link.origin_slot }, made, target);
-  for (const id of [...(node.outputs[0]?.links ?? [])]) {
-    const leaving = graph.links.get(id);
-    const receiver = leaving && graph.getNodeById(leaving.target_id);
-    if (leaving && receiver) made.connect(0, receiver, leaving.target_slot);
-  }
+  const source = sourceOf(node, conversion.input);
+  if (source) connectSource(source, made, inputOf(made, conversion.our_input));
+  for (const { node: receiver, input } of receiversOf(node, 0)) made.connect(0, receiver, input);
   graph.remove(node);
   graph.afterChange();
   return made;

@@ -1,33 +1,7 @@
 // A modal dialog with a text that can be copied. The browser's own element brings focus, Escape and the backdrop.
 
+import { createBox, createButton, createElement } from "./elements.js";
 import { direction, words } from "./words.js";
-
-/**
- * @param {string} label
- * @param {() => void} onClick
- * @returns {HTMLButtonElement}
- */
-export function createButton(label, onClick) {
-  const button = document.createElement("button");
-  button.type = "button";
-  button.className = "paceline-button";
-  button.textContent = label;
-  button.addEventListener("click", onClick);
-  return button;
-}
-
-/**
- * @param {string} icon of the frontend's own, without "pi-"
- * @param {string} label what it says to the pointer and to a screen reader
- * @param {() => void} onClick
- * @returns {HTMLButtonElement}
- */
-export function createIconButton(icon, label, onClick) {
-  const button = createButton("", onClick);
-  button.ariaLabel = button.title = label;
-  button.append(Object.assign(document.createElement("i"), { className: `pi pi-${icon}` }));
-  return button;
-}
 
 /**
  * @param {object} options
@@ -53,24 +27,14 @@ export function openDialog({ title, content, text }) {
  * @returns {HTMLDialogElement} which is gone when it is closed
  */
 export function showDialog(title, content, actions) {
-  const dialog = document.createElement("dialog");
-  dialog.className = "paceline-dialog";
-  dialog.dir = direction();
-  const heading = Object.assign(document.createElement("h2"), { textContent: title, id: "paceline-dialog-title" });
-  dialog.setAttribute("aria-labelledby", heading.id);
-
-  const body = document.createElement("div");
-  body.className = "paceline-dialog-body";
+  const heading = createElement("h2", { textContent: title, id: "paceline-dialog-title" });
+  const body = createBox("paceline-dialog-body", content);
   body.tabIndex = 0; // so that the keyboard can scroll a long report
   body.role = "region";
-  body.setAttribute("aria-labelledby", heading.id);
-  body.append(content);
-
-  const buttons = document.createElement("div");
-  buttons.className = "paceline-dialog-buttons";
-  buttons.append(...actions);
-
-  dialog.append(heading, body, buttons);
+  const buttons = createBox("paceline-dialog-buttons", ...actions);
+  const named = { className: "paceline-dialog", dir: direction() };
+  const dialog = createElement("dialog", named, heading, body, buttons);
+  for (const part of [dialog, body]) part.setAttribute("aria-labelledby", heading.id);
   return showModal(dialog);
 }
 

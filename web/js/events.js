@@ -1,20 +1,10 @@
 // ComfyUI's websocket messages, turned into entries of the store.
 
 import { cancelled, compileActivity, failure, notReached } from "./activity.js";
-import { api } from "./comfy.js";
+import { onMessage as on } from "./comfy.js";
 import { findNode, isOurType, openWorkflow, savedWorkflow } from "./graph.js";
-import { askForRun } from "./runs.js";
+import { askForRun } from "./server.js";
 import { settingsOf } from "./saved.js";
-
-/** @typedef {import("./store.js").ActivityStore} ActivityStore */
-/** @typedef {import("./payloads").ActivityPayload} ActivityPayload */
-/** @typedef {import("./payloads").CompilePayload} CompilePayload */
-/** @typedef {import("./payloads").NodeOutput} NodeOutput */
-
-/** The websocket events of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of server/sweep_view.py. */
-const ACTIVITY = "paceline.activity";
-const COMPILE = "paceline.compile";
-const SWEEP = "paceline.sweep";
 
 /** One run of a workflow: which workflow it is, which nodes took part, and whether it has ended. */
 class Run {
@@ -43,13 +33,12 @@ class Run {
 
 /**
  * @param {NodeOutput | null | undefined} output of a node
- * @returns {Omit<import("./store.js").Entry, "node"> | null} what of it is shown; null if nothing is
+ * @returns {Omit<Entry, "node"> | null} what of it is shown; null if nothing is
  */
 export function newsOf(output) {
-  const { paceline_comparison, paceline_report, paceline_report_phrase, paceline_steps, paceline_sweep, paceline_profile } = output ?? {};
-  const report = paceline_report && { text: paceline_report[0], phrase: paceline_report_phrase?.[0] }, sweep = paceline_sweep?.[0];
-  const profile = paceline_profile?.[0];
-  const news = { comparison: paceline_comparison, report, steps: paceline_steps, sweep, profile };
+  const { paceline_comparison: comparison, paceline_report, paceline_steps: steps, paceline_sweep, paceline_profile } = output ?? {};
+  const [report, sweep, profile] = [paceline_report?.[0], paceline_sweep?.[0], paceline_profile?.[0]];
+  const news = { comparison, report, steps, sweep, profile };
   return Object.values(news).some(Boolean) ? news : null;
 }
 
@@ -62,16 +51,6 @@ export function listen(store, look) {
   /** @type {Run | null} */
   let run = null;
   let queue = Promise.resolve();
-
-  /**
-   * @template Detail
-   * @param {string} type
-   * @param {(detail: Detail) => void} handler
-   */
-  const on = (type, handler) => {
-    // The cast: our own events are not among those that the frontend's types list.
-    /** @type {EventTarget} */ (api).addEventListener(type, (event) => handler(/** @type {CustomEvent} */ (event).detail));
-  };
   /**
    * Do something about the run that a message is about, once its workflow is known. Messages about any other run than
    * the one that goes on are late, or not for this page.
@@ -87,7 +66,7 @@ export function listen(store, look) {
   /**
    * @param {string} promptId
    * @param {string} node execution id
-   * @param {Omit<import("./store.js").Entry, "node">} news
+   * @param {Omit<Entry, "node">} news
    */
   const update = (promptId, node, news) => {
     later(promptId, (workflow, current) => {
@@ -120,13 +99,14 @@ export function listen(store, look) {
   on("executing", (node) => {
     if (node != null && run) later(run.promptId, (_, { participants }) => participants.add(String(node)));
   });
-  on(ACTIVITY, (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
+  // Of reporting.py and compilation/comfy_env.py in optimizers/hosts/comfyui, and of the view of a sweep.
+  on("paceline.activity", (/** @type {ActivityPayload} */ { node, prompt_id, ...activity }) => {
     update(prompt_id, node, { activity });
   });
-  on(COMPILE, (/** @type {CompilePayload} */ payload) => {
+  on("paceline.compile", (/** @type {CompilePayload} */ payload) => {
     update(payload.prompt_id, payload.node, { activity: compileActivity(payload) });
   });
-  on(SWEEP, (/** @type {import("./payloads").SweepPayload} */ { node, prompt_id, sweep }) => {
+  on("paceline.sweep", (/** @type {import("./payloads").SweepPayload} */ { node, prompt_id, sweep }) => {
     update(prompt_id, node, { sweep });
   });
   on("executed", (/** @type {{node: string, prompt_id: string, output: NodeOutput | null}} */ message) => {
@@ -145,8 +125,7 @@ export function listen(store, look) {
   on("execution_error", ({ prompt_id, node_id, node_type, exception_message }) => {
     end(prompt_id, (workflow, { done }) => {
       store.stop(workflow, done, notReached);
-      const told = store.entry(workflow, node_id)?.activity;
-      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message, told) });
+      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message) });
     });
   });
   on("execution_interrupted", ({ prompt_id }) => {

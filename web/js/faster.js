@@ -2,7 +2,8 @@
 
 import { app } from "./comfy.js";
 import { convert } from "./convert.js";
-import { createButton, showDialog } from "./dialog.js";
+import { showDialog } from "./dialog.js";
+import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep, nodeAt, openWorkflow } from "./graph.js";
 import { insertOn, makeNode } from "./insert.js";
 import { bringIntoView } from "./place.js";
@@ -14,14 +15,10 @@ import { costWords, outcomeWords } from "./trial_words.js";
 import { locate } from "./wires.js";
 import { words, wordsOf } from "./words.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").Advice} Advice */
 /** @typedef {import("./payloads").AdvisedPlan} AdvisedPlan */
-/** @typedef {import("./payloads").Step} Step */
-/** @typedef {import("./wires.js").Wire} Wire */
 /** @typedef {{wire: Wire, plans: Record<string, AdvisedPlan>}} Advised */
 /** @typedef {{wire: Wire, steps: Step[], foreign: AdvisedPlan["foreign"]}} Plan what is to be done on a wire */
-/** @typedef {{wire: Wire, steps: Step[], nodes: LGraphNode[]}} Inserted */
 
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/advice";
@@ -46,7 +43,6 @@ function planFor(choice, advised, memory) {
 /**
  * Insert what a choice asks for. One step back with undo.
  * @param {Plan[]} plans
- * @returns {Inserted[]}
  */
 function apply(plans) {
   return asOneStep(() =>
@@ -76,10 +72,8 @@ async function openChoices() {
   /** @type {Advice} */
   const { choices, wires } = await ask(ROUTE, prompt);
   const advised = wires.flatMap((found) => locate(found).map((wire) => ({ wire, plans: found.plans })));
-  const content = document.createElement("div");
-  content.className = "paceline-faster";
-  const heading = Object.assign(document.createElement("h3"), { textContent: words("fasterInserts") });
-  const list = document.createElement("ul");
+  const heading = createElement("h3", { textContent: words("fasterInserts") });
+  const list = createElement("ul");
   let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
   if (openWorkflow() !== workflow) return; // the answer is about nodes of another one
   /** @type {Plan[]} */
@@ -102,49 +96,35 @@ async function openChoices() {
     plans = planFor(choice, advised, memory);
     go.disabled = heading.hidden = !plans.length;
     const before = advised.flatMap(({ wire }) => {
-      const { outcome, sentence } = memory.get(wire)?.choices[choice] ?? {};
-      return outcome ? outcomeWords(outcome) : (sentence ?? []);
+      const outcome = memory.get(wire)?.choices[choice]?.outcome;
+      return outcome ? outcomeWords(outcome) : [];
     });
     const anew = createButton(words("measureAnew"), () => {
       for (const found of memory.values()) delete found.choices[choice];
       choose(choice);
     });
-    list.replaceChildren(
+    const lines = [
       ...before.map((sentence) => line(sentence, words("measuredBefore"))),
-      ...(plans.length ? plans.flatMap((plan) => planLines(plan, memory)) : before.length ? [] : [line(emptyReason(advised))]),
-      ...(before.length ? [anew] : []),
-    );
+      ...plans.flatMap((plan) => planLines(plan, memory)),
+    ];
+    const empty = words(advised.length ? "fasterAlready" : "fasterNoSampler");
+    list.replaceChildren(...(lines.length ? lines : [line(empty)]), ...(before.length ? [anew] : []));
   }
 
-  const group = document.createElement("fieldset");
-  group.append(Object.assign(document.createElement("legend"), { textContent: words("fasterChoice") }));
-  for (const choice of choices) {
-    const label = document.createElement("label");
-    const radio = Object.assign(document.createElement("input"), { type: "radio", name: "paceline-choice" });
-    radio.value = choice;
-    radio.checked = choice === chosen;
+  const labels = choices.map((choice) => {
+    const checked = choice === chosen;
+    const radio = createElement("input", { type: "radio", name: "paceline-choice", value: choice, checked });
     radio.addEventListener("change", () => choose(choice));
-    const text = document.createElement("span");
-    text.append(
-      Object.assign(document.createElement("strong"), { textContent: wordsOf(`choice_${choice}`) }),
-      Object.assign(document.createElement("small"), { textContent: wordsOf(`choice_${choice}_why`) }),
-    );
-    label.append(radio, text);
-    group.append(label);
-  }
+    const name = createElement("strong", {}, wordsOf(`choice_${choice}`));
+    const text = createElement("span", {}, name, createElement("small", {}, wordsOf(`choice_${choice}_why`)));
+    return createElement("label", {}, radio, text);
+  });
   choose(chosen);
-  content.append(group, heading, list);
+  const group = createElement("fieldset", {}, createElement("legend", {}, words("fasterChoice")), ...labels);
+  const content = createBox("paceline-faster", group, heading, list);
   const cancel = createButton(words("cancel"), () => dialog.close());
   const dialog = showDialog(words("faster_title"), content, [cancel, go]);
   if (go.disabled) cancel.focus();
-}
-
-/**
- * @param {Advised[]} advised
- * @returns {string} why nothing can be inserted
- */
-function emptyReason(advised) {
-  return words(advised.length ? "fasterAlready" : "fasterNoSampler");
 }
 
 /**
@@ -178,11 +158,8 @@ function titleOf(type) {
 /**
  * @param {string} text
  * @param {...string} more lines below it
- * @returns {HTMLElement}
  */
 function line(text, ...more) {
-  const item = document.createElement("li");
-  item.append(Object.assign(document.createElement("strong"), { textContent: text }));
-  for (const textContent of more) item.append(Object.assign(document.createElement("small"), { textContent }));
-  return item;
+  const below = more.map((textContent) => createElement("small", { textContent }));
+  return createElement("li", {}, createElement("strong", {}, text), ...below);
 }

@@ -4,9 +4,7 @@ import { makeFaster } from "./faster.js";
 import { isOurs } from "./graph.js";
 import { words } from "./words.js";
 
-/** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyExtension} Extension */
-
-/** @returns {Extension["commands"] extends (infer Command)[] | undefined ? Command : never} */
+/** @returns {Command} */
 export function createFasterCommand() {
   return {
     id: "Paceline.MakeFaster",
@@ -22,8 +20,8 @@ export function fasterButtons() {
 }
 
 /**
- * @param {import("./graph.js").LGraphNode} node
- * @returns {Extension["getNodeMenuItems"] extends ((node: any) => infer Items) | undefined ? Items : never}
+ * @param {LGraphNode} node
+ * @returns {MenuItems}
  */
 export function fasterMenuItems(node) {
   const takes = (node.inputs ?? []).some(({ type }) => type === "MODEL");

@@ -2,9 +2,6 @@
 
 import { app } from "./comfy.js";
 
-/** @typedef {import("@comfyorg/comfyui-frontend-types").ComfyApp["rootGraph"]} LGraph */
-/** @typedef {LGraph["nodes"][number]} LGraphNode */
-
 /** Every node of this pack has an id that starts like this. */
 const PREFIX = "Paceline";
 
@@ -32,19 +29,14 @@ export function comfyClassOf(node) {
   return /** @type {{comfyClass?: string}} */ (/** @type {unknown} */ (node.constructor)).comfyClass;
 }
 
-/** @returns {LGraph} the open workflow's outermost graph */
-function rootGraph() {
-  return app.rootGraph;
-}
-
 /** @returns {string} the id of the workflow that is open; the server gets it with each prompt */
 export function openWorkflow() {
-  return String(rootGraph()?.id ?? "");
+  return String(app.rootGraph?.id ?? "");
 }
 
-/** @returns {import("./saved.js").SavedWorkflow} the open workflow, as it would be saved */
+/** @returns {SavedWorkflow} the open workflow, as it would be saved */
 export function savedWorkflow() {
-  return /** @type {any} */ (rootGraph()?.serialize() ?? { nodes: [] }); // litegraph's type allows nodes without a type
+  return /** @type {any} */ (app.rootGraph?.serialize() ?? { nodes: [] }); // litegraph's type allows nodes without a type
 }
 
 /**
@@ -62,7 +54,7 @@ export function inside(node) {
  */
 export function nodeAt(executionId) {
   /** @type {LGraph | undefined} */
-  let graph = rootGraph();
+  let graph = app.rootGraph;
   /** @type {LGraphNode | undefined} */
   let node;
   for (const id of executionId.split(":")) {
@@ -96,7 +88,7 @@ export function typeOf(executionId) {
  * @param {Set<LGraph>} [seen]
  * @returns {{graph: LGraph, prefix: string}[]}
  */
-function allGraphs(graph = rootGraph(), prefix = "", seen = new Set()) {
+function allGraphs(graph = app.rootGraph, prefix = "", seen = new Set()) {
   if (seen.has(graph)) return [];
   seen.add(graph);
   const inner = graph.nodes.flatMap((node) => {
@@ -127,10 +119,9 @@ export function executionIdsIn(node, prefix) {
  * Do something to the open workflow that is undone in one step.
  * @template Result
  * @param {() => Result} action
- * @returns {Result}
  */
 export function asOneStep(action) {
-  const graph = rootGraph();
+  const graph = app.rootGraph;
   graph.beforeChange();
   try {
     return action();
@@ -145,7 +136,7 @@ export function asOneStep(action) {
  * @param {string} [prefix] of the execution ids
  * @returns {{executionId: string, node: LGraphNode}[]}
  */
-export function ourNodes(graph = rootGraph(), prefix = "") {
+export function ourNodes(graph = app.rootGraph, prefix = "") {
   return (graph?.nodes ?? []).flatMap((node) => {
     const executionId = prefix + node.id;
     const subgraph = inside(node);

@@ -1,7 +1,7 @@
 // The settings of a sweep as checkboxes and ranges, in the place of its text. The text is what is saved and sent.
 
 import { addElement, app } from "./comfy.js";
-import { createButton } from "./dialog.js";
+import { createBox, createButton, createElement } from "./elements.js";
 import { comfyClassOf } from "./graph.js";
 import { allSettings, settingOf } from "./grid_settings.js";
 import { countCells, readRows, spread, writeRows } from "./grid_text.js";
@@ -11,7 +11,6 @@ import { languageChanges, words } from "./words.js";
 const TYPE = "PacelineBenchmarkSweep";
 const ROW_HEIGHT = 26;
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./grid_text.js").Row} Row */
 /** @typedef {{value: string, hidden?: boolean, options: {hidden?: boolean}, callback?: (value: string) => void}} TextWidget */
 
@@ -40,11 +39,11 @@ export function addGridForm(node, secondsPerStep) {
 }
 
 class GridForm {
-  element = Object.assign(document.createElement("div"), { className: "paceline-grid" });
+  element = createBox("paceline-grid");
   #asText = false;
   #shown = "";
   #lines = 3;
-  #total = document.createElement("output");
+  #total = createElement("output");
   /** @type {number | null} seconds of a step, before a cell was measured */
   #expected = null;
 
@@ -82,27 +81,22 @@ class GridForm {
   #draw(value) {
     this.#shown = value;
     const rows = readRows(value);
-    const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
     const swap = createButton(words(this.#asText ? "asForm" : "asText"), () => {
       this.#asText = !this.#asText;
       this.#shown = "";
       this.refresh();
       this.#fit();
     });
-    bar.append(this.#adder(rows), swap);
+    const bar = createBox("paceline-toolbar", this.#adder(rows), swap);
     const lines = this.#asText ? [this.#area(value)] : rows.map((row) => this.#row(row, rows));
     this.element.replaceChildren(...lines, bar, this.#total);
     this.#lines = 3 + (this.#asText ? 4 : rows.reduce((sum, { name }) => sum + (this.#wide(name) ? 2 : 1), 0));
     this.#fit();
   }
 
-  /**
-   * @param {string} value
-   * @returns {HTMLElement}
-   */
+  /** @param {string} value */
   #area(value) {
-    const area = Object.assign(document.createElement("textarea"), { value, spellcheck: false, rows: 5 });
-    area.ariaLabel = words("asText");
+    const area = createElement("textarea", { value, spellcheck: false, rows: 5, ariaLabel: words("asText") });
     area.addEventListener("keydown", (event) => event.stopPropagation()); // the canvas has shortcuts
     area.addEventListener("input", () => {
       this.#shown = area.value; // not drawn anew while it is typed
@@ -134,15 +128,12 @@ class GridForm {
     const rows = readRows(this.#shown);
     const widget = (/** @type {string} */ name) => this.node.widgets?.find((one) => one.name === name)?.value;
     const search = widget("search");
-    const plan = search === "plan"; // Reuse Steps without it and with it; looking for it takes an unknown time
-    const cells = search === "optuna" ? Number(widget("trials")) : plan ? 2 : countCells(rows);
-    const seconds = plan ? null : (this.secondsPerStep(this.node) ?? this.#expected);
+    const cells = search === "optuna" ? Number(widget("trials")) : countCells(rows);
+    const seconds = this.secondsPerStep(this.node) ?? this.#expected;
     const resized = rows.some(({ name }) => name === "size" || name === "batch"); // which takes another time
-    if (!plan && seconds === null && cells !== null && !resized) void this.#expect();
+    if (seconds === null && cells !== null && !resized) void this.#expect();
     const time = seconds === null || cells === null ? words("timeUnknown") : timeText(wholeTime(this.node, cells, seconds));
-    this.element.dataset.unused = String(plan);
-    const note = plan ? [words("gridUnused")] : [];
-    this.#total.textContent = cells === null ? words("rangeNeedsSearch") : [...note, `${cells} ${words("cells")}`, time].join(" · ");
+    this.#total.textContent = cells === null ? words("rangeNeedsSearch") : `${cells} ${words("cells")} · ${time}`;
   }
 
   async #expect() {
@@ -158,34 +149,25 @@ class GridForm {
   /**
    * @param {Row} row
    * @param {Row[]} rows
-   * @returns {HTMLElement}
    */
   #row(row, rows) {
     const setting = settingOf(row.name);
-    const element = Object.assign(document.createElement("fieldset"), { className: "paceline-grid-row" });
-    const legend = Object.assign(document.createElement("legend"), { textContent: titleOf(row.name) });
     const remove = createButton("×", () => this.#write(rows.filter((each) => each !== row)));
     remove.ariaLabel = `${words("remove")} ${titleOf(row.name)}`;
     const change = (/** @type {string[]} */ values) => this.#write(rows.map((each) => (each === row ? { ...row, values } : each)));
     const choices = setting?.options ? checkboxes(row, setting.options, change) : numbers(row, setting, change);
-    element.append(legend, choices, remove);
-    return element;
+    const legend = createElement("legend", {}, titleOf(row.name));
+    return createElement("fieldset", { className: "paceline-grid-row" }, legend, choices, remove);
   }
 
-  /**
-   * @param {Row[]} rows
-   * @returns {HTMLElement}
-   */
+  /** @param {Row[]} rows */
   #adder(rows) {
-    const select = document.createElement("select");
-    select.ariaLabel = words("addSetting");
-    select.append(new Option(words("addSetting"), ""));
+    const select = createElement("select", { ariaLabel: words("addSetting") }, new Option(words("addSetting"), ""));
     const used = new Set(rows.map(({ name }) => settingOf(name)?.name));
     const free = allSettings().filter(({ name }) => !used.has(name));
     for (const title of new Set(free.map((setting) => setting.title))) {
-      const options = Object.assign(document.createElement("optgroup"), { label: title });
-      options.append(...free.filter((setting) => setting.title === title).map(({ name, input }) => new Option(input || `${title}: ${words("onOff")}`, name)));
-      select.append(options);
+      const options = free.filter((setting) => setting.title === title).map(({ name, input }) => new Option(input || `${title}: ${words("onOff")}`, name));
+      select.append(createElement("optgroup", { label: title }, ...options));
     }
     select.addEventListener("change", () => {
       const setting = settingOf(select.value);
@@ -210,43 +192,33 @@ function titleOf(name) {
  * @param {Row} row
  * @param {string[]} options
  * @param {(values: string[]) => void} change
- * @returns {HTMLElement}
  */
 function checkboxes({ values }, options, change) {
-  const group = Object.assign(document.createElement("div"), { className: "paceline-grid-values" });
-  // Values that are not offered (another size) stay.
-  for (const option of new Set([...options, ...values])) {
-    const label = document.createElement("label");
-    const box = Object.assign(document.createElement("input"), { type: "checkbox", checked: values.includes(option) });
+  const all = new Set([...options, ...values]); // values that are not offered (another size) stay
+  const labels = [...all].map((option) => {
+    const box = createElement("input", { type: "checkbox", checked: values.includes(option) });
     box.addEventListener("change", () => {
-      change([...options, ...values.filter((value) => !options.includes(value))].filter((each) =>
-        each === option ? box.checked : values.includes(each),
-      ));
+      change([...all].filter((each) => (each === option ? box.checked : values.includes(each))));
     });
-    label.append(box, option);
-    group.append(label);
-  }
-  return group;
+    return createElement("label", {}, box, option);
+  });
+  return createBox("paceline-grid-values", ...labels);
 }
 
 /**
  * @param {Row} row
  * @param {import("./grid_settings.js").Setting | undefined} setting
  * @param {(values: string[]) => void} change
- * @returns {HTMLElement}
  */
 function numbers({ values }, setting, change) {
-  const group = Object.assign(document.createElement("div"), { className: "paceline-grid-values" });
-  const list = Object.assign(document.createElement("input"), { type: "text", value: values.join(", ") });
-  list.ariaLabel = words("values");
+  const list = createElement("input", { type: "text", value: values.join(", "), ariaLabel: words("values") });
   list.addEventListener("change", () => change(list.value.split(",").map((value) => value.trim()).filter(Boolean)));
   list.addEventListener("keydown", (event) => event.stopPropagation()); // the canvas has shortcuts
-  group.append(list);
-  if (!setting) return group;
+  if (!setting) return createBox("paceline-grid-values", list);
   const known = values.map(Number).filter(Number.isFinite);
   const ends = [Math.min(...known, setting.high), Math.max(...known, setting.low)];
   const [from, to, count] = [...ends, Math.max(2, values.length)].map((value, index) => {
-    const input = Object.assign(document.createElement("input"), { type: "number", value: String(value), step: "any" });
+    const input = createElement("input", { type: "number", value: String(value), step: "any" });
     Object.assign(input, index < 2 ? { min: String(setting.low), max: String(setting.high) } : { min: "1", max: "20" });
     input.ariaLabel = words(index === 0 ? "from" : index === 1 ? "to" : "howMany");
     input.addEventListener("keydown", (event) => event.stopPropagation());
@@ -255,6 +227,5 @@ function numbers({ values }, setting, change) {
     });
     return input;
   });
-  group.append(from, "–", to, "×", count);
-  return group;
+  return createBox("paceline-grid-values", list, from, "–", to, "×", count);
 }

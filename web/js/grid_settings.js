@@ -52,10 +52,7 @@ export function allSettings() {
   return [...settings.values()];
 }
 
-/**
- * @param {string} name as it stands in the text: with the node's id or its title
- * @returns {Setting | undefined}
- */
+/** @param {string} name as it stands in the text: with the node's id or its title */
 export function settingOf(name) {
   const [node, input] = name.split(".");
   const same = allSettings().find(({ title }) => title.toLowerCase() === node.toLowerCase());

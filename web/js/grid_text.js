@@ -17,10 +17,7 @@ export function readRows(text) {
   });
 }
 
-/**
- * @param {Row[]} rows
- * @returns {string}
- */
+/** @param {Row[]} rows */
 export function writeRows(rows) {
   return rows.filter(({ values }) => values.length).map(({ name, values }) => `${name}: ${values.join(", ")}\n`).join("");
 }
@@ -43,10 +40,7 @@ export function countCells(rows) {
   return new Set([...cells].map(withoutAbsent)).size;
 }
 
-/**
- * @param {string} cell
- * @returns {string}
- */
+/** @param {string} cell */
 function withoutAbsent(cell) {
   const lines = cell.split("\n");
   const off = lines.filter((line) => /^[^.]+: off$/.test(line)).map((line) => `${line.split(":")[0]}.`);

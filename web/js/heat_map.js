@@ -1,5 +1,7 @@
 // Where two pictures differ, as colours: black where they do not, then violet, orange, yellow.
 
+import { createElement } from "./elements.js";
+
 /** Colours from no difference to the largest: a few of Matplotlib's "inferno" (CC0). */
 const COLOURS = [[0, 0, 4], [87, 16, 110], [188, 55, 84], [249, 142, 9], [252, 255, 164]];
 
@@ -27,7 +29,7 @@ export function heatMap(one, other) {
     counts[largest]++;
   }
   const gain = counts[0] === differences.length ? 0 : gainFor(counts, differences.length);
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const canvas = createElement("canvas", { width, height });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   const image = context.createImageData(width, height);
   const table = Array.from({ length: 256 }, (_, value) => colour(Math.min(1, (value * gain) / 255)));
@@ -43,7 +45,7 @@ export function heatMap(one, other) {
  * @returns {Uint8ClampedArray} RGBA
  */
 function pixels(image, width, height) {
-  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  const canvas = createElement("canvas", { width, height });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { willReadFrequently: true }));
   context.drawImage(image, 0, 0, width, height);
   return context.getImageData(0, 0, width, height).data;
@@ -52,7 +54,6 @@ function pixels(image, width, height) {
 /**
  * @param {Uint32Array} counts how often each difference occurs
  * @param {number} total
- * @returns {number}
  */
 function gainFor(counts, total) {
   let seen = 0;

@@ -1,7 +1,5 @@
 // Inputs that a preset takes the place of are switched off while it is chosen, so that nobody sets what does nothing.
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-
 /** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
 const REPLACED = {
   PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "level_decay"] },

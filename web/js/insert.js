@@ -2,11 +2,7 @@
 
 import { createNode } from "./comfy.js";
 import { layInRow } from "./place.js";
-import { connectSource } from "./wires.js";
-
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-/** @typedef {import("./payloads").Step} Step */
-/** @typedef {import("./wires.js").Wire} Wire */
+import { connectSource, inputOf, receiversOf, sourceOf } from "./wires.js";
 
 /**
  * @param {Step} step
@@ -24,7 +20,6 @@ export function makeNode(step) {
  * Put nodes on a wire. Steps that change something else than what the wire hands on are left out.
  * @param {Wire} wire
  * @param {Step[]} steps in order
- * @returns {LGraphNode[]}
  */
 export function insertOn(wire, steps) {
   const { graph, name, receivers } = wire;
@@ -33,11 +28,33 @@ export function insertOn(wire, steps) {
   for (const node of made) graph.add(node);
   const [first] = receivers;
   layInRow(graph, made, [first.node.pos[0] - 60, first.node.pos[1]]);
-  connectSource(wire, made[0], inputOf(made[0], name));
-  made.slice(1).forEach((node, index) => made[index].connect(0, node, inputOf(node, name)));
-  const last = made[made.length - 1];
-  for (const { node, input } of receivers) last.connect(0, node, input);
+  lead(wire, made);
   return made;
+}
+
+/**
+ * Lead a wire through the nodes that take it, to all its receivers.
+ * @param {Omit<Wire, "prefix">} wire
+ * @param {LGraphNode[]} nodes in order
+ */
+export function lead(wire, nodes) {
+  let connect = (/** @type {LGraphNode} */ node, /** @type {number} */ input) => connectSource(wire, node, input);
+  for (const made of nodes) {
+    if (inputOf(made, wire.name) < 0) continue;
+    connect(made, inputOf(made, wire.name));
+    const output = outputOf(made, wire.name);
+    if (output >= 0) connect = (node, input) => void made.connect(output, node, input);
+  }
+  for (const { node, input } of wire.receivers) connect(node, input);
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {string} name of the input that it hands on
+ * @returns {number} -1 if it hands on none
+ */
+export function outputOf(node, name) {
+  return node.outputs.findIndex((slot) => slot.type === name.toUpperCase());
 }
 
 /**
@@ -47,23 +64,9 @@ export function insertOn(wire, steps) {
  */
 export function takeOut(nodes, name) {
   for (const node of nodes) {
-    const { graph } = node;
-    const link = node.getInputLink(inputOf(node, name));
-    for (const id of [...(node.outputs[0]?.links ?? [])]) {
-      const leaving = graph?.links.get(id);
-      const receiver = leaving && graph?.getNodeById(leaving.target_id);
-      if (!graph || !leaving || !receiver || !link) continue;
-      connectSource({ graph, origin: link.origin_id, slot: link.origin_slot }, receiver, leaving.target_slot);
-    }
-    graph?.remove(node);
+    const source = sourceOf(node, name);
+    if (source) lead({ ...source, name, receivers: receiversOf(node, 0) }, []);
+    node.graph?.remove(node);
   }
 }
 
-/**
- * @param {LGraphNode} node
- * @param {string} name
- * @returns {number} -1 if it has no such input
- */
-function inputOf(node, name) {
-  return node.inputs.findIndex((slot) => slot.name === name);
-}

@@ -1,48 +1,37 @@
 // The comparison in the whole window. Wheel and pointer zoom and move both pictures together.
 
-import { createButton, showModal } from "./dialog.js";
+import { showModal } from "./dialog.js";
+import { createBox, createButton, createChoice, createElement } from "./elements.js";
 import { Viewer } from "./viewer.js";
 import { words, wordsOf } from "./words.js";
 
 const LARGEST_ZOOM = 32;
 
 /**
- * @param {import("./viewer.js").Pair} pair
- * @param {import("./viewer.js").Mode} mode
+ * @param {Pair} pair
+ * @param {Mode} mode
  * @param {string} title
  */
 export function openLightbox(pair, mode, title) {
-  const dialog = Object.assign(document.createElement("dialog"), { className: "paceline-lightbox" });
-  dialog.ariaLabel = title;
   const viewer = new Viewer();
   viewer.show(pair);
   viewer.mode = mode;
   enableZoom(viewer);
   const close = createButton(words("close"), () => dialog.close());
   close.autofocus = true;
-  const bar = Object.assign(document.createElement("div"), { className: "paceline-toolbar" });
-  bar.append(modeButtons(viewer, ["slider", "side", "heat", "blink"]), close);
-  dialog.append(viewer.element, bar);
+  const bar = createBox("paceline-toolbar", modeButtons(viewer, ["slider", "side", "heat", "blink"]), close);
+  const dialog = createElement("dialog", { className: "paceline-lightbox", ariaLabel: title }, viewer.element, bar);
   showModal(dialog);
 }
 
 /**
  * @param {Viewer} viewer
- * @param {import("./viewer.js").Mode[]} modes
- * @returns {HTMLElement} a button for each way to look at it; the one that is pressed is in use
+ * @param {Mode[]} modes
  */
 export function modeButtons(viewer, modes) {
-  const group = Object.assign(document.createElement("div"), { className: "paceline-modes", role: "group" });
-  const buttons = modes.map((mode) => {
-    const button = createButton(wordsOf(`mode_${mode}`), () => {
-      viewer.mode = mode;
-      for (const each of buttons) each.ariaPressed = String(each === button);
-    });
-    button.ariaPressed = String(viewer.mode === mode);
-    return button;
-  });
-  group.append(...buttons);
-  return group;
+  /** @type {[string, string][]} */
+  const choices = modes.map((mode) => [mode, wordsOf(`mode_${mode}`)]);
+  return createChoice(choices, viewer.mode, (mode) => (viewer.mode = /** @type {Mode} */ (mode)));
 }
 
 /** @param {Viewer} viewer */

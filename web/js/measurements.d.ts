@@ -1,6 +1,6 @@
 // What the server sends of measurements: comparisons, profiles and sweeps. As payloads.d.ts, which hands them on.
 
-import type { ComparisonPhrases, Step } from "./payloads";
+import type { Step } from "./payloads";
 
 /** From `shown_comparison` in nodes/compare_models.py. */
 export interface Comparison {
@@ -32,8 +32,6 @@ export interface Comparison {
   distances: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
-  /** `verdict` and `lines` for other languages than English; comparisons of earlier versions have none. */
-  phrases?: ComparisonPhrases;
   /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
   pictures: Record<string, SavedImage[]>;
   /** A picture of all of it, which holds the workflow. */

@@ -3,13 +3,9 @@
 
 import { signOf } from "./badge.js";
 import { badgeText, shownActivity, stateText } from "./activity.js";
-import { BADGES_SETTING } from "./badges.js";
-import { app } from "./comfy.js";
+import { showsBadges } from "./badges.js";
+import { app, drawOnTop } from "./comfy.js";
 import { executionIdsIn, inside, isOurs, openWorkflow, prefixOf } from "./graph.js";
-
-/** @typedef {import("./activity.js").Activity} Activity */
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-/** @typedef {import("./store.js").ActivityStore} ActivityStore */
 
 /** Below this zoom the frontend draws no elements inside of nodes. */
 export const SMALL = 0.6;
@@ -27,12 +23,10 @@ const ORDER = ["failed", "working", "partly", "cancelled", "stale", "waiting", "
  */
 export function drawOverlay(store) {
   const { canvas } = app;
-  const before = canvas.onDrawForeground;
-  canvas.onDrawForeground = function (context, area) {
-    before?.call(this, context, area);
-    if (app.extensionManager.setting.get(BADGES_SETTING) === false) return;
+  drawOnTop((context) => {
+    if (!showsBadges()) return;
     for (const [node, activity] of pills(store)) draw(context, node, activity, canvas.ds.scale);
-  };
+  });
   store.addEventListener("change", () => canvas.setDirty(true, false));
 }
 
@@ -48,23 +42,12 @@ function pills(store) {
   const small = canvas.ds.scale < SMALL;
   return graph.nodes.flatMap((node) => {
     const ids = inside(node) ? executionIdsIn(node, prefix) : small && isOurs(node) ? [prefix + node.id] : [];
-    const shown = ids.flatMap((id) => shownAt(store, id, node) ?? []);
+    const shown = ids.flatMap((id) => shownActivity(store.entry(openWorkflow(), id), node) ?? []);
     if (!shown.length) return [];
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;
     const text = shown.length === 1 ? badgeText(shown[0]) : counted(shown);
     return [/** @type {[LGraphNode, {state: string, text: string}]} */ ([node, { state, text }])];
   });
-}
-
-/**
- * @param {ActivityStore} store
- * @param {string} executionId
- * @param {LGraphNode} node
- * @returns {Activity | undefined}
- */
-function shownAt(store, executionId, node) {
-  const entry = store.entry(openWorkflow(), executionId);
-  return entry?.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
 }
 
 /**

@@ -5,24 +5,8 @@ import type { Comparison, Profile, Sweep } from "./measurements";
 
 export * from "./measurements";
 
-/**
- * A text as data, from `data` in core/phrases.py: a number, a text, or a template with its values. A text that stands
- * alone is looked up; as a value it stays what it is. `starts`: whether it begins a sentence. `clause`: whether it stands
- * without the full stop at its end.
- */
-export type Phrase = string | number | { template: string; values: Record<string, Phrase>; starts: boolean; clause?: boolean };
-
-/** What a node says, as data. */
-export interface Phrases {
-  headline: Phrase;
-  details: Phrase[];
-}
-
-/** What a comparison says, as data. */
-export interface ComparisonPhrases {
-  verdict: Phrase;
-  lines: Phrase[];
-}
+/** A headline as data, from `data` in core/phrases.py: a number, a text that stays as it is, or a template with its values. */
+export type Phrase = string | number | { template: string; values: Record<string, Phrase> };
 
 /** Websocket event `paceline.activity`, from `announce` in optimizers/hosts/comfyui/reporting.py. */
 export interface ActivityPayload {
@@ -38,8 +22,8 @@ export interface ActivityPayload {
   /** The numbers behind it, by name. */
   counts: Record<string, number>;
   details: string[];
-  /** `headline` and `details` for other languages than English. */
-  phrases: Phrases;
+  /** `headline` for other languages than English. */
+  phrase: Phrase;
 }
 
 /** Websocket event `paceline.compile`, from `NodeObserver.progress` in optimizers/hosts/comfyui/compilation/comfy_env.py. */
@@ -49,8 +33,8 @@ export interface CompilePayload {
   prompt_id: string;
   phase: string;
   headline: string;
-  /** `headline` and `phase` for other languages than English. */
-  phrases: Phrases;
+  /** `headline` for other languages than English. */
+  phrase: Phrase;
   /** Since the compilation began. */
   seconds: number;
   /** Which graph is being compiled, from 1. */
@@ -63,7 +47,7 @@ export interface CompilePayload {
 export interface RunPayload {
   prompt_id: string;
   /** As it was saved when it was queued; empty if no page made it. */
-  workflow: import("./saved.js").SavedWorkflow;
+  workflow: SavedWorkflow;
   /** `running`, `success`, `failed` or `cancelled`. */
   outcome: string;
   /** What each node said last. */
@@ -129,12 +113,12 @@ export interface TrialState {
   /** Whether Compare Models can stand in for what uses the wire. */
   measurable: boolean;
   /** What to run next; null when all is known. */
-  prompt: import("./prompt.js").Prompt | null;
+  prompt: Prompt | null;
   /** Execution id of what that measures; empty for all of it together. */
   node: string;
   judged: Judged[];
   /** Of all that was kept; null if nothing was, or it is not known yet. */
-  best: import("./trial.js").Finding | null;
+  best: Finding | null;
   /** Seconds that compiling it took. */
   once: number;
   /** Seconds that it saves of each picture. */
@@ -149,8 +133,6 @@ export interface Judged {
   kept: boolean;
   /** In one line. */
   verdict: string;
-  /** `verdict` for other languages than English. */
-  phrase: Phrase;
   /** Seconds that compiling took. */
   once: number;
   /** Seconds that it saves of each picture. */
@@ -161,8 +143,6 @@ export interface Judged {
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
   paceline_report?: string[];
-  /** The same for other languages than English. */
-  paceline_report_phrase?: Phrase[];
   paceline_sweep?: Sweep[];
   paceline_profile?: Profile[];
   paceline_steps?: Step[];
@@ -184,5 +164,4 @@ export interface Cache {
 /** The answer of every route where something cannot be done. */
 export interface Refusal {
   error: string;
-  phrase: Phrase;
 }

@@ -2,8 +2,6 @@
 
 import { app } from "./comfy.js";
 
-/** @typedef {import("./graph.js").LGraph} LGraph */
-
 const GAP = 40;
 const TITLE = 30;
 /** A badge and what the Vue renderer adds need room below. */
@@ -11,9 +9,9 @@ const BELOW = 60;
 const STEP = 40;
 
 /**
- * Lay nodes in a row where nothing else is, as near to a point as can be.
+ * Lay nodes in a row where nothing else is: at a point, or as little above or below it as can be.
  * @param {LGraph} graph which has the nodes already
- * @param {import("./graph.js").LGraphNode[]} nodes
+ * @param {LGraphNode[]} nodes
  * @param {[number, number]} near where the upper right corner should be
  */
 export function layInRow(graph, nodes, [right, top]) {
@@ -31,12 +29,9 @@ export function layInRow(graph, nodes, [right, top]) {
         x >= left + w + GAP || left >= x + width + GAP || y - TITLE >= upper + h + GAP || upper - TITLE >= y + height,
     );
   let [x, y] = [right - width, top];
-  search: for (let ring = 0; ring < 500; ring++) {
-    for (const [dx, dy] of ringOf(ring)) {
-      if (!isFree(right - width + dx * STEP, top + dy * STEP)) continue;
-      [x, y] = [right - width + dx * STEP, top + dy * STEP];
-      break search;
-    }
+  for (let away = 0; away < 1000 && !isFree(x, y); away++) {
+    const side = away % 2 ? 1 : -1; // above, then below
+    y = top + side * STEP * (1 + Math.floor(away / 2));
   }
   for (const node of nodes) {
     node.pos = [x, y];
@@ -46,7 +41,7 @@ export function layInRow(graph, nodes, [right, top]) {
 
 /**
  * Move the view where it does not show all of some nodes; change the zoom only where they have no room in it.
- * @param {import("./graph.js").LGraphNode[]} nodes those of other graphs than the open one are left out
+ * @param {LGraphNode[]} nodes those of other graphs than the open one are left out
  */
 export function bringIntoView(nodes) {
   const { canvas } = app;
@@ -58,20 +53,4 @@ export function bringIntoView(nodes) {
   if (left >= x && upper >= y && right <= x + width && lower <= y + height) return;
   const fits = right - left <= width && lower - upper <= height;
   canvas.animateToBounds([left, upper, right - left, lower - upper], fits ? { zoom: 0 } : {});
-}
-
-/**
- * @param {number} ring
- * @returns {[number, number][]} the places on a square ring, straight above and below first
- */
-function ringOf(ring) {
-  if (ring === 0) return [[0, 0]];
-  /** @type {[number, number][]} */
-  const places = [];
-  for (let along = 0; along <= ring; along++) {
-    for (const side of along ? [along, -along] : [0]) {
-      places.push([side, -ring], [side, ring], [-ring, side], [ring, side]);
-    }
-  }
-  return places;
 }

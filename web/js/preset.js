@@ -14,7 +14,7 @@ export const NODE_DEFAULT = "node";
 /**
  * Set the preset of a new node to the user's choice. A node that is loaded, pasted or cloned gets its saved values
  * afterwards, so only new nodes are changed.
- * @param {import("./graph.js").LGraphNode} node
+ * @param {LGraphNode} node
  */
 export function applyDefaultPreset(node) {
   if (!TYPES.includes(comfyClassOf(node) ?? "")) return;

@@ -1,16 +1,13 @@
 // What Profile shows: the run, one step of it, and what helps.
 
 import { addSteps } from "./add_steps.js";
-import { createButton } from "./dialog.js";
+import { createButton, createElement } from "./elements.js";
 import { createBar } from "./speed_bars.js";
 import { words, wordsOf } from "./words.js";
 
-/** @typedef {import("./payloads").Profile} Profile */
-
 /**
  * @param {Profile} profile
- * @param {import("./graph.js").LGraphNode} node that has measured it
- * @returns {HTMLElement[]}
+ * @param {LGraphNode} node that has measured it
  */
 export function profileParts({ loading, steps, decoding, step, slices, remedies, about }, node) {
   const sampling = steps.reduce((sum, seconds) => sum + seconds, 0);
@@ -23,17 +20,14 @@ export function profileParts({ loading, steps, decoding, step, slices, remedies,
   ];
   const parts = Object.entries(slices).map(([kind, seconds]) => ({ kind, seconds }));
   parts.sort((a, b) => b.seconds - a.seconds);
-  const list = Object.assign(document.createElement("ul"), { className: "paceline-remedies" });
+  const list = createElement("ul", { className: "paceline-remedies" });
   for (const { part, title, at_most, steps: made } of remedies) {
-    const row = document.createElement("li");
     const share = Math.round((100 * slices[part]) / step);
-    const text = document.createElement("span");
-    text.textContent = `${wordsOf(part)} ${share} %: ${title}, ${words("atMost")} ${Math.round(100 * at_most)} %`;
-    row.append(text, createButton(words("insert"), () => addSteps(node, made)));
-    list.append(row);
+    const text = `${wordsOf(part)} ${share} %: ${title}, ${words("atMost")} ${Math.round(100 * at_most)} %`;
+    const insert = createButton(words("insert"), () => addSteps(node, made));
+    list.append(createElement("li", {}, createElement("span", {}, text), insert));
   }
   const { model, device, torch, comfyui } = about;
-  const small = document.createElement("small");
-  small.textContent = `${model} · ${device} · torch ${torch} · ComfyUI ${comfyui}`;
+  const small = createElement("small", {}, `${model} · ${device} · torch ${torch} · ComfyUI ${comfyui}`);
   return [createBar(words("wholeRun"), pieces), createBar(words("step"), parts), list, small];
 }

@@ -4,8 +4,6 @@ import { app } from "./comfy.js";
 import { valuesOf } from "./convert.js";
 import { nodeAt } from "./graph.js";
 
-/** @typedef {Record<string, {class_type: string, inputs: Record<string, unknown>}>} Prompt nodes by execution id */
-
 /** @returns {Promise<Prompt>} with the saved values of nodes whose pack is not installed: the frontend leaves them out */
 export async function openPrompt() {
   const prompt = /** @type {Prompt} */ (/** @type {unknown} */ ((await app.graphToPrompt()).output));

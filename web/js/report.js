@@ -3,11 +3,10 @@
 import { activityLines, shownActivity, stateText } from "./activity.js";
 import { signOf } from "./badge.js";
 import { openDialog } from "./dialog.js";
+import { createElement } from "./elements.js";
 import { nodeAt, openWorkflow, ourNodes } from "./graph.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./store.js").ActivityStore} ActivityStore */
-/** @typedef {import("./timeline.js").Timeline} Timeline */
 /** @typedef {{title: string, state: string, said: string, lines: string[]}} Row state and what it is called: "" where there is none */
 
 /**
@@ -16,8 +15,7 @@ import { words } from "./words.js";
  */
 function reportRows(store) {
   return ourNodes().map(({ executionId, node }) => {
-    const entry = store.entry(openWorkflow(), executionId);
-    const activity = entry?.activity && shownActivity(entry.activity, entry.stale ?? false, node.mode);
+    const activity = shownActivity(store.entry(openWorkflow(), executionId), node);
     // Optimization Report, for one, runs and has nothing to say about itself.
     const state = activity?.state ?? (store.tookPart(openWorkflow(), executionId) ? "ran" : "unknown");
     return {
@@ -48,22 +46,20 @@ function speedRows(timeline) {
  */
 export function openReport(store, timeline) {
   const rows = [...speedRows(timeline), ...reportRows(store)];
-  const list = document.createElement("dl");
+  const list = createElement("dl");
   for (const row of rows) {
-    const title = Object.assign(document.createElement("dt"), { textContent: row.title });
-    list.append(title);
+    list.append(createElement("dt", {}, row.title));
     if (row.state) {
       const textContent = `${signOf(row.state)} ${row.said}`;
-      const state = Object.assign(document.createElement("dd"), { textContent, className: "paceline-report-state" });
+      const state = createElement("dd", { textContent, className: "paceline-report-state" });
       state.dataset.state = row.state;
       list.append(state);
     }
-    for (const line of row.lines) list.append(Object.assign(document.createElement("dd"), { textContent: line }));
+    list.append(...row.lines.map((line) => createElement("dd", { dir: "auto" }, line)));
   }
-  const empty = Object.assign(document.createElement("p"), { textContent: words("reportEmpty") });
   openDialog({
     title: words("reportTitle"),
-    content: rows.length ? list : empty,
+    content: rows.length ? list : createElement("p", {}, words("reportEmpty")),
     text: rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n"),
   });
 }
@@ -71,7 +67,7 @@ export function openReport(store, timeline) {
 /**
  * @param {ActivityStore} store
  * @param {Timeline} timeline
- * @returns {import("@comfyorg/comfyui-frontend-types").ComfyExtension["commands"] extends (infer C)[] | undefined ? C : never}
+ * @returns {Command}
  */
 export function createReportCommand(store, timeline) {
   return {

@@ -5,10 +5,8 @@ import { cancelled, failure, notReached } from "./activity.js";
 import { api } from "./comfy.js";
 import { newsOf } from "./events.js";
 import { isOurType, openWorkflow, savedWorkflow } from "./graph.js";
-import { askForRun } from "./runs.js";
+import { askForRun } from "./server.js";
 import { settingsOf } from "./saved.js";
-
-/** @typedef {import("./store.js").ActivityStore} ActivityStore */
 
 /**
  * Keep the store up to date with what this page gets no messages about.
@@ -43,7 +41,7 @@ const unfinished = new Set();
 /**
  * @param {ActivityStore} store
  * @param {string} workflow
- * @param {import("./payloads").RunPayload} run
+ * @param {RunPayload} run
  */
 function show(store, workflow, run) {
   const { prompt_id, outcome, activities, outputs, failed_node, failed_type, message } = run;
@@ -59,8 +57,7 @@ function show(store, workflow, run) {
   if (outcome === "cancelled") store.stop(workflow, done, cancelled);
   if (outcome === "failed") {
     store.stop(workflow, done, notReached);
-    const told = store.entry(workflow, failed_node ?? "")?.activity;
-    if (failed_node && isOurType(failed_type)) store.update(workflow, failed_node, { activity: failure(message ?? "", told) });
+    if (failed_node && isOurType(failed_type)) store.update(workflow, failed_node, { activity: failure(message ?? "") });
   }
   if (outcome === "success") {
     store.finish(workflow, new Set([...activities, ...outputs].map(({ node }) => node)));

@@ -1,6 +1,7 @@
 // Every round of a measurement as a dot, with the median, and for the speed-up its interval and the line at 1x.
 
-import { number, said } from "./said.js";
+import { createBox, createElement } from "./elements.js";
+import { number } from "./said.js";
 import { words, wordsOf } from "./words.js";
 
 /**
@@ -13,10 +14,7 @@ import { words, wordsOf } from "./words.js";
  * @property {number} [line] a value that is marked
  */
 
-/**
- * @param {import("./payloads").Comparison} comparison
- * @returns {HTMLElement}
- */
+/** @param {Comparison} comparison */
 export function createRounds({ seconds, speedup, speedup_low, speedup_high, speedup_of }) {
   const { baseline, ...others } = seconds;
   const sides = Object.entries({ baseline, ...others });
@@ -33,22 +31,17 @@ export function createRounds({ seconds, speedup, speedup_low, speedup_high, spee
   const room = 0.06 * (high - low || 1);
   const text = `${number(speedup, ".2f")}x`;
   rows.push(row({ label: words("speedup"), values: ratios, middle: speedup, text, interval, line: 1 }, low - room, high + room));
-  const figure = Object.assign(document.createElement("figure"), { className: "paceline-rounds" });
-  const caption = document.createElement("figcaption");
-  caption.textContent = `${wordsOf(speedup_of)}: ${words("eachRound")}`;
-  figure.append(caption, ...rows);
-  return figure;
+  const caption = createElement("figcaption", {}, `${wordsOf(speedup_of)}: ${words("eachRound")}`);
+  return createElement("figure", { className: "paceline-rounds" }, caption, ...rows);
 }
 
 /**
  * @param {Row} row
  * @param {number} low left end of the scale
  * @param {number} high right end
- * @returns {HTMLElement}
  */
 function row({ label, values, middle, text, interval, line }, low, high) {
-  const element = Object.assign(document.createElement("div"), { className: "paceline-rounds-row" });
-  const track = Object.assign(document.createElement("div"), { className: "paceline-rounds-track", role: "img" });
+  const track = createElement("div", { className: "paceline-rounds-track", role: "img" });
   /** @param {number} value */
   const place = (value) => `${(100 * (value - low)) / (high - low)}%`;
   /**
@@ -57,7 +50,7 @@ function row({ label, values, middle, text, interval, line }, low, high) {
    * @param {number} [to]
    */
   const mark = (name, from, to) => {
-    const found = Object.assign(document.createElement("span"), { className: `paceline-rounds-${name}` });
+    const found = createElement("span", { className: `paceline-rounds-${name}` });
     found.style.insetInlineStart = place(from);
     if (to !== undefined) found.style.insetInlineEnd = `calc(100% - ${place(to)})`;
     track.append(found);
@@ -68,34 +61,23 @@ function row({ label, values, middle, text, interval, line }, low, high) {
   mark("median", middle);
   const shown = interval ? `${text} (${interval.map((end) => number(end, ".2f")).join(" – ")})` : text;
   track.ariaLabel = `${label}: ${values.map(short).join(", ")}`;
-  const name = Object.assign(document.createElement("span"), { textContent: label });
-  const value = Object.assign(document.createElement("span"), { textContent: shown, className: "paceline-number" });
-  element.append(name, track, value);
-  return element;
+  const value = createElement("span", { className: "paceline-number" }, shown);
+  return createBox("paceline-rounds-row", createElement("span", {}, label), track, value);
 }
 
-/**
- * @param {string} side
- * @returns {string}
- */
+/** @param {string} side */
 export function sideWords(side) {
-  return said(wordsOf(side).replaceAll("_", " "));
+  return wordsOf(side).replaceAll("_", " ");
 }
 
-/**
- * @param {number[]} values
- * @returns {number}
- */
+/** @param {number[]} values */
 function median(values) {
   const sorted = [...values].sort((a, b) => a - b);
   const half = Math.floor(sorted.length / 2);
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
-/**
- * @param {number} value
- * @returns {string}
- */
+/** @param {number} value */
 function short(value) {
   return number(value, value >= 100 ? ".0f" : "#.3g");
 }

@@ -1,17 +1,15 @@
 // Runs a prompt that is no run of the workflow, such as a measurement, and waits for what it shows.
 
-import { api } from "./comfy.js";
+import { api, onMessage } from "./comfy.js";
 import { ask } from "./server.js";
 import { words } from "./words.js";
 
 /** What the ids of nodes begin with by which such a prompt is known; server/trial.py has the same. */
 export const NO_RUN = "paceline_trial";
 
-/** @typedef {import("./payloads").NodeOutput} NodeOutput */
-
 /**
  * @template Shown
- * @param {import("./prompt.js").Prompt} prompt
+ * @param {Prompt} prompt
  * @param {(output: NodeOutput) => Shown | undefined} pick what is wanted, of what a node shows
  * @param {(share: number) => void} [progress]
  * @param {AbortSignal} [cancelled] stops this prompt and no other: somebody else's may run on the same server
@@ -31,12 +29,11 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
      * @param {(detail: any) => void} handler
      */
     const on = (type, handler) => {
-      const listener = async (/** @type {Event} */ event) => {
-        const { detail } = /** @type {CustomEvent} */ (event);
+      const listener = async (/** @type {any} */ detail) => {
         const { prompt_id } = await asked.catch(() => ({}));
         if (prompt_id && detail?.prompt_id === prompt_id) handler(detail);
       };
-      /** @type {EventTarget} */ (api).addEventListener(type, listener, { signal: stop.signal });
+      onMessage(type, listener, { signal: stop.signal });
     };
     /** @param {() => void} action */
     const end = (action) => {
@@ -56,7 +53,8 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     asked.catch((error) => end(() => reject(error)));
     const look = async () => {
       const { prompt_id } = await asked;
-      const queued = await isQueued(prompt_id);
+      const { queue_running, queue_pending } = await ask("/queue");
+      const queued = [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id);
       const ended = (await ask(`/history/${prompt_id}`))[prompt_id];
       if (!queued && ended?.status?.status_str !== "success") {
         const said = ended?.status?.messages?.at(-1)?.[1].exception_message;
@@ -68,15 +66,6 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     // Messages were missed; a server that was started again knows nothing of the prompt.
     api.addEventListener("reconnected", () => void look().catch((error) => end(() => reject(error))), { signal: stop.signal });
   });
-}
-
-/**
- * @param {string} prompt
- * @returns {Promise<boolean>} whether it runs or waits
- */
-async function isQueued(prompt) {
-  const { queue_running, queue_pending } = await ask("/queue");
-  return [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt);
 }
 
 /**

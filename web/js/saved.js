@@ -2,22 +2,6 @@
 
 import { isOurType } from "./graph.js";
 
-/** @typedef {{name: string, link?: number | null}} Slot */
-/**
- * @typedef {object} SavedNode
- * @property {number | string} id
- * @property {string} type the id of a subgraph, for a node that stands for one
- * @property {number} [mode]
- * @property {Slot[]} [inputs]
- * @property {unknown} [widgets_values]
- *
- * @typedef {object} SavedGraph
- * @property {SavedNode[]} nodes
- * @property {unknown[]} [links] lists [id, origin, slot, ...] outside of subgraphs, objects inside
- *
- * @typedef {SavedGraph & {id?: string, definitions?: {subgraphs?: (SavedGraph & {id: string})[]}}} SavedWorkflow
- */
-
 /**
  * @param {SavedWorkflow} workflow
  * @returns {Map<string, string>} for each of our nodes a text that is another one if a widget, a wire or the mode is

@@ -1,7 +1,6 @@
-// Questions to the server that are answered with JSON.
+// Questions to the server that are answered with JSON, and addresses of pictures.
 
 import { api } from "./comfy.js";
-import { said } from "./said.js";
 
 /**
  * @param {string} route
@@ -25,7 +24,25 @@ export async function ask(route, sent, method = sent === undefined ? "GET" : "PO
  * @returns {string} why: of our routes a sentence, of ComfyUI's what is wrong with the first node
  */
 function refusal(answer) {
-  if (!("node_errors" in answer)) return said(answer.error ?? "", answer.phrase);
+  if (!("node_errors" in answer)) return answer.error ?? "";
   const [first] = Object.values(answer.node_errors).flatMap(({ errors }) => errors);
   return first ? `${first.message}: ${first.details}` : (answer.error?.message ?? "");
+}
+
+/**
+ * Ask about a run that this page has not seen from the beginning: before a reload, or from another tab.
+ * @param {{prompt_id: string} | {workflow: string}} which
+ * @returns {Promise<RunPayload | null>} null if the server knows none
+ */
+export async function askForRun(which) {
+  const found = await ask(`/paceline/run?${new URLSearchParams(which)}`).catch(() => ({})); // offline: messages stop as well
+  return found.prompt_id ? found : null;
+}
+
+/**
+ * @param {import("./payloads").SavedImage} image that ComfyUI has written
+ * @returns {string} its address
+ */
+export function address(image) {
+  return api.apiURL(`/view?${new URLSearchParams({ ...image })}`);
 }

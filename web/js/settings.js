@@ -4,12 +4,9 @@ import { BADGES_SETTING } from "./badges.js";
 import { renderCache } from "./cache.js";
 import { NODE_DEFAULT, PRESET_SETTING } from "./preset.js";
 
-/** @typedef {NonNullable<import("@comfyorg/comfyui-frontend-types").ComfyExtension["settings"]>} Settings */
+/** @typedef {NonNullable<Extension["settings"]>} Settings */
 
-/**
- * @param {() => void} onBadgesChange
- * @returns {Settings}
- */
+/** @param {() => void} onBadgesChange */
 export function createSettings(onBadgesChange) {
   const settings = [
     {

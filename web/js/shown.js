@@ -7,8 +7,6 @@ import { addElement, app, hasElement, removeElement } from "./comfy.js";
 import { findNode, openWorkflow } from "./graph.js";
 import { languageChanges } from "./words.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-
 /**
  * What one node shows.
  * @template Value
@@ -25,7 +23,7 @@ import { languageChanges } from "./words.js";
  * @typedef {object} Kind
  * @property {string} widget name of the widget
  * @property {Parameters<typeof addElement>[3]} size of the widget
- * @property {(entry: import("./store.js").Entry) => Value | undefined} pick what of an entry is shown, if anything
+ * @property {(entry: Entry) => Value | undefined} pick what of an entry is shown, if anything
  * @property {() => View<Value>} create
  */
 
@@ -36,7 +34,7 @@ export class Shown {
   #started = false;
 
   /**
-   * @param {import("./store.js").ActivityStore} store
+   * @param {ActivityStore} store
    * @param {Kind<Value>} kind
    */
   constructor(store, kind) {
@@ -87,10 +85,7 @@ export class Shown {
     for (const [node, value] of wanted) this.#viewOf(node).show(value, node);
   }
 
-  /**
-   * @param {LGraphNode} node
-   * @returns {View<Value>}
-   */
+  /** @param {LGraphNode} node */
   #viewOf(node) {
     const existing = this.#views.get(node);
     if (existing && hasElement(node, this.kind.widget)) return existing;

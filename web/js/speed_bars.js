@@ -1,5 +1,6 @@
 // Bars of parts that are wide as they took long, with their names below.
 
+import { createBox, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { direction, wordsOf } from "./words.js";
 
@@ -9,14 +10,12 @@ import { direction, wordsOf } from "./words.js";
  * @param {string} title
  * @param {Piece[]} pieces
  * @param {string[]} notes below them
- * @returns {HTMLElement}
  */
 export function createBar(title, pieces, notes = []) {
   const total = pieces.reduce((sum, { seconds }) => sum + seconds, 0);
-  const figure = Object.assign(document.createElement("figure"), { className: "paceline-bar", dir: direction() });
-  const caption = Object.assign(document.createElement("figcaption"), { textContent: `${title}: ${secondsText(total)}` });
-  const bar = Object.assign(document.createElement("div"), { className: "paceline-bar-pieces" });
-  const names = Object.assign(document.createElement("ul"), { className: "paceline-bar-names" });
+  const caption = createElement("figcaption", {}, `${title}: ${secondsText(total)}`);
+  const bar = createBox("paceline-bar-pieces");
+  const names = createElement("ul", { className: "paceline-bar-names" });
   const seen = (/** @type {number} */ seconds) => total > 0 && seconds / total >= 0.002;
   const textOf = (/** @type {string} */ kind, /** @type {number} */ seconds) =>
     `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round((100 * seconds) / total)} %)`;
@@ -25,11 +24,11 @@ export function createBar(title, pieces, notes = []) {
   for (const { kind, seconds, marks } of pieces) {
     kinds.set(kind, (kinds.get(kind) ?? 0) + seconds);
     if (!seen(seconds)) continue;
-    const piece = Object.assign(document.createElement("span"), { title: textOf(kind, seconds) });
+    const piece = createElement("span", { title: textOf(kind, seconds) });
     piece.dataset.kind = kind;
     piece.style.flexGrow = String(seconds / total);
     for (const mark of marks ?? []) {
-      const line = document.createElement("i");
+      const line = createElement("i");
       line.style.insetInlineStart = `${100 * mark}%`;
       piece.append(line);
     }
@@ -37,18 +36,15 @@ export function createBar(title, pieces, notes = []) {
   }
   for (const [kind, seconds] of kinds) {
     if (!seen(seconds)) continue;
-    const name = Object.assign(document.createElement("li"), { textContent: textOf(kind, seconds) });
+    const name = createElement("li", { textContent: textOf(kind, seconds) });
     name.dataset.kind = kind;
     names.append(name);
   }
-  figure.append(caption, bar, names, ...notes.map((textContent) => Object.assign(document.createElement("p"), { textContent })));
-  return figure;
+  const below = notes.map((textContent) => createElement("p", { textContent }));
+  return createElement("figure", { className: "paceline-bar", dir: direction() }, caption, bar, names, ...below);
 }
 
-/**
- * @param {number} seconds
- * @returns {string}
- */
+/** @param {number} seconds */
 function secondsText(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   return seconds < 100 ? `${number(seconds, "#.3g")} s` : `${Math.round(seconds)} s`;

@@ -1,13 +1,10 @@
-// How fast this machine sampled the same thing without our nodes before. Kept by the server, with the user's settings:
-// asking for a file of the user's that is not there yet would put an error on the console.
+// How fast this machine sampled the same thing without our nodes before.
 
-import { api } from "./comfy.js";
 import { isOurType } from "./graph.js";
+import { Kept } from "./kept.js";
 import { ask } from "./server.js";
 
-const SETTING = /** @type {any} */ ("Paceline.Speeds"); // the frontend's types list the frontend's settings only
 const MOST_TIMES = 10;
-const MOST_JOBS = 200;
 
 /** What does not change how long a step takes. */
 const FREE = /seed|^text|prompt|^steps$|filename|control_after|start_at|end_at|denoise|noise/;
@@ -17,9 +14,6 @@ const PICTURES = /^(latent|samples|image|pixels|mask|vae)/;
 
 /** What gives back the model without any of our nodes. */
 const PLAIN = "PacelineRemoveOptimizations";
-
-/** @typedef {{key: string, techniques: number}} Job what is sampled, and how many of our nodes its steps run through */
-/** @typedef {import("./prompt.js").Prompt} Prompt */
 
 /**
  * @param {string} promptId of the run that goes on, or is over
@@ -41,7 +35,6 @@ export async function jobOf(promptId, node) {
 /**
  * @param {Prompt} prompt
  * @param {string} node
- * @returns {Job}
  */
 export function describe(prompt, node) {
   /** @type {Map<string, string | null>} what comes from an output: nodes share sources, so that paths double with each node */
@@ -53,29 +46,18 @@ export function describe(prompt, node) {
    */
   const shape = (id, output) => {
     const place = `${id} ${output}`;
-    if (!seen.has(place)) {
-      seen.set(place, null); // a workflow that goes in a circle has no end
-      seen.set(place, shapeOf(id, output));
-    }
-    return seen.get(place) ?? null;
-  };
-  /**
-   * @param {string} id
-   * @param {number} output
-   * @returns {string | null}
-   */
-  const shapeOf = (id, output) => {
+    const known = seen.get(place);
+    if (known !== undefined) return known;
+    seen.set(place, null); // a workflow that goes in a circle has no end
     const { class_type, inputs } = prompt[id] ?? { class_type: "?", inputs: {} };
-    if (isOurType(class_type)) {
-      const through = Object.values(inputs).filter(isLink)[0];
-      return through ? shape(through[0], through[1]) : null;
-    }
+    const comesFrom = (/** @type {unknown} */ value) => (isLink(value) ? shape(value[0], value[1]) : value);
     const names = Object.keys(inputs).sort().filter((name) => isLink(inputs[name]) || !FREE.test(name));
-    const values = names.map((name) => {
-      const value = inputs[name];
-      return [name, isLink(value) ? shape(value[0], value[1]) : value];
-    });
-    return digest(JSON.stringify([class_type, output, ...values]));
+    const through = Object.values(inputs).find(isLink);
+    const found = isOurType(class_type)
+      ? through && shape(...through)
+      : digest(JSON.stringify([class_type, output, ...names.map((name) => [name, comesFrom(inputs[name])])]));
+    seen.set(place, found ?? null);
+    return found ?? null;
   };
   return { key: shape(node, 0) ?? "", techniques: techniquesBefore(prompt, node) };
 }
@@ -125,9 +107,11 @@ function digest(text) {
 }
 
 export class SpeedHistory {
-  /** @type {Promise<Record<string, number[]>> | null} */
-  #known = null;
-  #kept = new Set();
+  /** @type {Kept<number[]>} */
+  #kept = new Kept("Paceline.Speeds", 200);
+  /** @type {Promise<Record<string, number[]>> | undefined} */
+  #known;
+  #runs = new Set();
 
   /**
    * @param {string} key
@@ -143,7 +127,8 @@ export class SpeedHistory {
    * @returns {Promise<number[]>} seconds of a step in each half of the last runs
    */
   async times(key) {
-    return (await this.#load())[key] ?? [];
+    this.#known ??= this.#kept.load();
+    return (await this.#known)[key] ?? [];
   }
 
   /**
@@ -152,21 +137,9 @@ export class SpeedHistory {
    * @param {number[]} seconds of a step, in each half of the run: together they tell how much a step's time varies
    */
   async keep(key, run, seconds) {
-    if (this.#kept.has(run)) return;
-    this.#kept.add(run);
-    const known = await this.#load();
-    const times = [...(known[key] ?? []), ...seconds].slice(-MOST_TIMES);
-    delete known[key]; // the newest stand at the end
-    known[key] = times;
-    for (const old of Object.keys(known).slice(0, -MOST_JOBS)) delete known[old];
-    await api.storeSetting(SETTING, /** @type {any} */ (known));
-  }
-
-  #load() {
-    this.#known ??= api.getSetting(SETTING).then(
-      (found) => /** @type {any} */ (found) ?? {},
-      () => ({}),
-    );
-    return this.#known;
+    if (this.#runs.has(run)) return;
+    this.#runs.add(run);
+    const times = [...(await this.times(key)), ...seconds].slice(-MOST_TIMES);
+    await this.#kept.store((await this.#known) ?? {}, { [key]: times });
   }
 }

@@ -1,16 +1,15 @@
 // The tab "Speed" of the bottom panel: a bar for each run, and the last profile.
 
+import { createBox, createElement } from "./elements.js";
 import { openWorkflow, findNode } from "./graph.js";
 import { profileParts } from "./profiles.js";
 import { createBar } from "./speed_bars.js";
 import { language, words } from "./words.js";
 
-/** @typedef {import("./timeline.js").TimedRun} TimedRun */
-
 /**
- * @param {import("./timeline.js").Timeline} timeline
- * @param {import("./store.js").ActivityStore} store
- * @returns {NonNullable<import("@comfyorg/comfyui-frontend-types").ComfyExtension["bottomPanelTabs"]>[number]}
+ * @param {Timeline} timeline
+ * @param {ActivityStore} store
+ * @returns {NonNullable<Extension["bottomPanelTabs"]>[number]}
  */
 export function createSpeedTab(timeline, store) {
   return {
@@ -19,7 +18,7 @@ export function createSpeedTab(timeline, store) {
     titleKey: "paceline.speedTab", // the frontend says it in the language of the page
     type: "custom",
     render(container) {
-      const panel = Object.assign(document.createElement("div"), { className: "paceline-speed" });
+      const panel = createBox("paceline-speed");
       container.replaceChildren(panel);
       let waiting = false;
       const draw = () => {
@@ -38,31 +37,19 @@ export function createSpeedTab(timeline, store) {
 }
 
 /**
- * @param {import("./timeline.js").Timeline} timeline
- * @param {import("./store.js").ActivityStore} store
- * @returns {HTMLElement[]}
+ * @param {Timeline} timeline
+ * @param {ActivityStore} store
  */
 function content(timeline, store) {
   const runs = timeline.runs.filter(({ parts }) => parts.length).reverse();
   const profiled = store.entries(openWorkflow()).filter((entry) => entry.profile).at(-1);
   const node = profiled && findNode(profiled.node);
-  if (!runs.length && !node) return [Object.assign(document.createElement("p"), { textContent: words("speedEmpty") })];
-  const bars = runs.map((run) => createBar(timeOf(run), piecesOf(run), run.parts.flatMap(({ wonBack }) => wonBack || [])));
+  if (!runs.length && !node) return [createElement("p", { textContent: words("speedEmpty") })];
+  const bars = runs.map((run) => createBar(new Date(run.when).toLocaleTimeString(language()), piecesOf(run), run.parts.flatMap(({ wonBack }) => wonBack || [])));
   return [...(profiled?.profile && node ? profileParts(profiled.profile, node) : []), ...bars];
 }
 
-/**
- * @param {TimedRun} run
- * @returns {string} when it began
- */
-function timeOf({ when }) {
-  return new Date(when).toLocaleTimeString(language());
-}
-
-/**
- * @param {TimedRun} run
- * @returns {import("./speed_bars.js").Piece[]}
- */
+/** @param {TimedRun} run */
 function piecesOf({ parts }) {
   return parts.map(({ kind, start, end, steps }) => {
     const seconds = end - start;

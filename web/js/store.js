@@ -3,19 +3,6 @@
 // Node ids are only unique within a workflow, and the frontend keeps several workflows in tabs. So an activity belongs
 // to a workflow's id and to an execution id: the ids of the subgraph nodes on the way and of the node, joined by ":".
 
-/**
- * @typedef {object} Entry
- * @property {string} node execution id
- * @property {import("./activity.js").Activity} [activity] the last one
- * @property {boolean} [stale] whether the node's settings, wires or mode are others than in that run
- * @property {string} [now] what it is set to, if it is stale
- * @property {import("./payloads").Comparison[]} [comparison] what Compare Models last handed over
- * @property {import("./payloads").Sweep} [sweep] what Benchmark Sweep has measured
- * @property {import("./payloads").Profile} [profile] where the time went, from Profile
- * @property {import("./report_text.js").Report} [report] what Optimization Report last said
- * @property {import("./payloads").Step[]} [steps] what Optimize (Preset) last applied
- */
-
 /** What is known of the last run of a workflow. */
 class LastRun {
   promptId = "";
@@ -87,7 +74,7 @@ export class ActivityStore extends EventTarget {
    * End what was under way in a run that ended before its end.
    * @param {string} workflow
    * @param {Set<string>} done execution ids of nodes whose own work was over
-   * @param {(activity: import("./activity.js").Activity) => import("./activity.js").Activity} ended
+   * @param {(activity: Activity) => Activity} ended
    */
   stop(workflow, done, ended) {
     const { entries } = this.#run(workflow);
@@ -128,7 +115,6 @@ export class ActivityStore extends EventTarget {
   /**
    * @param {string} workflow
    * @param {string} node execution id
-   * @returns {Entry | undefined}
    */
   entry(workflow, node) {
     return this.#runs.get(workflow)?.entries.get(node);
@@ -142,10 +128,7 @@ export class ActivityStore extends EventTarget {
     return [...(this.#runs.get(workflow)?.entries.values() ?? [])];
   }
 
-  /**
-   * @param {string} workflow
-   * @returns {LastRun}
-   */
+  /** @param {string} workflow */
   #run(workflow) {
     const run = this.#runs.get(workflow) ?? new LastRun();
     this.#runs.set(workflow, run);

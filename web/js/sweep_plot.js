@@ -11,13 +11,10 @@ const AREA = { left: 40, top: 24, right: WIDTH - 12, bottom: HEIGHT - 48 };
 /** About the width of a letter. */
 const LETTER = 5.2;
 
-/** @typedef {import("./payloads").SweepCell} SweepCell */
-
 /**
- * @param {import("./payloads").Sweep} sweep
+ * @param {Sweep} sweep
  * @param {(cell: SweepCell) => void} look called when the pointer or the focus is on a cell
  * @param {(cell: SweepCell) => void} choose called when it is clicked
- * @returns {SVGSVGElement}
  */
 export function createPlot({ cells, limit }, look, choose) {
   const measured = cells.filter((cell) => cell.speedup !== null && cell.difference !== null);
@@ -87,7 +84,6 @@ export function describe({ label, speedup, low, high, state }) {
  * @template {keyof SVGElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Record<string, string | number>} attributes
- * @returns {SVGElementTagNameMap[Tag]}
  */
 function svg(tag, attributes) {
   const element = document.createElementNS(NAMESPACE, tag);
@@ -135,10 +131,7 @@ function scale(values, start, end) {
   return { at, ticks: ticks.map((value) => ({ value, place: at(value) })) };
 }
 
-/**
- * @param {number} value
- * @returns {string}
- */
+/** @param {number} value */
 function short(value) {
   return number(value, ".3g");
 }

@@ -10,7 +10,7 @@ import { words } from "./words.js";
 const SHARED = ["model", "positive", "negative", "latent_image", "cfg", "sampler_name", "scheduler"];
 
 /**
- * @param {import("./graph.js").LGraphNode} node Benchmark Sweep, before its first cell
+ * @param {LGraphNode} node Benchmark Sweep, before its first cell
  * @returns {Promise<number | null>} seconds of a step of both sides together, if this machine has sampled the same with a
  *   KSampler before; null if it has not
  */
@@ -23,7 +23,7 @@ export async function expectedPerStep(node) {
 }
 
 /**
- * @param {import("./graph.js").LGraphNode} node Benchmark Sweep
+ * @param {LGraphNode} node Benchmark Sweep
  * @param {number} cells
  * @param {number} secondsPerStep of both sides together
  * @returns {number} seconds

@@ -1,8 +1,8 @@
 // Where the time of each run goes, from ComfyUI's own messages: nothing is measured that would cost time.
 
-import { api } from "./comfy.js";
+import { onMessage as on } from "./comfy.js";
 import { openWorkflow, typeOf } from "./graph.js";
-import { askForRun } from "./runs.js";
+import { askForRun } from "./server.js";
 import { NO_RUN } from "./run_prompt.js";
 
 /** Runs that are kept. */
@@ -20,22 +20,6 @@ const KINDS = /** @type {const} */ ([
   ["saving", /save|preview/i],
 ]);
 
-/**
- * One part of a run, in seconds since its start.
- * @typedef {object} Part
- * @property {string} kind
- * @property {string} node execution id
- * @property {string} type of the node
- * @property {number} start
- * @property {number} end
- * @property {number[]} steps where each step ended
- * @property {number} total steps
- * @property {string} [chip] what the chip of a sampler says of it
- * @property {string} [wonBack] when compiling for this sampler pays
- *
- * @typedef {{promptId: string, workflow: string, when: number, parts: Part[], over: boolean}} TimedRun
- */
-
 /** Tells its listeners ("change" events) about every change. */
 export class Timeline extends EventTarget {
   /** @type {TimedRun[]} newest last */
@@ -49,11 +33,6 @@ export class Timeline extends EventTarget {
     } catch {
       this.runs = [];
     }
-    const on = (/** @type {string} */ type, /** @type {(detail: any) => void} */ handler) => {
-      // The cast: our own events are not among those that the frontend's types list.
-      const target = /** @type {EventTarget} */ (api);
-      target.addEventListener(type, (event) => handler(/** @type {CustomEvent} */ (event).detail));
-    };
     on("execution_start", ({ prompt_id }) => {
       this.#began = performance.now();
       const open = openWorkflow();

@@ -1,24 +1,19 @@
 // The details of a badge while the pointer is over it or it has the focus.
 
 import { activityLines, stateText } from "./activity.js";
-import { direction } from "./words.js";
+import { createElement } from "./elements.js";
 
 const ID = "paceline-tooltip";
 
 /**
  * @param {HTMLElement} owner the element that is described
- * @param {import("./activity.js").Activity} activity
+ * @param {Activity} activity
  */
 export function showTooltip(owner, activity) {
   hideTooltip();
-  const tooltip = document.createElement("div");
-  tooltip.id = ID;
-  tooltip.role = "tooltip";
-  tooltip.className = "paceline-tooltip";
-  tooltip.dir = direction();
-  for (const line of [`${activity.title}: ${stateText(activity)}`, ...activityLines(activity)]) {
-    tooltip.append(Object.assign(document.createElement("div"), { textContent: line }));
-  }
+  const lines = [`${activity.title}: ${stateText(activity)}`, ...activityLines(activity)];
+  const rows = lines.map((line) => createElement("div", { dir: "auto" }, line)); // the headline can be of another language
+  const tooltip = createElement("div", { id: ID, role: "tooltip", className: "paceline-tooltip" }, ...rows);
   document.body.append(tooltip);
   owner.setAttribute("aria-describedby", ID);
 

@@ -3,29 +3,15 @@
 import { runPrompt } from "./run_prompt.js";
 import { ask } from "./server.js";
 
-/** @typedef {import("./payloads").Comparison} Comparison */
-/** @typedef {import("./payloads").TrialState} TrialState */
 /** @typedef {ReturnType<typeof findingOf>} Finding */
-/** @typedef {import("./prompt.js").Prompt} Prompt */
-/** @typedef {import("./faster.js").Inserted} Inserted */
 
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/trial";
 
 /**
- * @typedef {object} Scene what is measured
- * @property {Prompt} prompt of the open workflow, with the inserted nodes
- * @property {string} name of the wire
- * @property {{node: string, input: string}[]} receivers
- * @property {string[]} chain execution ids of the inserted nodes, in order
- * @property {string} choice
- */
-
-/**
  * @param {Prompt} prompt
  * @param {Inserted} inserted
  * @param {string} choice
- * @returns {Scene}
  */
 export function sceneOf(prompt, { wire, nodes }, choice) {
   const { name, prefix } = wire;
@@ -37,9 +23,8 @@ export function sceneOf(prompt, { wire, nodes }, choice) {
  * @param {Comparison} comparison
  * @returns what the server needs of it to judge
  */
-function findingOf({ found, quality, verdict, phrases, compiling, speedup, speedup_of, seconds, seed_share, about }) {
-  const phrase = phrases?.verdict ?? verdict;
-  return { found, quality, verdict, phrase, compiling, speedup, speedup_of, seconds, seed_share, about };
+function findingOf({ found, quality, verdict, compiling, speedup, speedup_of, seconds, seed_share, about }) {
+  return { found, quality, verdict, compiling, speedup, speedup_of, seconds, seed_share, about };
 }
 
 /**
@@ -56,7 +41,6 @@ export function next(scene, findings) {
  * @param {Prompt} prompt
  * @param {(share: number) => void} progress
  * @param {AbortSignal} cancelled
- * @returns {Promise<Finding>}
  */
 export async function measure(prompt, progress, cancelled) {
   return findingOf(await runPrompt(prompt, ({ paceline_comparison }) => paceline_comparison?.[0], progress, cancelled));

@@ -1,19 +1,17 @@
 // The measured trial that follows an insertion: what is not faster is taken out again, and one sentence says what is left.
 
-import { app } from "./comfy.js";
-import { createButton, showDialog } from "./dialog.js";
+import { app, tell } from "./comfy.js";
+import { showDialog } from "./dialog.js";
+import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
 import { outcomeWords } from "./trial_words.js";
 import { measure, next, sceneOf } from "./trial.js";
 import { openPrompt } from "./prompt.js";
-import { said } from "./said.js";
 import { remember } from "./trial_memory.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./faster.js").Inserted} Inserted */
-/** @typedef {import("./payloads").TrialState} TrialState */
-/** @typedef {{item: Inserted, scene: import("./trial.js").Scene}} Measurable */
+/** @typedef {{item: Inserted, scene: Scene}} Measurable */
 
 /**
  * Ask whether to measure what was inserted, and do so.
@@ -33,17 +31,14 @@ export async function offerTrial(inserted, choice) {
   }
   const untried = others.flatMap(({ nodes }) => nodes.map((node) => node.getTitle())).join(", ");
   if (!measurable.length) {
-    if (untried) app.extensionManager.toast.add({ severity: "info", summary: words("trialImpossible"), detail: untried, life: 9000 });
+    if (untried) tell("info", words("trialImpossible"), untried);
     return;
   }
-  const content = document.createElement("div");
-  content.className = "paceline-trial";
-  const text = Object.assign(document.createElement("p"), { textContent: words("trialOffer"), role: "status" });
-  const list = document.createElement("ol");
-  const bar = Object.assign(document.createElement("progress"), { hidden: true, max: 1 });
-  bar.ariaLabel = words("trialMeasuring");
-  content.append(text, bar, list);
-  if (untried) content.append(Object.assign(document.createElement("small"), { textContent: `${words("trialImpossible")} (${untried})` }));
+  const text = createElement("p", { textContent: words("trialOffer"), role: "status" });
+  const list = createElement("ol");
+  const bar = createElement("progress", { hidden: true, max: 1, ariaLabel: words("trialMeasuring") });
+  const content = createBox("paceline-trial", text, bar, list);
+  if (untried) content.append(createElement("small", {}, `${words("trialImpossible")} (${untried})`));
   const later = createButton(words("trialLater"), () => dialog.close());
   const start = createButton(words("trialStart"), () => void run());
   start.classList.add("paceline-primary");
@@ -69,7 +64,7 @@ export async function offerTrial(inserted, choice) {
     } catch (error) {
       const { name, message } = /** @type {Error} */ (error);
       text.textContent = words(name === "AbortError" ? "trialStopped" : "trialFailed");
-      if (name !== "AbortError") text.after(Object.assign(document.createElement("small"), { textContent: message }));
+      if (name !== "AbortError") text.after(createElement("small", { textContent: message }));
       const keep = createButton(words("keep"), () => dialog.close());
       row.replaceChildren(undo(), keep);
       keep.focus();
@@ -79,25 +74,25 @@ export async function offerTrial(inserted, choice) {
 
   /**
    * @param {Inserted} item
-   * @param {import("./trial.js").Scene} scene
+   * @param {Scene} scene
    * @returns {Promise<TrialState>} the last one
    */
   async function trial({ wire, nodes }, scene) {
     const nodeOf = (/** @type {string} */ id) => nodes.find((node) => wire.prefix + node.id === id);
-    /** @type {import("./trial.js").Finding[]} */
+    /** @type {Finding[]} */
     const findings = [];
-    /** @type {import("./graph.js").LGraphNode[]} */
+    /** @type {LGraphNode[]} */
     const losers = [];
     let told = 0;
     try {
       for (;;) {
         const state = await next(scene, findings);
-        for (const { node: id, kept, verdict, phrase } of state.judged.slice(told)) {
+        for (const { node: id, kept, verdict } of state.judged.slice(told)) {
           const node = nodeOf(id);
           if (node && !kept) losers.push(node);
-          const found = `${node?.getTitle()}: ${said(verdict, phrase)}`;
+          const found = `${node?.getTitle()}: ${verdict}`;
           const textContent = kept ? found : `${found} ${words("trialLoser")}`;
-          const line = Object.assign(document.createElement("li"), { textContent });
+          const line = createElement("li", { textContent });
           line.dataset.state = kept ? "active" : "inactive";
           list.append(line);
         }

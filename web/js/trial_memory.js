@@ -1,29 +1,15 @@
-// What trials have found on this machine, by what was sampled and by the choice. Kept by the server, with the user's settings.
+// What trials have found on this machine, by what was sampled and by the choice.
 
-import { api } from "./comfy.js";
+import { Kept } from "./kept.js";
 import { describe } from "./speed_history.js";
 
-const SETTING = /** @type {any} */ ("Paceline.Trials"); // the frontend's types list the frontend's settings only
-const MOST = 200;
+/** @type {Kept<any>} */
+const kept = new Kept("Paceline.Trials", 200);
 
-/** @typedef {import("./payloads").Judged} Judged */
-/** @typedef {import("./payloads").Step} Step */
-/** @typedef {Pick<import("./trial.js").Finding, "speedup" | "quality" | "seed_share">} Best */
+/** @typedef {Pick<Finding, "speedup" | "quality" | "seed_share">} Best */
 /** @typedef {{best: Best | null, once: number, saves: number}} Outcome as of `TrialState` */
-/** @typedef {{kept: Step[], outcome?: Outcome, sentence?: string}} Known what was kept, and what came of it; earlier versions
- *   kept what they said of it */
+/** @typedef {{kept: Step[], outcome: Outcome}} Known what was kept, and what came of it */
 /** @typedef {{choices: Record<string, Known>, nodes: Record<string, Judged>}} Found by choice; by node and settings */
-/** @typedef {import("./prompt.js").Prompt} Prompt */
-/** @typedef {import("./wires.js").Wire} Wire */
-
-/** @returns {Promise<Record<string, any>>} */
-async function load() {
-  try {
-    return /** @type {any} */ (await api.getSetting(SETTING)) ?? {};
-  } catch {
-    return {};
-  }
-}
 
 /**
  * @param {Prompt} prompt
@@ -32,7 +18,7 @@ async function load() {
  * @returns {Promise<Map<Wire, Found>>} what is known for each wire
  */
 export async function recall(prompt, wires, choices) {
-  const known = await load();
+  const known = await kept.load();
   return new Map(
     wires.map((wire) => {
       const key = keyOf(prompt, wire);
@@ -44,30 +30,25 @@ export async function recall(prompt, wires, choices) {
 
 /**
  * @param {Prompt} prompt that was measured
- * @param {import("./faster.js").Inserted} inserted
+ * @param {Inserted} inserted
  * @param {string} choice
- * @param {Pick<import("./payloads").TrialState, "judged" | "best" | "once" | "saves">} found
+ * @param {Pick<TrialState, "judged" | "best" | "once" | "saves">} found
  */
 export async function remember(prompt, { wire, steps, nodes }, choice, { judged, best, once, saves }) {
-  const known = await load();
+  const known = await kept.load();
   const key = keyOf(prompt, wire);
   const stepOf = (/** @type {string} */ id) => steps.find(({ node }) => nodes.some((one) => wire.prefix + one.id === id && one.type === node));
   const tried = judged.flatMap((one) => {
     const step = stepOf(one.node);
     return step ? [{ step, one }] : [];
   });
-  const kept = tried.flatMap(({ step, one }) => (one.kept ? [step] : []));
+  const winners = tried.flatMap(({ step, one }) => (one.kept ? [step] : []));
   const found = Object.fromEntries(tried.map(({ step, one }) => [stepKey(step), one]));
   /** @type {Best | null} */
   const measured = best && { speedup: best.speedup, quality: best.quality, seed_share: best.seed_share };
   const outcome = { best: measured, once, saves };
-  const entries = { [`${key} ${choice}`]: { kept, outcome }, [`${key} nodes`]: { ...known[`${key} nodes`], ...found } };
-  for (const [name, entry] of Object.entries(entries)) {
-    delete known[name]; // the newest stand at the end
-    known[name] = entry;
-  }
-  for (const old of Object.keys(known).slice(0, -MOST)) delete known[old];
-  await api.storeSetting(SETTING, /** @type {any} */ (known));
+  const all = { ...known[`${key} nodes`], ...found };
+  await kept.store(known, { [`${key} ${choice}`]: { kept: winners, outcome }, [`${key} nodes`]: all });
 }
 
 /**

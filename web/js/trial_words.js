@@ -3,8 +3,6 @@
 import { number } from "./said.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./payloads").Judged} Judged */
-
 /**
  * @param {import("./trial_memory.js").Outcome} outcome
  * @returns {string} e.g. "1.62x faster, difference 1/14 of a seed change"

@@ -6,7 +6,6 @@
 
 import { isOurType } from "./graph.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {{widgets_values?: unknown[], properties?: Record<string, unknown>}} Saved a node in a workflow file */
 
 const PROPERTY = "paceline_widgets";

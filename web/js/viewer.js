@@ -1,5 +1,6 @@
 // Two pictures of one size, seen in several ways: with a slider between them, in turn, side by side, or what differs.
 
+import { createBox, createElement } from "./elements.js";
 import { heatMap } from "./heat_map.js";
 import { words } from "./words.js";
 
@@ -8,30 +9,21 @@ const ARROW_STEP = 5;
 /** Pictures that have fewer pixels are shown with their pixels, not smoothed. */
 const SMALL = 256;
 
-/**
- * @typedef {{left: string, right: string, labels: [string, string]}} Pair addresses of two pictures, and their names
- * @typedef {"slider" | "side" | "blink" | "heat"} Mode
- */
-
 export class Viewer {
-  element = document.createElement("figure");
   /** The box that is exactly as large as the picture: what a slider and a zoom are relative to. */
-  box = document.createElement("div");
+  box = createBox("paceline-viewer-box");
+  element = createElement("figure", { className: "paceline-viewer" }, this.box);
   #images = [new Image(), new Image()];
-  #labels = [document.createElement("span"), document.createElement("span")];
+  #labels = [createElement("span"), createElement("span")];
   #heat = layer("heat");
-  #range = document.createElement("input");
+  #range = createElement("input");
   /** @type {Mode} */
   #mode = "slider";
 
   constructor() {
-    this.element.className = "paceline-viewer";
-    this.box.className = "paceline-viewer-box";
     const [left, right] = this.#images.map((image, index) => layer(index ? "right" : "left", image));
     this.#labels.forEach((label, index) => (label.className = `paceline-viewer-label paceline-viewer-${index}`));
-    const line = Object.assign(document.createElement("div"), { className: "paceline-viewer-line" });
-    this.box.append(right, left, this.#heat, line, ...this.#labels, this.#createRange());
-    this.element.append(this.box);
+    this.box.append(right, left, this.#heat, createBox("paceline-viewer-line"), ...this.#labels, this.#createRange());
     for (const image of this.#images) {
       image.draggable = false;
       image.addEventListener("load", () => this.#loaded());
@@ -116,22 +108,16 @@ export class Viewer {
     const [left, right] = this.#images;
     if (this.#mode !== "heat" || this.#heat.childElementCount || !left.naturalWidth || !right.naturalWidth) return;
     const { canvas, gain } = heatMap(left, right);
-    const text = gain ? `${words("differenceMap")} × ${gain}` : words("noDifference");
-    const label = Object.assign(document.createElement("span"), { textContent: text });
-    label.className = "paceline-viewer-label paceline-viewer-0";
-    canvas.role = "img";
-    canvas.ariaLabel = text;
-    this.#heat.append(canvas, label);
+    const text = gain ? `${words("mode_heat")} × ${gain}` : words("noDifference");
+    const label = createElement("span", { className: "paceline-viewer-label paceline-viewer-0" }, text);
+    this.#heat.append(Object.assign(canvas, { role: "img", ariaLabel: text }), label);
   }
 }
 
 /**
  * @param {string} name
  * @param {HTMLElement[]} content
- * @returns {HTMLElement}
  */
 function layer(name, ...content) {
-  const found = Object.assign(document.createElement("div"), { className: `paceline-layer paceline-layer-${name}` });
-  found.append(...content);
-  return found;
+  return createBox(`paceline-layer paceline-layer-${name}`, ...content);
 }

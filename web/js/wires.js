@@ -2,19 +2,7 @@
 
 import { nodeAt } from "./graph.js";
 
-/** @typedef {import("./graph.js").LGraph} LGraph */
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
 /** @typedef {import("./payloads").AdvisedWire} AdvisedWire */
-
-/**
- * @typedef {object} Wire one source, and everything that it is to go faster for
- * @property {string} name of the inputs of our nodes: `model`, `vae` or `control_net`
- * @property {LGraph} graph
- * @property {string} prefix of the execution ids in that graph
- * @property {number | string} origin id of the node it comes from; that of the graph's own input, in a subgraph
- * @property {number} slot of the origin
- * @property {{node: LGraphNode, input: number}[]} receivers
- */
 
 /**
  * @param {AdvisedWire} advised
@@ -25,18 +13,49 @@ export function locate({ name, receivers }) {
   const wires = new Map();
   for (const { node: id, input: inputName } of receivers) {
     const node = nodeAt(id);
-    const input = node ? node.inputs.findIndex((slot) => slot.name === inputName) : -1;
-    const link = input < 0 ? null : node?.getInputLink(input);
-    if (!node?.graph || !link) continue;
+    const source = node && sourceOf(node, inputName);
+    if (!node || !source) continue;
     const prefix = id.slice(0, id.lastIndexOf(":") + 1);
-    const { origin_id: origin, origin_slot: slot } = link;
-    const key = [prefix, origin, slot].join(" ");
-    const graph = /** @type {LGraph} */ (node.graph);
-    const wire = wires.get(key) ?? { name, graph, prefix, origin, slot, receivers: [] };
+    const key = [prefix, source.origin, source.slot].join(" ");
+    const wire = wires.get(key) ?? { name, prefix, ...source, receivers: [] };
     wires.set(key, wire);
-    wire.receivers.push({ node, input });
+    wire.receivers.push({ node, input: inputOf(node, inputName) });
   }
   return [...wires.values()];
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {string} name
+ * @returns {number} -1 if it has no such input
+ */
+export function inputOf(node, name) {
+  return node.inputs.findIndex((slot) => slot.name === name);
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {string} name of an input
+ * @returns {Pick<Wire, "graph" | "origin" | "slot"> | null} what it comes from; null if nothing is connected
+ */
+export function sourceOf(node, name) {
+  const { graph } = node;
+  const input = inputOf(node, name);
+  const link = input < 0 ? null : node.getInputLink(input);
+  return graph && link ? { graph: /** @type {LGraph} */ (graph), origin: link.origin_id, slot: link.origin_slot } : null;
+}
+
+/**
+ * @param {LGraphNode} node
+ * @param {number} slot of its outputs; -1 for none
+ * @returns {{node: LGraphNode, input: number}[]} what takes it
+ */
+export function receiversOf({ graph, outputs }, slot) {
+  return [...(outputs[slot]?.links ?? [])].flatMap((id) => {
+    const link = graph?.links.get(id);
+    const node = link && graph?.getNodeById(link.target_id);
+    return node ? [{ node, input: link.target_slot }] : [];
+  });
 }
 
 /**

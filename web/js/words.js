@@ -3,7 +3,8 @@
 // Names of nodes, inputs, settings and commands are translated by the frontend itself from locales/<language>/. What is
 // left is in "paceline" of locales/<language>/main.json.
 
-import { api, app } from "./comfy.js";
+import { app } from "./comfy.js";
+import { ask } from "./server.js";
 
 const ENGLISH = {
   active: "active",
@@ -40,7 +41,6 @@ const ENGLISH = {
   mode_side: "Side by side",
   mode_heat: "Difference",
   mode_blink: "Blink",
-  differenceMap: "Difference",
   noDifference: "No difference",
   fullscreen: "Full screen",
   copyCard: "Copy card",
@@ -101,7 +101,6 @@ const ENGLISH = {
   to: "to",
   howMany: "how many",
   timeUnknown: "its time is known after the first cell",
-  gridUnused: "search: plan does not read these settings",
   rangeNeedsSearch: "A range needs search: optuna",
   nothingTakesIt: "No other node takes this model. Connect it to a sampler first.",
   plot: "Speed of each setting against its difference",
@@ -180,12 +179,7 @@ export const languageChanges = new EventTarget();
 
 /** Fetch the translations once, and follow the language of the page. English stays where there are none. */
 export async function loadWords() {
-  try {
-    const response = await api.fetchApi("/i18n");
-    languages = response.ok ? await response.json() : {};
-  } catch {
-    languages = {};
-  }
+  languages = await ask("/i18n").catch(() => ({}));
   current = String(app.extensionManager.setting.get(SETTING) ?? "en");
   app.ui.settings.addEventListener(`${SETTING}.change`, (event) => {
     current = String(/** @type {CustomEvent} */ (event).detail.value ?? "en"); // the setting has the old one still
@@ -217,10 +211,7 @@ export function reportIn(template) {
   return Object.hasOwn(known, template) ? known[template] : null;
 }
 
-/**
- * @param {keyof typeof ENGLISH} key
- * @returns {string}
- */
+/** @param {keyof typeof ENGLISH} key */
 export function words(key) {
   return languages[current]?.paceline?.[key] ?? ENGLISH[key];
 }

@@ -1,0 +1,156 @@
+// The types that several modules speak of, under one name each.
+
+import type { ComfyApp, ComfyExtension } from "@comfyorg/comfyui-frontend-types";
+import type * as payloads from "./payloads";
+
+declare global {
+  type Extension = ComfyExtension;
+  type Command = NonNullable<ComfyExtension["commands"]>[number];
+  type MenuItems = ComfyExtension["getNodeMenuItems"] extends ((node: any) => infer Items) | undefined ? Items : never;
+  type LGraph = ComfyApp["rootGraph"];
+  type LGraphNode = LGraph["nodes"][number];
+
+  type ActivityPayload = payloads.ActivityPayload;
+  type Comparison = payloads.Comparison;
+  type CompilePayload = payloads.CompilePayload;
+  type Judged = payloads.Judged;
+  type NodeOutput = payloads.NodeOutput;
+  type Profile = payloads.Profile;
+  type RunPayload = payloads.RunPayload;
+  type Step = payloads.Step;
+  type Sweep = payloads.Sweep;
+  type SweepCell = payloads.SweepCell;
+  type TrialState = payloads.TrialState;
+
+  type ActivityStore = import("./store.js").ActivityStore;
+  type Finding = import("./trial.js").Finding;
+  type Timeline = import("./timeline.js").Timeline;
+
+  /** What a node did or does; without a phrase where the message is of an error. */
+  interface Activity extends Omit<ActivityPayload, "node" | "prompt_id" | "phrase">, Partial<Pick<ActivityPayload, "phrase">> {
+    /** Share that is done, 0 to 1; null if that is not known. */
+    progress?: number | null;
+    /** Keys of words that stand before the headline. */
+    before?: string[];
+  }
+
+  /** What is known of a node of ours. */
+  interface Entry {
+    /** Execution id. */
+    node: string;
+    /** The last one. */
+    activity?: Activity;
+    /** Whether the node's settings, wires or mode are others than in that run. */
+    stale?: boolean;
+    /** What it is set to, if it is stale. */
+    now?: string;
+    /** What Compare Models last handed over. */
+    comparison?: Comparison[];
+    /** What Benchmark Sweep has measured. */
+    sweep?: Sweep;
+    /** Where the time went, from Profile. */
+    profile?: Profile;
+    /** What Optimization Report last said. */
+    report?: string;
+    /** What Optimize (Preset) last applied. */
+    steps?: Step[];
+  }
+
+  /** The open workflow in the form in which ComfyUI runs it: nodes by execution id. */
+  type Prompt = Record<string, { class_type: string; inputs: Record<string, unknown> }>;
+
+  interface SavedNode {
+    id: number | string;
+    /** The id of a subgraph, for a node that stands for one. */
+    type: string;
+    mode?: number;
+    inputs?: { name: string; link?: number | null }[];
+    widgets_values?: unknown;
+  }
+
+  interface SavedGraph {
+    nodes: SavedNode[];
+    /** Lists [id, origin, slot, ...] outside of subgraphs, objects inside. */
+    links?: unknown[];
+  }
+
+  /** A workflow as it is saved. */
+  interface SavedWorkflow extends SavedGraph {
+    id?: string;
+    definitions?: { subgraphs?: (SavedGraph & { id: string })[] };
+  }
+
+  /** One part of a run, in seconds since its start. */
+  interface Part {
+    kind: string;
+    /** Execution id. */
+    node: string;
+    /** Of the node. */
+    type: string;
+    start: number;
+    end: number;
+    /** Where each step ended. */
+    steps: number[];
+    /** Steps. */
+    total: number;
+    /** What the chip of a sampler says of it. */
+    chip?: string;
+    /** When compiling for this sampler pays. */
+    wonBack?: string;
+  }
+
+  interface TimedRun {
+    promptId: string;
+    workflow: string;
+    when: number;
+    parts: Part[];
+    over: boolean;
+  }
+
+  /** What is sampled, and how many of our nodes its steps run through. */
+  interface Job {
+    key: string;
+    techniques: number;
+  }
+
+  /** One source, and everything that it is to go faster for. */
+  interface Wire {
+    /** Of the inputs of our nodes: `model`, `vae` or `control_net`. */
+    name: string;
+    graph: LGraph;
+    /** Of the execution ids in that graph. */
+    prefix: string;
+    /** Id of the node it comes from; that of the graph's own input, in a subgraph. */
+    origin: number | string;
+    /** Of the origin. */
+    slot: number;
+    receivers: { node: LGraphNode; input: number }[];
+  }
+
+  interface Inserted {
+    wire: Wire;
+    steps: Step[];
+    nodes: LGraphNode[];
+  }
+
+  /** What a trial measures. */
+  interface Scene {
+    /** Of the open workflow, with the inserted nodes. */
+    prompt: Prompt;
+    /** Of the wire. */
+    name: string;
+    receivers: { node: string; input: string }[];
+    /** Execution ids of the inserted nodes, in order. */
+    chain: string[];
+    choice: string;
+  }
+
+  /** Addresses of two pictures, and their names. */
+  interface Pair {
+    left: string;
+    right: string;
+    labels: [string, string];
+  }
+
+  type Mode = "slider" | "side" | "blink" | "heat";
+}
