@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.errors import CannotHelp, PacelineError
+from ..core.errors import CannotHelp
 from ..core.phrases import phrase
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
@@ -50,23 +49,12 @@ class PacelineNode(io.ComfyNode):
         Raises:
             PacelineError: if something must be mended.
         """
-        with cls.errors_shown():
-            return cls.apply(**inputs)
+        return cls.apply(**inputs)
 
     @classmethod
     @abstractmethod
     def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
         """Return what the node makes of its inputs."""
-
-    @classmethod
-    @contextmanager
-    def errors_shown(cls) -> Iterator[None]:
-        """Show an error of ours at the node, as data: of an error, ComfyUI tells the page no more than English text."""
-        try:
-            yield
-        except PacelineError as error:
-            cls.announce(Summary("failed", str(error)))
-            raise
 
     @classmethod
     def attach(cls, target: Target[ComfyTechnique[Any]], technique: ComfyTechnique[Any]) -> Any:
@@ -109,13 +97,12 @@ class OptimizingNode(PacelineNode):
             CannotHelp: if the node can do nothing, with ``strict`` only.
             PacelineError: if something must be mended.
         """
-        with cls.errors_shown():
-            try:
-                return cls.apply(**inputs)
-            except CannotHelp as error:
-                if strict or error.must_be_mended:
-                    raise
-                return cls.pass_through(error, inputs)
+        try:
+            return cls.apply(**inputs)
+        except CannotHelp as error:
+            if strict or error.must_be_mended:
+                raise
+            return cls.pass_through(error, inputs)
 
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:

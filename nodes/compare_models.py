@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..core.phrases import data, translatable
+from ..core.phrases import translatable
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import TimedRun
@@ -218,7 +218,6 @@ def shown_comparison(
         "distances": {"optimized": numbers["difference"], **fewer, **numbers["noise_floor"]},
         "fewer_steps": control and {key: value for key, value in control.items() if key != "difference"},
         "lines": list(lines),
-        "phrases": {"verdict": data(verdict.text), "lines": [data(line) for line in lines]},
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
         "sheet": files["comparison"],
         "about": {

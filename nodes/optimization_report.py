@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import data, translatable
+from ..core.phrases import translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.vae import require_vae
 from ..workbench.comfyui.links import require_control_net
@@ -74,6 +74,4 @@ class PacelineOptimizationReport(PacelineNode):
             require_control_net("control_net", control_net)
         text = report_text(model, vae, control_net)
         # "text" for whoever uses the API; the page shows that of its own nodes only, so ours has another name.
-        return io.NodeOutput(
-            text, ui={"text": (text,), "paceline_report": (text,), "paceline_report_phrase": (data(text),)}
-        )
+        return io.NodeOutput(text, ui={"text": (text,), "paceline_report": (text,)})

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
-from ..core.phrases import data, translatable
+from ..core.phrases import translatable
 from ..optimizers.compilation.artifacts import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
 from ..optimizers.hosts.comfyui.paths import user_folder
@@ -127,7 +127,7 @@ def save_preset(sent: Any, nodes: Nodes) -> Payload:
 
 def refusal_payload(why: str) -> Payload:
     """Return what is answered where something cannot be done."""
-    return {"error": why, "phrase": data(why)}
+    return {"error": why}
 
 
 def _clear() -> None:

@@ -114,9 +114,8 @@ def _measurements(
             if found["found"] != "unknown" or not good:
                 break
         worth = good and found["found"] == "faster"
-        verdict = str(found["verdict"])
-        said = {"verdict": verdict, "phrase": found.get("phrase", verdict)}
-        trial.judged.append({"node": node, "kept": worth, **said, "once": once, "saves": _saved(found)})
+        judged = {"node": node, "kept": worth, "verdict": str(found["verdict"]), "once": once, "saves": _saved(found)}
+        trial.judged.append(judged)
         if worth:
             trial.kept.append(node)
             trial.best = found

@@ -35,26 +35,29 @@ def compared(page: Page) -> int:
     return page.once("comparison", compare)
 
 
-def test_badges_and_verdict_follow_the_language_at_once(page: Page, compared: int):
+def test_badges_and_the_finding_follow_the_language_at_once(page: Page, compared: int):
     looks_at(page, compared, VUE)
     badge = "return document.querySelector('.paceline-badge-text').textContent"
+    finding = "return document.querySelector('.paceline-comparison .paceline-quality').textContent"
     verdict = "return document.querySelector('.paceline-comparison .paceline-verdict').textContent"
-    english = page.script(verdict)
-    assert page.script(badge) == "active in 3 of 10 self-attention blocks"
+    said = page.script(verdict)
+    assert page.script(badge) == "active in 3 of 10 self-attention blocks" and "seed" in said
     expected = {
-        "es": ("activo en 3 de 10 bloques de autoatención", "semilla"),
-        "ar": ("فعّال في 3 من 10 كتل الانتباه الذاتي", "البذرة"),
-        "en": ("active in 3 of 10 self-attention blocks", "seed"),
+        "es": "activo en 3 de 10 bloques de autoatención",
+        "ar": "فعّال في 3 من 10 كتل الانتباه الذاتي",
+        "en": "active in 3 of 10 self-attention blocks",
     }
+    findings = set()
     try:
-        for language, (text, seed) in expected.items():
+        for language, text in expected.items():
             page.speak(language)
             page.wait(lambda text=text: page.script(badge) == text, f"badge in {language}")
-            assert seed in page.script(verdict)
+            findings.add(page.script(finding))
+            assert page.script(verdict) == said
             page.screenshot(f"verdict_{language}")
     finally:
         page.speak("en")
-    assert page.script(verdict) == english
+    assert len(findings) == len(expected)
 
 
 def test_each_line_of_the_details_begins_with_a_capital(page: Page, compared: int):

@@ -143,12 +143,11 @@ def test_a_page_that_is_loaded_during_a_run_shows_the_rest_of_it(page: Page):
 def test_what_somebody_has_typed_is_shown_as_it_is_and_never_run(page: Page, language: str):
     """Names of nodes and models can hold markup, braces and words that JavaScript or our translations know."""
     typed = '<img src=x onerror="window.planted = 1"> {x} {count|a|b} constructor'
-    nested = {"template": typed, "values": {}, "starts": True, "clause": True}
-    phrases = {"headline": {"template": "{x}: {name}", "values": {"x": nested, "name": "steps"}}}
+    nested = {"template": typed, "values": {}}
+    phrase = {"template": "{x}: {name}", "values": {"x": nested, "name": "steps"}}
     said = {
         "node": str(TOME), "prompt_id": begin_again(page), "state": "active", "title": typed, "counts": {typed: 1},
-        "headline": f"{typed}: steps", "details": [typed, "toString"],
-        "phrases": {**phrases, "details": [typed, "toString"]},
+        "headline": f"{typed}: steps", "details": [typed, "toString"], "phrase": phrase,
     }  # fmt: skip
     with page.language(language):
         tell(page, "paceline.activity", said)

@@ -2,6 +2,9 @@
 
 import { api } from "./comfy.js";
 
+/** Served by server/routes.py. */
+const RUN = "/paceline/run";
+
 /**
  * @param {string} route
  * @param {unknown} [sent] posted if it is given
@@ -35,7 +38,8 @@ function refusal(answer) {
  * @returns {Promise<RunPayload | null>} null if the server knows none
  */
 export async function askForRun(which) {
-  const found = await ask(`/paceline/run?${new URLSearchParams(which)}`).catch(() => ({})); // offline: messages stop as well
+  const route = `${RUN}?${new URLSearchParams(which)}`;
+  const found = await ask(route).catch(() => ({})); // offline: messages stop as well
   return found.prompt_id ? found : null;
 }
 

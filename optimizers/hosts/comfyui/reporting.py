@@ -61,7 +61,7 @@ def announce(node_id: str | None, summary: Summary, title: str = "Paceline") -> 
         "headline": summary.headline,
         "counts": dict(summary.counts),
         "details": list(summary.details),
-        "phrases": {"headline": data(summary.headline), "details": [data(line) for line in summary.details]},
+        "phrase": data(summary.headline),
     }
     send(ACTIVITY_EVENT, node_id, payload)
 

@@ -31,7 +31,7 @@ class NodeObserver:
         payload = {
             "phase": progress.phase,
             "headline": progress.text,
-            "phrases": {"headline": data(progress.text), "details": [data(progress.phase)]},
+            "phrase": data(progress.text),
             "seconds": progress.seconds,
             "graph": progress.graph,
             "expected_seconds": progress.expected_seconds,
