@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.token_reduction import token_reduction_for
+from ..optimizers.hosts.comfyui.token_merging import token_merging_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset
 from .common import OptimizingNode
 from .inputs import setting_input
@@ -130,5 +130,4 @@ class PacelineApplyToMe(OptimizingNode):
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
-        technique = token_reduction_for(model, chosen)
-        return io.NodeOutput(cls.attach(ModelTarget(model), technique))
+        return io.NodeOutput(cls.attach(ModelTarget(model), token_merging_for(model, chosen)))

@@ -6,14 +6,9 @@ Use, for one block at one step::
     y = reduction.restore(attention(reduction.reduce(x)))
 """
 
-from .automatic import Automatic
-from .kv_downsample import KVDownsampling
-from .local_merge import LocalMerging
-from .merging import Merging
-from .method import METHODS, BlockCall, Reduction
+from .method import BlockCall, Reduction
+from .methods import METHODS
 from .settings import PRESET_NAMES, PRESETS, TokenMergingSettings, apply_preset
-
-METHODS.update({method.name: method for method in (Automatic, Merging, LocalMerging, KVDownsampling)})
 
 __all__ = [
     "METHODS",

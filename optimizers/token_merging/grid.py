@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ...core.errors import require_integer
 from .counter_random import choices
-from .settings import LARGEST_STRIDE
+
+LARGEST_STRIDE = 64
+"""Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""
 
 
 class Partition(NamedTuple):

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import UnsupportedModel
-from ...core.phrases import all_of, any_of, joined, phrase, traced, translatable
-from .method import METHODS, Reduction
-from .policy import TokenReduction
+from ...core.phrases import phrase
+from .method import Reduction
+from .methods import METHODS
+from .policy import TokenMergingPolicy
 from .settings import TokenMergingSettings
 
-SAME_SIZE = traced("text and image have the same number of tokens, so their attention calls cannot be told apart")
+SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
 
 
 @dataclass(frozen=True)
@@ -71,61 +72,62 @@ class Layout:
         return torch.cat([*parts, torch.arange(start, self.tokens, device=device)])
 
 
-class JointReduction(TokenReduction):
+class JointMergingPolicy(TokenMergingPolicy):
     """Apply ToMe in one diffusion transformer.
 
     ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand``, ``seed`` and ``refresh_every`` have no meaning
     there: all blocks have one resolution, nothing is matched.
 
-    Attributes:
+    Args:
+        model: the name of the model, for errors.
+        settings: what to leave out and how much.
+        places: the name of the places that can have fewer keys, in the plural.
+        total_places: how many there are.
         where: which attention calls are reduced, in words.
+        notes: what else is to be said.
+
+    Raises:
+        UnsupportedModel: if the settings ask for what cannot be done in a diffusion transformer.
     """
 
-    places: str = translatable("blocks")
-    where = ""
-
-    def choose(self, settings: TokenMergingSettings) -> None:
-        """Take over the settings."""
-        super().choose(settings)
-        self._prepared: dict[tuple[type[Reduction], Layout, float, torch.device], Tensor] = {}
-
-    def require_possible(self, model: str) -> None:
-        """Check that the settings ask for nothing that cannot be done in a diffusion transformer.
-
-        Raises:
-            UnsupportedModel: if they do.
-        """
+    def __init__(
+        self,
+        model: str,
+        settings: TokenMergingSettings,
+        places: str,
+        total_places: int,
+        where: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(settings, places, total_places)
         if not self.method.works_after_rope:
-            able = any_of(name for name, method in METHODS.items() if method.works_after_rope)
+            able = " or ".join(name for name, method in METHODS.items() if method.works_after_rope)
             raise UnsupportedModel(
-                phrase(
-                    "method is {method}, but {model} is a diffusion transformer: where its attention can be reached, "
-                    "keys already carry their place in the picture, and tokens of different places cannot be averaged.",
-                    method=self.settings.method,
-                    model=model,
-                ),
-                phrase("Set method to {able}, which leave out keys and values instead.", able=able),
+                f"method is {settings.method}, but {model} is a diffusion transformer: where its attention can be "
+                "reached, keys already carry their place in the picture, and tokens of different places cannot be "
+                "averaged.",
+                f"Set method to {able}, which leave out keys and values instead.",
             )
         if self.other_layers:
             raise UnsupportedModel(
-                phrase(
-                    "{layers} cannot be used with {model}: of a diffusion transformer, only keys and values of the "
-                    "attention over the image can be reduced.",
-                    layers=all_of(self.settings.other_layers),
-                    model=model,
-                ),
-                translatable("Switch it off."),
+                f"{' and '.join(settings.other_layers)} cannot be used with {model}: of a diffusion transformer, only "
+                "keys and values of the attention over the image can be reduced.",
+                "Switch it off.",
             )
+        self.where, self.notes = where, notes
+        self._prepared: dict[tuple[type[Reduction], Layout, float, torch.device], Tensor] = {}
 
     def clauses(self) -> tuple[str, ...]:
-        """Return what is left out, where, and what else is to be said."""
-        method, ratio = self.settings.method, self.settings.ratio
-        what = phrase("{method}: leave out {share:.0%} of the image keys and values", method=method, share=ratio)
-        reached = phrase("eligible: {count} {places}", count=self.total_places, places=self.places)
-        if self.where:
-            reached = phrase("{reached} ({where})", reached=reached, where=self.where)
-        whole = translatable("text and queries stay whole, max_downsample does not apply")
-        return joined(", ", [what, *self.settings.describe_schedule()]), reached, whole, *self.notes
+        schedule = "".join(f", {part}" for part in self.settings.describe_schedule())
+        what = phrase(
+            "{method}: leave out {share:.0%} of the image keys and values{schedule}",
+            method=self.settings.method,
+            share=self.settings.ratio,
+            schedule=schedule,
+        )
+        where = f" ({self.where})" if self.where else ""
+        reached = f"eligible: {self.total_places} {self.places}{where}"
+        return what, reached, "text and queries stay whole, max_downsample does not apply", *self.notes
 
     def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
         """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""
@@ -139,18 +141,12 @@ class JointReduction(TokenReduction):
         return self._prepared[key]
 
     def run_changed(self) -> None:
-        """Forget what was made for another run: a sampling run begins or has ended."""
         self._prepared.clear()
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
         """Return one line for each number of tokens."""
         return tuple(
-            phrase(
-                "{before} -> {after}: {share:.0%} less work in attention; other layers as before",
-                before=before,
-                after=after,
-                share=1 - after / before,
-            )
+            f"{before} -> {after}: {1 - after / before:.0%} less work in attention; other layers as before"
             for before, after in activity.token_sizes()
         )
 

@@ -1,22 +1,32 @@
 """What a method of reducing tokens needs, and what it does in a block.
 
-To add one: a file with a `Reduction` in it, its line in this package's ``__init__``, a sentence on the node's help page
-and a test. Settings, hosts and the node's tooltip read everything else from the class.
+To add one: a file with a `Reduction` in it, its line in `METHODS`, a sentence on the node's help page and a test.
+Settings, hosts and the node's tooltip read everything else from the class.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from .grid import Partition
 
-    from .grid import Partition
-    from .settings import TokenMergingSettings
+
+class Cells(Protocol):
+    """What settings say about destinations: see ``TokenMergingSettings``."""
+
+    @property
+    def sx(self) -> int: ...
+    @property
+    def sy(self) -> int: ...
+    @property
+    def use_rand(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
 
 
 class BlockCall(NamedTuple):
@@ -26,7 +36,7 @@ class BlockCall(NamedTuple):
         height: rows of tokens.
         width: columns of tokens.
         ratio: share of the tokens to take away in this block, 0 to 1.
-        settings: cells, seed and the rest.
+        settings: the cells with one destination each, and how it is chosen.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
         block: number of the block in the model.
         partition: destinations and sources of this block, if they were drawn for several blocks at once.
@@ -35,7 +45,7 @@ class BlockCall(NamedTuple):
     height: int
     width: int
     ratio: float
-    settings: TokenMergingSettings
+    settings: Cells
     step: int | Tensor = 0
     block: int = 0
     partition: Partition | None = None
@@ -130,7 +140,3 @@ class Reduction(Method):
     def restore(self, y: Tensor) -> Tensor:
         """``[batch, kept, channels]`` -> ``[batch, tokens, channels]``; only if queries shrink."""
         return y
-
-
-METHODS: dict[str, type[Method]] = {}
-"""What a user can choose, by name, in the order of the node's list. Filled in this package's ``__init__``."""

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.phrases import phrase, traced, translatable
+from ...core.phrases import phrase, translatable
 from ...core.technique import TOKEN_MERGING, Policy
-from .method import METHODS, Reduction
+from .method import Reduction
+from .methods import METHODS
 from .settings import TokenMergingSettings
 
-_TOO_FEW = traced("{tokens} tokens are too few to gain from fewer")
-ALL_KEPT = traced("at this ratio, so small a grid keeps all of its tokens")
+# Filled with `str.format`, which keeps code under torch.compile in one graph.
+_TOO_FEW = "{tokens} tokens are too few to gain from fewer"
+ALL_KEPT = "at this ratio, so small a grid keeps all of its tokens"
 
 
 class Schedule(Protocol):
@@ -27,30 +29,28 @@ class Schedule(Protocol):
         """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
 
 
-class TokenReduction(Policy):
-    """What reducing tokens has in common in all kinds of models and both hosts.
+class TokenMergingPolicy(Policy):
+    """What merging tokens has in common in all kinds of models and all hosts.
 
     Attributes:
-        settings: what to reduce and how much.
+        settings: what to merge and how much.
+        places: the name of the places that can have fewer tokens.
+        total_places: how many there are.
         method: what the settings name.
         other_layers: whether layers besides self-attention shall have fewer tokens too.
-        total_places: how many places there are that could be reduced.
-        places: what to call them.
     """
 
     kind = TOKEN_MERGING
     title = "Apply ToMe"
-    places: str
-    total_places: int
 
-    def choose(self, settings: TokenMergingSettings) -> None:
-        """Take over the settings."""
+    def __init__(self, settings: TokenMergingSettings, places: str, total_places: int) -> None:
         self.settings = settings
+        self.places, self.total_places = places, total_places
         self.method = METHODS[settings.method]
         self.other_layers = bool(settings.other_layers)
 
     def is_active(self, schedule: Schedule, activity: Activity) -> bool:
-        """Return whether tokens are to be reduced in the model call that begins; count it if they are not."""
+        """Return whether tokens are to be merged in the model call that begins; count it if they are not."""
         settings = self.settings
         active = settings.does_something and (
             settings.whole_schedule or schedule.is_between(settings.start_percent, settings.end_percent)
@@ -103,11 +103,9 @@ class TokenReduction(Policy):
                 text = phrase("{method} switched itself off: it would not have been faster", method=settings.method)
             return Summary("inactive", text, counts, details)
         if activity.idle_calls:
-            inside = phrase("in {count} of {calls} model calls", count=calls - activity.idle_calls, calls=calls)
-            details = (inside, *details)
-        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or translatable("no")
-        kind = translatable("tokens") if self.shrinks_queries else translatable("keys and values")
-        details = (phrase("{sizes} {kind}", sizes=sizes, kind=kind), *details)
+            details = (f"in {calls - activity.idle_calls} of {calls} model calls", *details)
+        sizes = ", ".join(f"{before} -> {after}" for before, after in activity.token_sizes()) or "no"
+        details = (f"{sizes} {'tokens' if self.shrinks_queries else 'keys and values'}", *details)
         text = phrase("active in {used} of {total} {places}", used=used, total=self.total_places, places=self.places)
         return Summary("partly" if fallbacks else "active", text, counts, details)
 

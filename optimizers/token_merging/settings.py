@@ -7,16 +7,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...core.errors import InvalidSetting, require_choice
-from ...core.phrases import joined, phrase, translatable
+from ...core.phrases import phrase
 from ...core.settings import Settings, choice, number
-from .method import METHODS
+from .grid import LARGEST_STRIDE
+from .methods import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 
 Ramp = Literal["none", "fade_out", "fade_in"]
-
-LARGEST_STRIDE = 64
-"""Largest accepted ``sx`` and ``sy``, in tokens. Far beyond anything useful: 4 already merges 94 % at most."""
 
 LARGEST_SEED = 2**64 - 1
 """Largest accepted seed, the range of the hosts' own seed inputs."""
@@ -108,35 +106,29 @@ class TokenMergingSettings(Settings):
     def describe(self) -> str:
         """Return the settings in one line, leaving out what does not apply."""
         method = METHODS[self.method]
-        layers = (
-            (translatable("self-attention"), self.merge_attn),
-            (translatable("cross-attention"), self.merge_crossattn),
-            (translatable("feed-forward"), self.merge_mlp),
-        )
-        around = [name for name, on in layers if on] or [translatable("nothing")]
-        parts: list[str] = [
-            phrase("{method}: {action}", method=self.method, action=phrase(method.action, share=self.ratio)),
-            phrase("around {layers}", layers=joined(", ", around)),
-            phrase("max downsample {limit}", limit=self.max_downsample),
-        ]
+        layers = {
+            "self-attention": self.merge_attn,
+            "cross-attention": self.merge_crossattn,
+            "feed-forward": self.merge_mlp,
+        }
+        around = ", ".join(name for name, on in layers.items() if on) or "nothing"
+        parts = [f"around {around}", f"max downsample {self.max_downsample}"]
         if method.uses_cells:
-            corner = translatable("top-left destinations")
-            choice = phrase("random destinations (seed {seed})", seed=self.seed) if self.use_rand else corner
-            parts.append(phrase("cells {width}x{height}, {choice}", width=self.sx, height=self.sy, choice=choice))
+            destinations = f"random destinations (seed {self.seed})" if self.use_rand else "top-left destinations"
+            parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
         if self.level_decay != 1.0:
-            parts.append(phrase("x {factor:g} at each coarser level", factor=self.level_decay))
+            parts.append(f"x {self.level_decay:g} at each coarser level")
         if self.refresh_every > 1 and method.needs_matching:
-            parts.append(phrase("matching shared for {steps} steps", steps=self.refresh_every))
-        return joined(", ", [*parts, *self.describe_schedule()])
+            parts.append(f"matching shared for {self.refresh_every} steps")
+        action, details = phrase(method.action, share=self.ratio), ", ".join([*parts, *self.describe_schedule()])
+        return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 
     def describe_schedule(self) -> tuple[str, ...]:
-        """Return how the reduction changes over the steps, in phrases; none if it does not."""
-        names = {"fade_out": translatable("fade out"), "fade_in": translatable("fade in")}
-        ramp = () if self.ramp == "none" else (names[self.ramp],)
+        """Return how the reduction changes over the steps; nothing if it does not."""
+        ramp = () if self.ramp == "none" else (self.ramp.replace("_", " "),)
         if self.whole_schedule:
             return ramp
-        window = phrase("from {start:.0%} to {end:.0%} of sampling", start=self.start_percent, end=self.end_percent)
-        return (*ramp, window)
+        return (*ramp, f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

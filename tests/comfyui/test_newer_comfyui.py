@@ -18,7 +18,7 @@ SLOT = "optimized_attention_override"
 @pytest.mark.parametrize("settings", [{"refresh_every": 2}, {"merge_mlp": True}, {"method": "kv_downsample"}])
 def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
     import comfy.model_prefetch
-    from paceline.optimizers.hosts.comfyui.token_reduction import unet
+    from paceline.optimizers.token_merging.unet_policy import UNetMergingPolicy
 
     depth, inside = 0, {}
 
@@ -39,7 +39,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
             return result
 
     seen = []
-    decide = unet.UNetTokenReduction.reduction
+    decide = UNetMergingPolicy.reduction
 
     def look(self, block, tokens, size, state):
         with Watch():
@@ -48,7 +48,7 @@ def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio
         return reduction
 
     monkeypatch.setattr(comfy.model_prefetch, "pause_malloc_graph", pause, raising=False)
-    monkeypatch.setattr(unet.UNetTokenReduction, "reduction", look)
+    monkeypatch.setattr(UNetMergingPolicy, "reduction", look)
     model = studio.tome(studio.model, **settings)
     studio.sample(model)
     made_before_the_blocks = settings.get("method") == "kv_downsample"

@@ -23,8 +23,8 @@ from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
 from .step_reuse import StepReuse
 from .step_reuse_controlnet import step_reuse_for
-from .token_reduction import token_reduction_for
-from .token_reduction.denoiser import DenoiserReduction
+from .token_merging import token_merging_for
+from .token_merging.denoiser import PipelineTokenMerging
 
 _Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], PipelineTechnique]]
 """A class of settings, the class of its techniques, and what makes one of them for a component."""
@@ -33,7 +33,7 @@ _MAKERS: tuple[_Maker, ...] = (
     (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
     (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
     (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
-    (TokenMergingSettings, DenoiserReduction, token_reduction_for),
+    (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
     (ReuseSteps, StepReuse, step_reuse_for),
@@ -104,7 +104,7 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
     """Put optimizations on a diffusers pipeline, or on one of its models.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
-    fused projections, int8, token reduction, attention, compilation, reuse of steps), and a second setting of a kind
+    fused projections, int8, token merging, attention, compilation, reuse of steps), and a second setting of a kind
     replaces the first.
 
     Args:

@@ -1,4 +1,4 @@
-"""Token reduction in diffusion transformers: fewer image keys and values, inside of ComfyUI's attention override.
+"""Token merging in diffusion transformers: fewer image keys and values, inside of ComfyUI's attention override.
 
 A call whose number of tokens is not exactly what the sizes of latent, reference images and text say (tokens added by
 other nodes, references of families that mix them with the text) stays as it is and is counted: a grid that is cut out
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .....core.phrases import traced
+from .....core.phrases import translatable
 from .....core.technique import COMPILATION, find
 from ....families.family import TEXT_FIRST, TokenLayout
-from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout, without
+from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
 from ..attention_chain import Attend, add_layer
 from ..model import describe_model
@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     from ....token_merging import TokenMergingSettings
     from ..protocols import ModelPatcher, Options
 
-STATE = "paceline_joint_token_reduction"
+STATE = "paceline_joint_token_merging"
 
-_OTHER_TOKENS = traced("{tokens} tokens instead of {expected} (reference images, or tokens added by another node)")
-_OTHER_MASK = traced("keys, values and the attention mask are not of one size")
-_OTHER_PLACES = traced(
-    "the network says that its image tokens are in other places than the sizes of latent and text do"
-)
+_OTHER_TOKENS = "{tokens} tokens instead of {expected} (reference images, or tokens added by another node)"
+_OTHER_MASK = "keys, values and the attention mask are not of one size"
+_OTHER_PLACES = "the network says that its image tokens are in other places than the sizes of latent and text do"
 
 KeptKeys = dict[tuple[int, torch.device], Tensor]
 """Which keys stay, by the number of tokens and the device."""
@@ -75,38 +73,39 @@ class JointCall:
     kept: KeptKeys = field(default_factory=dict)
 
 
-class JointTokenReduction(JointReduction, Scheduled):
+class JointTokenMerging(Scheduled):
     """Apply ToMe on one diffusion transformer, which is read for its structure only.
 
     Raises:
         UnsupportedModel: if ``settings`` ask for what cannot be done in these models.
     """
 
+    policy: JointMergingPolicy
+
     def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
-        super().__init__()
-        self.choose(settings)
-        self.require_possible(describe_model(patcher))
-        self.recordable = self.repeats
-        self.tokens, self.where = tokens, tokens.eligible
         network = patcher.model.diffusion_model
-        self.total_places = sum(len(getattr(network, name, ())) for name in tokens.blocks)
-        self.notes = unheard(network)
+        blocks = sum(len(getattr(network, name, ())) for name in tokens.blocks)
+        places, notes = translatable("blocks"), unheard(network)
+        policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
+        super().__init__(policy)
+        self.recordable = policy.repeats
+        self.tokens = tokens
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become a layer around the attention backend of this call."""
-        position = SchedulePosition(call)
-        if not self.is_active(position, activity):
+        policy, position = self.policy, SchedulePosition(call)
+        if not policy.is_active(position, activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
-        factor, device = self.ratio_factor(position), call.sigmas.device
+        factor, device = policy.ratio_factor(position), call.sigmas.device
         state = call.transformer_options[STATE] = JointCall(activity, calls, factor)
         call.variants[self.kind] = factor
         for tokens, layout in calls.eligible.items():
-            method = self.method.for_block(tokens, device.type, self.other_layers)
+            method = policy.method.for_block(tokens, device.type, policy.other_layers)
             # Compiled and recorded code keeps nothing from call to call.
             if method is not None and find(call.techniques, COMPILATION) is None:
-                state.prepared[(tokens, device)] = self.prepare(method, layout, factor, device)
+                state.prepared[(tokens, device)] = policy.prepare(method, layout, factor, device)
         add_layer(call.transformer_options, self._layer, activity)
 
     def _attend(
@@ -158,11 +157,11 @@ class JointTokenReduction(JointReduction, Scheduled):
         known = state.kept if torch.compiler.is_compiling() else state.prepared
         kept = known.get((tokens, k.device))
         if kept is None:
-            method = self.method_for(place, tokens, k.device, activity)
+            method = self.policy.method_for(place, tokens, k.device, activity)
             if method is None:
                 return None
             with kept_memory():
-                kept = known[(tokens, k.device)] = self.kept(method, layout, state.factor, k.device)
+                kept = known[(tokens, k.device)] = self.policy.kept(method, layout, state.factor, k.device)
         return counted(place, tokens, kept, activity)
 
 

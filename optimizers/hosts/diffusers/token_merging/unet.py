@@ -1,4 +1,4 @@
-"""Token reduction in diffusers' UNets: around the forward of single layers, whatever processor runs inside."""
+"""Token merging in diffusers' UNets: around the forward of single layers, whatever processor runs inside."""
 
 from __future__ import annotations
 
@@ -11,33 +11,45 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....token_merging import TokenMergingSettings
 from ....token_merging.policy import counted
-from ....token_merging.unet_policy import CallState, UNetReduction, restored_output
+from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from ..components import Component
 from ..host import Host, tensor_given
 from ..patches import Patches, current
 from ..unet import Block, image_attention
-from .denoiser import DenoiserReduction, Forward
+from .denoiser import Forward, PipelineTokenMerging
 
 _MASK = "an attention mask over the image was given, and merged tokens have no place in it"
 
 
-class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
+class PipelineUNetTokenMerging(PipelineTokenMerging):
     """Apply ToMe on one ``UNet2DConditionModel``.
 
     Raises:
-        UnsupportedModel: on attaching, if it has no block that the settings would reach.
+        UnsupportedModel: if it has no block that the settings would reach.
     """
 
-    def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__(settings)
+    policy: UNetMergingPolicy[Block]
+
+    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
+        name = component.class_name
+        policy = UNetMergingPolicy(name, image_attention(component.part), settings)
+        needs_queries = policy.other_layers or not policy.method.works_after_rope
+        if needs_queries and any(block.joined for block in policy.blocks):
+            raise UnsupportedModel(
+                f"method is {settings.method}, but the self-attention of {name} has text among its keys and its "
+                "residual inside, so queries cannot be merged around it.",
+                "Set method to auto or kv_downsample, with merge_crossattn and merge_mlp off.",
+            )
+        super().__init__(settings, component, policy)
         self._latent = (0, 0)
         self._state = CallState()
 
+    def renewed(self) -> PipelineUNetTokenMerging:
+        return PipelineUNetTokenMerging(self.settings, self.component)
+
     def attach(self, host: Host, patches: Patches) -> None:
         """Shadow the forward of the layers that the settings name."""
-        model = host.component.class_name
-        self.choose_blocks(model, image_attention(host.component.part))
-        self._require_possible(model)
-        for block in self.blocks:
+        for block in self.policy.blocks:
             if block.joined:
                 patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
                 continue
@@ -59,26 +71,15 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             return
         sample = tensor_given(args, kwargs, "sample", 0)
         self._latent = (sample.shape[-2], sample.shape[-1])
-        if self.draws:
+        if self.policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
             self._state.step = torch.full((), self.position.index(), dtype=torch.int64, device=sample.device)
         self._state.ratio_factor = self.factor
-        self._state.prepared = self.prepare(self._latent, sample.device, self.factor)
-        if self.settings.refresh_every > 1:
-            self._state.shared = self.shared_in((tuple(sample.shape), sample.dtype, sample.device, self.factor))
-
-    def _require_possible(self, model: str) -> None:
-        needs_queries = self.other_layers or not self.method.works_after_rope
-        if needs_queries and any(block.joined for block in self.blocks):
-            raise UnsupportedModel(
-                f"method is {self.settings.method}, but the self-attention of {model} has text among its keys and its "
-                "residual inside, so queries cannot be merged around it.",
-                "Set method to auto or kv_downsample, with merge_crossattn and merge_mlp off.",
-            )
+        self.policy.begin_call(self._state, self._latent, sample.device, (tuple(sample.shape), sample.dtype))
 
     def _self_attention(self, block: Block, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
-        settings = self.settings
+        policy = self.policy
 
         @functools.wraps(forward)
         def reduced(
@@ -90,13 +91,16 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
             if not self.active or encoder_hidden_states is not None:
                 given = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": attention_mask}
                 return forward(hidden_states, **given, **options)
-            reduction = self.reduction(block, hidden_states, block.size(self._latent), self._state)
+            size = block.size(self._latent)
+            reduction = policy.prepared(block, hidden_states, size, self._state)
+            if reduction is None:
+                reduction = policy.reduction(block, hidden_states, size, self._state)
             if reduction is not None and attention_mask is not None:
                 self.activity.fall_back(_MASK)
                 reduction = None
-            if reduction is not None and self.other_layers:  # else nobody asks, and it would hold memory
+            if reduction is not None and policy.other_layers:  # else nobody asks, and it would hold memory
                 self._state.reductions[block.number] = reduction
-            if reduction is None or not settings.merge_attn:
+            if reduction is None or not policy.settings.merge_attn:
                 return forward(hidden_states, attention_mask=attention_mask, **options)
             self.activity.use(block.name, reduction.tokens, reduction.kept)
             keys = reduction.reduce(hidden_states)
@@ -124,7 +128,7 @@ class UNetTokenReduction(UNetReduction[Block], DenoiserReduction):
 
         def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
             tokens, text = k.shape[2], k.shape[2] - q.shape[2]
-            chosen = self.chosen(block, q, q.shape[2], block.size(self._latent), self._state)
+            chosen = self.policy.block_call(block, q, q.shape[2], block.size(self._latent), self._state)
             if chosen is None or text < 0:
                 return None
             method, call = chosen

@@ -1,4 +1,4 @@
-"""Token reduction in ComfyUI's UNets: reduce before a layer, run it on fewer tokens, make its output whole again."""
+"""Token merging in ComfyUI's UNets: merge before a layer, run it on fewer tokens, make its output whole again."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from weakref import WeakKeyDictionary
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.phrases import traced
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
-from ....token_merging.unet_policy import CallState, UNetReduction, restored_output
+from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..model import describe_model
 from ..newer import kept_memory
 from ..schedule import Scheduled, SchedulePosition
 from ..stack import ModelCall
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
-from .work import StepWork, saved_lines
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -27,13 +25,11 @@ if TYPE_CHECKING:
     from ....token_merging import Reduction, TokenMergingSettings
     from ..protocols import ModelPatcher, Options
 
-STATE = "paceline_token_reduction"
+STATE = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
 
-_OTHER_KEYS = traced("another node had added keys or values, so they are no longer one for each place of the picture")
-_REPLACED = traced(
-    "another node computes this block's attention itself, and may take its keys for places of the picture"
-)
+_OTHER_KEYS = "another node had added keys or values, so they are no longer one for each place of the picture"
+_REPLACED = "another node computes this block's attention itself, and may take its keys for places of the picture"
 
 Forward = Callable[[Tensor], Tensor]
 Patched = tuple[Tensor, Tensor, Tensor]
@@ -53,63 +49,53 @@ class ModelCallState(CallState):
     visits: dict[BlockKey, int] = field(default_factory=dict)
 
 
-class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
+class UNetTokenMerging(Scheduled):
     """Apply ToMe on one UNet MODEL, which is read for its structure only.
 
     Raises:
         UnsupportedModel: if the model has no block that ``settings`` would reach.
     """
 
+    policy: UNetMergingPolicy[AttentionBlock]
+
     def __init__(self, patcher: ModelPatcher, settings: TokenMergingSettings) -> None:
-        super().__init__()
-        self.choose(settings)
-        all_blocks = [block for block in attention_blocks(patcher) if block.self_attention]
-        self.choose_blocks(describe_model(patcher), all_blocks)
-        self._by_key = {block.key: block for block in self.blocks}
-        self.recordable = self.repeats
-        self._work = StepWork.of(patcher.model.diffusion_model)
+        blocks = [block for block in attention_blocks(patcher) if block.self_attention]
+        policy = UNetMergingPolicy(describe_model(patcher), blocks, settings)
+        super().__init__(policy)
+        self.recordable = policy.repeats
+        self._by_key = {block.key: block for block in policy.blocks}
         self._feed_forwards: WeakKeyDictionary[Module, _FeedForwards] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
         # Each patch costs time in every block: where queries all stay, nothing is to be done behind attention.
-        after = self._after_attention if self.shrinks_queries else None
+        after = self._after_attention if policy.shrinks_queries else None
         self._self_attention_pair = (self._before_self_attention, after)
         self._cross_attention_pair = (self._before_cross_attention, self._after_attention)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Put reduction in front of, and restoring behind, the layers that the settings name."""
-        position = SchedulePosition(call)
-        if not self.is_active(position, activity):
+        policy, position, options = self.policy, SchedulePosition(call), call.transformer_options
+        if not policy.is_active(position, activity):
             return
-        options = call.transformer_options
-        factor, step = self.ratio_factor(position), position.index() if self.draws else 0
+        factor, step = policy.ratio_factor(position), position.index() if policy.draws else 0
         state = ModelCallState(activity, step, factor, replaced=options.get("patches_replace", {}))
-        if self.settings.refresh_every > 1:
-            passes = options.get("uuids", options.get("cond_or_uncond", ()))
-            state.shared = self.shared_in((call.sigmas.device, tuple(call.shapes.items()), tuple(passes), factor))
         rows, columns = call.shapes["x"][-2:]
+        passes = options.get("uuids", options.get("cond_or_uncond", ()))
+        compiled = find(call.techniques, COMPILATION) is not None  # keeps nothing from call to call
+        alike = (tuple(call.shapes.items()), tuple(passes))
+        policy.begin_call(state, (rows, columns), call.sigmas.device, alike, prepare=not compiled)
         call.variants[self.kind] = factor
-        if find(call.techniques, COMPILATION) is None:  # compiled and recorded code keeps nothing from call to call
-            state.prepared = self.prepare((rows, columns), call.sigmas.device, factor)
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
-        if self.settings.merge_crossattn:
+        if policy.settings.merge_crossattn:
             _add_innermost(options["patches"], "attn2", *self._cross_attention_pair)
-        if self.settings.merge_mlp:
+        if policy.settings.merge_mlp:
             network = call.model.diffusion_model
             layers = self._feed_forwards.setdefault(network, _FeedForwards())
             layers.put(network, self._by_key, state, call.cleanup.enter_context(Shadows()))
 
-    def saved(self, activity: Activity) -> tuple[str, ...]:
-        """Return lines about the work that was saved."""
-        # Over frames there are layers of their own, which nobody has counted.
-        if not self.settings.merge_attn or any(block.then_over_time for block in self.blocks):
-            return ()
-        return saved_lines(self._work, self.blocks, activity.tokens, self.shrinks_queries)
-
     def _before_self_attention(self, query: Tensor, context: Tensor, value: Tensor, extra_options: Options) -> Patched:
         """ComfyUI's ``attn1_patch``: all three are ``[batch, tokens, channels]`` before projection."""
-        tokens = (query, context, value)
+        policy, tokens = self.policy, (query, context, value)
         block = self._by_key.get(_block_key(extra_options))
         if block is None:
             return tokens
@@ -121,15 +107,15 @@ class UNetTokenReduction(UNetReduction[AttentionBlock], Scheduled):
         batch, _, height, width = extra_options["activations_shape"]
         # Tokens of another batch are not this picture's either: a size that cannot be says so.
         size = (height, width) if query.shape[0] == batch else (0, 0)
-        reduction = self.ready(block, query, size, state)
+        reduction = policy.prepared(block, query, size, state)
         if reduction is None:
             with kept_memory():
-                reduction = self.reduction(block, query, size, state)
+                reduction = policy.reduction(block, query, size, state)
         if reduction is None:
             return tokens
-        if self.other_layers:  # else nobody asks, and it would hold memory
+        if policy.other_layers:  # else nobody asks, and it would hold memory
             state.reductions[block.number] = reduction
-        if not self.settings.merge_attn:
+        if not policy.settings.merge_attn:
             return tokens
         same = context is query and value is query  # as long as no other patch gives them tokens of their own
         if not (same or reduction.shrinks_queries or (_are_aligned(context, query) and _are_aligned(value, query))):

@@ -1,4 +1,4 @@
-"""Token reduction in diffusers' transformers: fewer image keys and values, where attention computes with them."""
+"""Token merging in diffusers' transformers: fewer image keys and values, where attention computes with them."""
 
 from __future__ import annotations
 
@@ -12,40 +12,41 @@ from .....core.errors import UnsupportedModel
 from ....families import families, find_family
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging import TokenMergingSettings
-from ....token_merging.joint_policy import SAME_SIZE, Grid, JointReduction, Layout
+from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout
 from ....token_merging.policy import counted
+from ..components import Component
 from ..host import Host, tensor_given
 from ..patches import Patches, current
 from ..protocols import Model
-from .denoiser import DenoiserReduction, Forward
+from .denoiser import Forward, PipelineTokenMerging
 
 _OTHER_TOKENS = "the number of tokens is not that of text and image (reference images, or tokens added by others)"
 
 
-class JointTokenReduction(JointReduction, DenoiserReduction):
+class PipelineJointTokenMerging(PipelineTokenMerging):
     """Apply ToMe on one transformer.
 
     Raises:
-        UnsupportedModel: on attaching, for other classes, and for settings that would have to merge tokens.
+        UnsupportedModel: for other classes, and for settings that would have to merge tokens.
     """
 
-    places = "attention layers"
+    policy: JointMergingPolicy
 
-    def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
+        self._tokens = _tokens_of(component.part)
+        layers = len(_attention_layers(component.part))
+        policy = JointMergingPolicy(component.class_name, settings, "attention layers", layers)
+        super().__init__(settings, component, policy)
         self._kept: dict[int, Tensor] = {}
         self._text = 0
-        self._tokens = TokenLayout(TEXT_FIRST, (), "")
         self._sides: tuple[Tensor, tuple[int, int]] | None = None
+
+    def renewed(self) -> PipelineJointTokenMerging:
+        return PipelineJointTokenMerging(self.settings, self.component)
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Shadow the forward of every attention layer."""
-        model: Module = host.component.part
-        self._tokens = _tokens_of(model)
-        self.require_possible(host.component.class_name)
-        layers = [(name, part) for name, part in model.named_modules() if hasattr(part, "get_processor")]
-        self.total_places = len(layers)
-        for name, layer in layers:
+        for name, layer in _attention_layers(host.component.part):
             patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
@@ -65,17 +66,12 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
             return
         before = self._text if self._tokens.in_diffusers == TEXT_FIRST else 0
         joint = Layout(before, grid, (), self._text - before)
-        method = self.method_for("all", joint.tokens, hidden.device, self.activity)
+        method = self.policy.method_for("all", joint.tokens, hidden.device, self.activity)
         if method is None:
             self.active = False
             return
         for layout in (joint, Layout(0, grid)):
-            self._kept[layout.tokens] = self.prepare(method, layout, self.factor, hidden.device)
-
-    def run_changed(self) -> None:
-        """Forget what belongs to another run, also the size of its image."""
-        super().run_changed()
-        self._sides = None
+            self._kept[layout.tokens] = self.policy.prepare(method, layout, self.factor, hidden.device)
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
         """Return rows and columns of image tokens."""
@@ -103,6 +99,10 @@ class JointTokenReduction(JointReduction, DenoiserReduction):
             return counted(name, tokens, kept, self.activity)
 
         return self.with_fewer_keys(forward, kept_of)
+
+
+def _attention_layers(model: Module) -> list[tuple[str, Module]]:
+    return [(name, part) for name, part in model.named_modules() if hasattr(part, "get_processor")]
 
 
 def _tokens_of(model: Module) -> TokenLayout:

@@ -11,33 +11,53 @@ from .....core.calls import Args, Kwargs
 from .....core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
 from .....core.technique import COMPILATION
 from ....token_merging import TokenMergingSettings
+from ....token_merging.policy import TokenMergingPolicy
+from ..components import Component
 from ..host import Host
 from ..patches import Patches
 from ..unet import image_attention, is_unet
-from .denoiser import DenoiserReduction
+from .denoiser import PipelineTokenMerging
 
 _TAKES = ("ratio", "max_downsample", "sx", "sy", "use_rand", "merge_attn", "merge_crossattn", "merge_mlp")
 
 
-class TomesdReduction(DenoiserReduction):
+class TomesdPolicy(TokenMergingPolicy):
+    """Apply ToMe by tomesd."""
+
+    def clauses(self) -> tuple[str, ...]:
+        return f"tomesd {self.settings.describe()}", "breaks the graph of torch.compile at every patched block"
+
+
+class TomesdMerging(PipelineTokenMerging):
     """``tomesd.apply_patch`` on one UNet, undone by ``tomesd.remove_patch``.
 
     Known from running 0.1.3: each patched block breaks the graph of torch.compile (17 graphs for 4 blocks), images
     whose sides are not multiples of 8 latents can fail, and its random choice depends on the calls before.
+
+    Raises:
+        UnsupportedModel: for anything but a UNet.
+        InvalidSetting: for settings that tomesd does not have.
     """
 
-    places = "self-attention blocks"
+    def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
+        if not is_unet(component.part):
+            raise UnsupportedModel(f"tomesd cannot patch a {component.class_name}.", "Use ours, or leave it out.")
+        _refuse_what_it_lacks(settings)
+        blocks = image_attention(component.part)
+        super().__init__(settings, component, TomesdPolicy(settings, "self-attention blocks", len(blocks)))
+        automatic = settings.max_downsample == "auto"
+        self._limit = min(block.downsample for block in blocks) if automatic else int(settings.max_downsample)
 
-    def clauses(self) -> tuple[str, ...]:
-        """Return the settings, and what goes with them."""
-        return f"tomesd {self.settings.describe()}", "breaks the graph of torch.compile at every patched block"
+    def renewed(self) -> TomesdMerging:
+        return TomesdMerging(self.settings, self.component)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Let tomesd patch the UNet."""
-        unet, settings = host.component.part, self.settings
-        if not is_unet(unet):
-            raise UnsupportedModel(f"tomesd cannot patch a {host.component.class_name}.", "Use ours, or leave it out.")
-        _refuse_what_it_lacks(settings)
+        """Let tomesd patch the UNet.
+
+        Raises:
+            BackendUnavailable: if it is not installed.
+            UnsupportedModel: if the UNet is to be compiled as one graph.
+        """
         try:
             import tomesd
         except ImportError as error:
@@ -51,12 +71,8 @@ class TomesdReduction(DenoiserReduction):
                 "fullgraph.",
                 "Set fullgraph to False, or use our implementation.",
             )
-        blocks = image_attention(unet)
-        self.total_places = len(blocks)
-        options = {name: getattr(settings, name) for name in _TAKES}
-        if settings.max_downsample == "auto":
-            options["max_downsample"] = min(block.downsample for block in blocks)
-        self._limit: int = options["max_downsample"]
+        unet, options = host.component.part, {name: getattr(self.settings, name) for name in _TAKES}
+        options["max_downsample"] = self._limit
         tomesd.apply_patch(unet, **options)
         patches.on_undo(lambda: _remove(tomesd, unet))
 

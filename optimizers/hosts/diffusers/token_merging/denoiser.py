@@ -1,4 +1,4 @@
-"""What both ways of reducing tokens share in this host: when a call is reduced, and how to leave keys out of one."""
+"""What both ways of merging tokens share in this host: when a call is reduced, and how to leave keys out of one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from .....core.calls import Args, Function, Kwargs
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import without
-from ....token_merging.policy import TokenReduction
-from ..components import DENOISER
+from ....token_merging.policy import TokenMergingPolicy
+from ..components import DENOISER, Component
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
 from ..schedule import SchedulePosition
@@ -24,20 +24,21 @@ Forward = Function
 """The ``forward`` of a layer."""
 
 
-class DenoiserReduction(TokenReduction, PipelineTechnique):
+class PipelineTokenMerging(PipelineTechnique):
     """Apply ToMe on one denoiser.
 
     Attributes:
-        active: whether tokens are reduced in the call that runs.
+        component: the denoiser.
+        active: whether tokens are merged in the call that runs.
         factor: of the ratio in this call.
     """
 
     roles = (DENOISER,)
+    policy: TokenMergingPolicy
 
-    def __init__(self, settings: TokenMergingSettings) -> None:
-        super().__init__(settings)
-        self.choose(settings)
-        self.total_places = 0
+    def __init__(self, settings: TokenMergingSettings, component: Component, policy: TokenMergingPolicy) -> None:
+        super().__init__(settings, policy)
+        self.component = component
         self.active = False
         self.factor = 1.0
         self.position = SchedulePosition()
@@ -46,12 +47,9 @@ class DenoiserReduction(TokenReduction, PipelineTechnique):
         """Find out whether this call is to be reduced, and how much."""
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
         if self.position.moved_to(host.pipeline, timestep):
-            self.run_changed()
-        self.active = self.is_active(self.position, self.activity)
-        self.factor = self.ratio_factor(self.position) if self.active else 1.0
-
-    def run_changed(self) -> None:
-        """Drop what was kept from one call to the next."""
+            self.policy.run_changed()
+        self.active = self.policy.is_active(self.position, self.activity)
+        self.factor = self.policy.ratio_factor(self.position) if self.active else 1.0
 
     def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
         """Return ``forward`` of an attention layer, which calls torch's SDPA, with keys and values left out.

@@ -1,0 +1,35 @@
+"""Token merging in ComfyUI: which way a MODEL gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .....core.errors import UnsupportedModel
+from ....families import families, find_family, not_reduced
+from ..model import describe_model, is_unet, require_model
+from .joint import JointTokenMerging
+from .unet import UNetTokenMerging
+
+if TYPE_CHECKING:
+    from ....token_merging import TokenMergingSettings
+    from ..protocols import ModelPatcher
+
+
+def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> UNetTokenMerging | JointTokenMerging:
+    """Return Apply ToMe for a MODEL.
+
+    Raises:
+        UnsupportedModel: if nothing can be merged in a model of this family, or not with these settings.
+    """
+    require_model(patcher)
+    if is_unet(patcher):
+        return UNetTokenMerging(patcher, settings)
+    network = patcher.model.diffusion_model
+    family = find_family(network)
+    if family is not None and family.tokens is not None:
+        return JointTokenMerging(patcher, family.tokens, settings)
+    served = ", ".join(one.tokens.models or one.name for one in families() if one.tokens is not None)
+    raise UnsupportedModel(
+        f"Apply ToMe cannot merge tokens in {describe_model(patcher)}: {not_reduced(network)}.",
+        f"Remove the node for this model. It works with UNet models (SD 1.x, SD 2.x, SDXL, SVD) and with {served}.",
+    )
