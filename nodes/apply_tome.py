@@ -126,7 +126,6 @@ class PacelineApplyToMe(OptimizingNode):
 
     @classmethod
     def apply(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
-        """Return a clone of ``model`` that merges tokens while it samples."""
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))

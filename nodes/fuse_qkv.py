@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from ..optimizers.hosts.comfyui.qkv_fusion import FuseQKV
+from ..optimizers.hosts.comfyui.qkv_fusion import ModelQKVFusion
 from .common import OptimizingNode
 
 if TYPE_CHECKING:
@@ -42,5 +42,4 @@ class PacelineFuseQKV(OptimizingNode):
 
     @classmethod
     def apply(cls, model: ModelPatcher) -> io.NodeOutput:
-        """Return a clone of ``model`` whose projections are fused while it samples."""
-        return io.NodeOutput(cls.attach(ModelTarget(model), FuseQKV(model)))
+        return io.NodeOutput(cls.attach(ModelTarget(model), ModelQKVFusion(model)))

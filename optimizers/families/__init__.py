@@ -1,8 +1,5 @@
 """Families of models: which one a network or an attention layer belongs to, and what is known of it."""
 
-from .known import KNOWN, added, families, find_family, find_layer, names, not_reduced
-from .table import FAMILIES
-
-KNOWN.extend(FAMILIES)
+from .known import added, families, find_family, find_layer, names, not_reduced
 
 __all__ = ["added", "families", "find_family", "find_layer", "names", "not_reduced"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .family import AttentionLayer, Family
+from .family import AttentionLayer, Family
+from .table import FAMILIES
 
-KNOWN: list[Family] = []
-"""All families, the one added last first. Filled from the table in this package's ``__init__``."""
+KNOWN: list[Family] = list(FAMILIES)
+"""All families, the one added last first."""
 
 NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
 NOT_EXAMINED = "where its image tokens are in attention has not been checked, and a wrong guess would draw garbage"

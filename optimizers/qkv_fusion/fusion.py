@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn import Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
-from ...core.phrases import joined, phrase, traced, translatable
+from ...core.phrases import phrase, translatable
 from ...core.technique import QKV_FUSION, Policy
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
@@ -22,19 +23,29 @@ if TYPE_CHECKING:
 class QKVFusion(Policy):
     """Compute query, key and value of each attention layer in one matrix multiplication.
 
+    Args:
+        groups: what is computed together.
+        notes: what else is to be said.
+
     Attributes:
         reach: how many attention layers it reaches, by what it computes together there.
     """
 
     kind = QKV_FUSION
     title = "Fuse QKV"
-    reach: Mapping[str, int]
+
+    def __init__(self, groups: Iterable[FusedProjections] = (), notes: Sequence[str] = ()) -> None:
+        self.reach = Counter(group.names[0] for group in groups)
+        self.notes = notes
 
     def clauses(self) -> tuple[str, ...]:
-        """Return how many layers it reaches, and what it costs."""
-        found = [(what, count) for what, count in self.reach.items() if count]
-        parts = [phrase("{what} of {count} attention layers", what=what, count=count) for what, count in found]
-        return (joined(", ", parts), translatable("weights are shared, not copied"), *self.notes)
+        first, *others = [
+            phrase("{what} of {count} attention layers", what=what, count=self.reach[what])
+            for what in (ALL, KEYS_AND_VALUES)
+            if self.reach[what]
+        ]
+        headline = phrase("{first}, {second}", first=first, second=others[0]) if others else first
+        return headline, "weights are shared, not copied", *self.notes
 
     def summarize(self, activity: Activity) -> Summary:
         """Return e.g. ``one multiplication for q, k and v in 14 and for k and v in 14 attention calls``."""
@@ -45,30 +56,20 @@ class QKVFusion(Policy):
             none = translatable("no attention layer was called")
             why = translatable("every layer was left alone") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
-        state = "partly" if fallbacks else "active"
-        ran = [(what, count) for what, count in calls.items() if count]
-        if len(ran) == 1:
-            ((what, count),) = ran
+        if all(calls.values()):
+            headline = phrase(
+                "one multiplication for {first} in {count} and for {second} in {others} attention {others|call|calls}",
+                first=ALL,
+                count=calls[ALL],
+                second=KEYS_AND_VALUES,
+                others=calls[KEYS_AND_VALUES],
+            )
+        else:
+            what, count = max(calls.items(), key=lambda item: item[1])
             headline = phrase(
                 "one multiplication for {what} in {count} attention {count|call|calls}", what=what, count=count
             )
-            return Summary(state, headline, counts, details)
-        headline = phrase(
-            "one multiplication for {first} in {count} and for {second} in {others} attention {others|call|calls}",
-            first=ALL,
-            count=calls[ALL],
-            second=KEYS_AND_VALUES,
-            others=calls[KEYS_AND_VALUES],
-        )
-        return Summary(state, headline, counts, details)
-
-
-def reach_of(groups: Iterable[FusedProjections]) -> dict[str, int]:
-    """Return how many groups there are, by what they compute together."""
-    reach = {ALL: 0, KEYS_AND_VALUES: 0}
-    for group in groups:
-        reach[group.names[0]] += 1
-    return reach
+        return Summary("partly" if fallbacks else "active", headline, counts, details)
 
 
 def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] = ()) -> Iterator[FusedProjections]:
@@ -93,10 +94,10 @@ def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[T
     """Return why layers cannot compute together, or None if their weights and biases can be one tensor each."""
     biases = [bias for layer in layers if (bias := layer._parameters.get("bias")) is not None]
     if len(biases) not in (0, len(layers)):
-        return traced("some of its projections have a bias and others do not")
+        return "some of its projections have a bias and others do not"
     weights = [weight for layer in layers if (weight := layer._parameters["weight"]) is not None]
     if len(weights) < len(layers):
-        return traced("some of its projections have no weights")
+        return "some of its projections have no weights"
     reason = refuse_weights(weights)
     return reason if reason is not None or not biases else refuse_rows(biases)
 
@@ -105,12 +106,7 @@ def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy:
     """Return the error for a model without anything that can be fused; ``reasons`` are those of its layers."""
     by_design = (name for name, _ in network.named_modules() if name.rpartition(".")[2] in ("qkv", "to_qkv"))
     layer = next(by_design, None)  # Flux, SD3, ...
-    unknown = translatable("it is not among the models it knows")
-    why = unknown if layer is None else phrase("it computes them together already ({layer})", layer=layer)
-    given = [translatable(reason) for reason in dict.fromkeys(reasons)]
-    problem = phrase(
-        "Fuse QKV cannot fuse the query, key and value projections of {model}: {why}.",
-        model=model,
-        why=joined("; ", given) if given else why,
-    )
-    return UnsupportedModel(problem, remedy, joined(", ", given) if given else why)
+    design = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
+    given = list(dict.fromkeys(reasons)) or [design]
+    problem = f"Fuse QKV cannot fuse the query, key and value projections of {model}: {'; '.join(given)}."
+    return UnsupportedModel(problem, remedy, ", ".join(given))

@@ -17,7 +17,6 @@ from torch._subclasses import FakeTensor
 from torch.nn import Module, Parameter
 
 from ...core.activity import Activity
-from ...core.phrases import traced
 from ...core.shadow import Shadows
 from .rows import join_rows
 
@@ -26,9 +25,9 @@ ALL, KEYS_AND_VALUES = "q, k and v", "k and v"
 SEPARATE = -1
 """Plan of a call whose inputs are known to differ: every projection computes alone."""
 
-WRONG_GUESS = traced("keys or values were asked for other tokens than foreseen")
-NOT_FORESEEN = traced("other code replaces this attention, and asks for its projections one by one")
-OTHER_INPUTS = traced("other code gives keys and values tokens of their own")
+WRONG_GUESS = "keys or values were asked for other tokens than foreseen"
+NOT_FORESEEN = "other code replaces this attention, and asks for its projections one by one"
+OTHER_INPUTS = "other code gives keys and values tokens of their own"
 
 Join = Callable[[Sequence[Tensor]], Tensor]
 """Makes one tensor of all rows that shares the memory of its arguments, as ``join_rows`` does, also when called again

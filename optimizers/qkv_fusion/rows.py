@@ -13,8 +13,6 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch._subclasses import FakeTensor
 
-from ...core.phrases import phrase, traced
-
 PLAIN = (torch.nn.Parameter, torch.Tensor, FakeTensor)
 """Exact classes of tensors that are nothing but their rows: other classes mean something else by their memory. Fake
 ones have no memory, and stand for plain ones where a network is only looked at."""
@@ -28,16 +26,16 @@ def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
     """Return why ``tensors`` ``[rows, ...]`` cannot be one tensor of all their rows, or None if they can."""
     first = tensors[0]
     if any(tensor.device != first.device for tensor in tensors):
-        return traced("its weights are on different devices")
+        return "its weights are on different devices"
     if any(tensor.dtype != first.dtype for tensor in tensors):
-        return traced("its weights have different dtypes")
+        return "its weights have different dtypes"
     if any(tensor.shape[1:] != first.shape[1:] for tensor in tensors):
-        return traced("its weights have rows of different lengths")
+        return "its weights have rows of different lengths"
     if any(not tensor.is_contiguous() for tensor in tensors):
-        return traced("its weights are not contiguous")
+        return "its weights are not contiguous"
     alignment = MATRIX_ALIGNMENT if first.ndim > 1 else VECTOR_ALIGNMENT
     if any(tensor.numel() * tensor.element_size() % alignment for tensor in tensors[:-1]):
-        return phrase("its weights do not fill whole blocks of {size} bytes", size=alignment)
+        return f"its weights do not fill whole blocks of {alignment} bytes"
     return None
 
 

@@ -144,7 +144,6 @@ class JointMergingPolicy(TokenMergingPolicy):
         self._prepared.clear()
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
-        """Return one line for each number of tokens."""
         return tuple(
             f"{before} -> {after}: {1 - after / before:.0%} less work in attention; other layers as before"
             for before, after in activity.token_sizes()

@@ -55,18 +55,15 @@ class KVDownsampling(Reduction):
 
     @classmethod
     def kept_tokens(cls, height: int, width: int, ratio: float, device: torch.device | str = "cpu") -> Tensor:
-        """Return which tokens of a grid stay: int64 ``[kept rows * kept columns]``, ascending."""
         rows, columns = _places(height, ratio, device), _places(width, ratio, device)
         return (rows[:, None] * width + columns).flatten()
 
     @property
     def tokens(self) -> int:
-        """How many tokens it was made for."""
         return self.height * self.width
 
     @property
     def kept(self) -> int:
-        """How many keys and values are left."""
         if self.index is not None:
             return self.index.shape[0]
         return downsampled_side(self.height, self.ratio) * downsampled_side(self.width, self.ratio)

@@ -67,7 +67,6 @@ class LocalMerging(Reduction):
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> LocalMerging:
-        """Choose each window's destinations."""
         return cls.match(tokens, windows_of(call.height, call.width), call.ratio)
 
     @classmethod
@@ -99,12 +98,10 @@ class LocalMerging(Reduction):
 
     @property
     def tokens(self) -> int:
-        """How many tokens it was made for."""
         return self.windows.height * self.windows.width
 
     @property
     def kept(self) -> int:
-        """How many tokens are left."""
         return self.windows.rows * self.windows.columns * self.merge_weights.shape[1]
 
     def reduce(self, x: Tensor) -> Tensor:

@@ -34,18 +34,15 @@ class Merging(Reduction):
 
     @classmethod
     def draw(cls, call: BlockCall, blocks: Tensor) -> list[Partition]:
-        """Draw the destinations of several blocks."""
         destinations, sources = (part.expand(len(blocks), -1) for part in _drawn(call, blocks, blocks.device))
         return [Partition(*parts) for parts in zip(destinations.unbind(), sources.unbind(), strict=True)]
 
     @property
     def tokens(self) -> int:
-        """How many tokens it was made for."""
         return self.matching.kept_as.shape[1]
 
     @property
     def kept(self) -> int:
-        """How many tokens are left."""
         return self.matching.starts.shape[1]
 
     def reduce(self, x: Tensor) -> Tensor:

@@ -92,7 +92,6 @@ class Reduction(Method):
 
     @classmethod
     def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
-        """Return this method, in every block."""
         return cls
 
     @classmethod

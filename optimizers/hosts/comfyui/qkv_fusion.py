@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
-from ....core.phrases import phrase, traced, translatable
 from ....core.shadow import Shadows
 from ...families import find_layer, names
-from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
 from ...qkv_fusion.projections import place_of
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
 from .model import describe_model
@@ -26,14 +25,11 @@ if TYPE_CHECKING:
     from .protocols import BaseModel, ModelPatcher
     from .stack import Stack
 
-OTHER_FORWARD = traced("another node has changed how its projections compute (a LoRA in bypass mode, for example)")
-STREAMED = traced(
-    "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
-)
-PATCHED_IN_PASSING = traced("a LoRA is applied to its weights at each use, because the model is only partly loaded")
-ELSEWHERE = traced("its weights are not on the device, because the model is only partly loaded")
-UNEQUAL = traced("some of its projections are quantised and others are not, or differently")
-_NOT_JOINED = traced("weights of the class {listed} cannot be joined")
+OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
+STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"
+PATCHED_IN_PASSING = "a LoRA is applied to its weights at each use, because the model is only partly loaded"
+ELSEWHERE = "its weights are not on the device, because the model is only partly loaded"
+UNEQUAL = "some of its projections are quantised and others are not, or differently"
 
 # What decides how a layer of ComfyUI computes; it must be the same for all that are computed together. Loading may
 # change the first two.
@@ -47,7 +43,7 @@ _found: weakref.WeakKeyDictionary[Module, _Groups] = weakref.WeakKeyDictionary()
 functions: a node that runs again makes a new technique, and nothing may be compiled again for that."""
 
 
-class FuseQKV(QKVFusion, ComfyTechnique[ModelCall]):
+class ModelQKVFusion(ComfyTechnique[ModelCall]):
     """Fuse QKV on one MODEL, which is read for its structure only.
 
     Raises:
@@ -57,19 +53,16 @@ class FuseQKV(QKVFusion, ComfyTechnique[ModelCall]):
     recordable = True
 
     def __init__(self, patcher: ModelPatcher) -> None:
-        super().__init__()
         network = patcher.model.diffusion_model
-        self.reach = reach_of(_groups_of(network).groups)
-        if not any(self.reach.values()):
-            served = names(lambda family: family.attention)
-            remedy = phrase("Remove the node for this model. It serves {served}.", served=served)
+        groups = _groups_of(network).groups
+        if not groups:
+            remedy = f"Remove the node for this model. It serves {names(lambda family: family.attention)}."
             raise nothing_to_fuse(describe_model(patcher), network, (), remedy)
-        if patcher.is_dynamic():
-            self.notes = (translatable("steps aside while dynamic VRAM streams the weights"),)
+        notes = ("steps aside while dynamic VRAM streams the weights",) if patcher.is_dynamic() else ()
+        super().__init__(QKVFusion(groups, notes))
         self._used: weakref.WeakSet[Module] = weakref.WeakSet()
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Let the projections compute together in this call, wherever that can be done on its device."""
         network, device = _unwrapped(call.model.diffusion_model), call.sigmas.device
         self._used.add(network)
         found = _groups_of(network)
@@ -192,7 +185,7 @@ def _lasting_obstacle(layers: Sequence[Module]) -> str | None:
     ):
         return UNEQUAL
     if any(getattr(layer, name, None) is not None for layer in layers for name in _OF_ITS_OWN):
-        return traced("its projections scale their input each in its own way")
+        return "its projections scale their input each in its own way"
     return refuse_layers(layers, _refuse_weights)
 
 
@@ -207,13 +200,13 @@ def _parts(weight: Any) -> Iterator[Tensor]:
 
 def _refuse_weights(weights: Sequence[Any]) -> str | None:
     if len({id(weight) for weight in weights}) < len(weights):
-        return traced("two of its projections are one and the same")
+        return "two of its projections are one and the same"
     kinds = {type(weight) for weight in weights}
     if kinds <= set(PLAIN):
         return refuse_rows(weights)
     if not all(_is_int8(weight) for weight in weights):
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))
-        return UNEQUAL if len(kinds) > 1 else _NOT_JOINED.format(listed=listed)
+        return UNEQUAL if len(kinds) > 1 else f"weights of the class {listed} cannot be joined"
     first = weights[0]._params
     for weight in weights:
         params = weight._params
@@ -221,7 +214,7 @@ def _refuse_weights(weights: Sequence[Any]) -> str | None:
         if any(getattr(params, name, None) != getattr(first, name, None) for name in same):
             return UNEQUAL
         if params.scale.ndim != 2:
-            return traced("its weights have one scale for the whole matrix instead of one for each row")
+            return "its weights have one scale for the whole matrix instead of one for each row"
     return refuse_rows([weight._qdata for weight in weights]) or refuse_rows([w._params.scale for w in weights])
 
 

@@ -17,7 +17,7 @@ from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
 from .host import ComponentTarget, PipelineTechnique, host_of
 from .precision import ComponentPrecision
-from .qkv_fusion import ProjectionFusion
+from .qkv_fusion import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization
 from .scheduler import HostSchedule
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
@@ -31,7 +31,7 @@ _Maker = tuple[type, type[PipelineTechnique], Callable[[Any, Component], Pipelin
 
 _MAKERS: tuple[_Maker, ...] = (
     (Precision, ComponentPrecision, lambda settings, _: ComponentPrecision(settings)),
-    (FuseQKV, ProjectionFusion, lambda settings, _: ProjectionFusion(settings)),
+    (FuseQKV, ComponentQKVFusion, lambda settings, _: ComponentQKVFusion(settings)),
     (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
     (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),

@@ -17,7 +17,7 @@ from torch.nn import Module
 from ....core.calls import Args, Kwargs
 from ...families import find_layer
 from ...families.family import AttentionLayer
-from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, reach_of, refuse_layers
+from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
 from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
 from ...qkv_fusion.rows import PLAIN, refuse_rows, separate_rows
 from .components import CONTROLNET, DENOISER, VAE
@@ -30,7 +30,7 @@ _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
 _OFFLOADED = "its weights are not on a device (sequential offloading)"
 
 
-class ProjectionFusion(QKVFusion, PipelineTechnique):
+class ComponentQKVFusion(PipelineTechnique):
     """Fuse QKV on one component.
 
     Attributes:
@@ -43,11 +43,10 @@ class ProjectionFusion(QKVFusion, PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: FuseQKV) -> None:
-        super().__init__(settings)
+        super().__init__(settings, QKVFusion())  # what it reaches is known when it is attached
         self.groups: dict[str, FusedProjections] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Join the weights and shadow the forward of the projections."""
         part, refused = host.component.part, []
         for path, layer in part.named_modules():
             known = find_layer(layer) or _by_names(layer)
@@ -60,8 +59,8 @@ class ProjectionFusion(QKVFusion, PipelineTechnique):
                 self.groups[f"{path} {'added' if number else alone}"] = group
                 _put_below(group, patches)
                 patches.on_undo(partial(_separate, group))
-        self.reach = reach_of(self.groups.values())
-        self.notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
+        notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
+        self.policy = QKVFusion(self.groups.values(), notes)
         if not self.groups:
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)

@@ -12,7 +12,7 @@ from .....core.technique import QKV_FUSION
 from ....families import find_family
 from ....quantization.layers import protected_because
 from ..host import Host
-from ..qkv_fusion import ProjectionFusion
+from ..qkv_fusion import ComponentQKVFusion
 from ..unet import image_attention, is_unet
 from .linear import Int8Product
 
@@ -24,7 +24,7 @@ def products_of(host: Host) -> Iterator[Int8Product]:
     """Yield a product for every linear layer of a denoiser, one for those of a fused group."""
     part = host.component.part
     fusion = host.find(QKV_FUSION)
-    groups = fusion.groups if isinstance(fusion, ProjectionFusion) else {}
+    groups = fusion.groups if isinstance(fusion, ComponentQKVFusion) else {}
     fused = {id(layer) for group in groups.values() for layer in group.layers}
     sizes, family = _token_counts(part), find_family(part)
     for name, group in groups.items():

@@ -44,7 +44,6 @@ class PipelineTokenMerging(PipelineTechnique):
         self.position = SchedulePosition()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Find out whether this call is to be reduced, and how much."""
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
         if self.position.moved_to(host.pipeline, timestep):
             self.policy.run_changed()

@@ -50,7 +50,6 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
             patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Work out which keys stay in this call."""
         super().before(host, args, kwargs)
         self._kept = {}
         if not self.active:

@@ -63,7 +63,6 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
                 patches.shadow(layer, "forward", self._queries_merged(block, current(layer, "forward")))
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Note the size of the image and the step."""
         super().before(host, args, kwargs)
         # What compiled code reads must be the same at the start of every call, or each would be compiled anew.
         self._state = CallState(self.activity)
