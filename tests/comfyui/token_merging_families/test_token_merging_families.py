@@ -21,7 +21,7 @@ def test_it_is_exactly_leaving_out_rows_and_columns_of_image_keys_and_values(stu
     text, frames, rows, columns, padding = grid(name)
     before = text + frames * rows * columns + padding
     after = text + frames * (rows // 2 + 1) * (columns // 2 + 1) + padding
-    blocks = model.get_attachment("paceline").find("token_merging").total_places
+    blocks = model.get_attachment("paceline").find("token_merging").policy.total_places
     report = studio.report(model)
     assert f"active in {blocks} of {blocks} blocks" in report and "fallbacks: 0" in report
     assert re.search(rf"{before} -> {after}.* keys and values", report)
