@@ -55,7 +55,6 @@ class PacelineModelPrecision(OptimizingNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineModelPrecision",
             display_name="Model Precision",

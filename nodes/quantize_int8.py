@@ -23,7 +23,6 @@ class PacelineQuantizeInt8(OptimizingNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
         setting = partial(setting_input, QuantizationSettings)
         return cls.schema(
             node_id="PacelineQuantizeInt8",

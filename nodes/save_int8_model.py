@@ -23,7 +23,6 @@ class PacelineSaveInt8Model(OptimizingNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineSaveInt8Model",
             display_name="Save int8 Model",

@@ -21,7 +21,6 @@ class PacelineVAEPrecision(OptimizingNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineVAEPrecision",
             display_name="VAE Precision",

@@ -41,7 +41,6 @@ class ModelPrecision(WeightTechnique):
         self.changes_weights = policy.changes_weights
 
     def plan(self, plan: WeightPlan) -> None:
-        """Say what all layers compute in, and keep ComfyUI's own settings in step."""
         policy = self.policy
         plan.compute_dtype = policy.dtype
         if policy.dtype != policy.previous:
@@ -53,7 +52,6 @@ class ModelPrecision(WeightTechnique):
         return tensor if kept else self.policy.convert_weight(tensor)
 
     def finish(self, model: BaseModel, plan: WeightPlan) -> None:
-        """Tell the network what it is in now, and its layers to cast where they must."""
         dtype, storage = self.policy.dtype, self.policy.storage
         if dtype == self.policy.previous:
             return

@@ -43,7 +43,6 @@ class Int8Quantization(WeightTechnique):
         self._layers: WeakKeyDictionary[Module, list[QuantizedLayer]] = WeakKeyDictionary()
 
     def plan(self, plan: WeightPlan) -> None:
-        """Tell ComfyUI that this model has quantised layers."""
         plan.config.quant_config = {"mixed_ops": True}
 
     def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
@@ -57,7 +56,6 @@ class Int8Quantization(WeightTechnique):
         return quantized_linear(choice.weight, module.bias, plan.compute_dtype, kernel)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Count; the work is in the weights."""
         network = call.model.diffusion_model
         layers = self._layers.get(network)
         if layers is None:  # walking through all modules takes milliseconds

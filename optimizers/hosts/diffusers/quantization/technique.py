@@ -45,7 +45,6 @@ class ComponentQuantization(PipelineTechnique):
         self._schedule: object = None
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Choose, quantise, and shadow the forward of the layers chosen."""
         products, name = list(products_of(host)), host.component.class_name
         if any(product.is_away for product in products):
             raise UnsupportedModel(
