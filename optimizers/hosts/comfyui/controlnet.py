@@ -14,7 +14,6 @@ from typing import cast
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel, WrongObject, kind_of
-from ....core.phrases import phrase, translatable
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .protocols import Conditioning, ControlNet, NetworkPatcher
 from .stack import AnyTechnique, Stack
@@ -79,30 +78,23 @@ def require_controlnet(control_net: object) -> None:
     name = type(control_net).__name__
     if isinstance(control_net, T2IAdapter):
         raise UnsupportedModel(
-            phrase(
-                "This CONTROL_NET is a {name}, whose network runs once for an image and not at every step.", name=name
-            ),
-            translatable("There is nothing to gain; remove the node."),
+            f"This CONTROL_NET is a {name}, whose network runs once for an image and not at every step.",
+            "There is nothing to gain; remove the node.",
         )
     if isinstance(control_net, ControlLora):
         raise UnsupportedModel(
-            phrase(
-                "This CONTROL_NET is a {name}, which builds its network anew from the model at each sampling run.",
-                name=name,
-            ),
-            translatable("Use a full ControlNet in its place, or remove the node."),
+            f"This CONTROL_NET is a {name}, which builds its network anew from the model at each sampling run.",
+            "Use a full ControlNet in its place, or remove the node.",
         )
     if name == "QwenFunControlNet":
         raise UnsupportedModel(
-            phrase(
-                "This CONTROL_NET is a {name}, which runs layers of the diffusion model inside of its own.", name=name
-            ),
-            translatable("Remove the node for this ControlNet; Compile UNet works beside it."),
+            f"This CONTROL_NET is a {name}, which runs layers of the diffusion model inside of its own.",
+            "Remove the node for this ControlNet; Compile UNet works beside it.",
         )
     if not isinstance(control_net, ControlNet) or getattr(control_net, "control_model", None) is None:
         raise WrongObject(
-            phrase("This CONTROL_NET is {found}, not one of ComfyUI's own.", found=kind_of(control_net)),
-            translatable("Load it with ComfyUI's Load ControlNet Model."),
+            f"This CONTROL_NET is {kind_of(control_net)}, not one of ComfyUI's own.",
+            "Load it with ComfyUI's Load ControlNet Model.",
         )
 
 

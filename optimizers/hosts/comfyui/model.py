@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ....core.errors import WrongObject, kind_of
-from ....core.phrases import phrase, translatable
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
 
 if TYPE_CHECKING:
@@ -118,18 +117,10 @@ def require_model(patcher: object) -> None:
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:
         found = f"a {describe_model(patcher)}" if hasattr(patcher, "model") else kind_of(patcher)
-        problem = phrase("This MODEL is {found}, not one of ComfyUI's own model patchers.", found=found)
-        if missing:
-            problem = phrase(
-                "This MODEL is {found}, not one of ComfyUI's own model patchers (it has no {missing}).",
-                found=found,
-                missing=", ".join(missing),
-            )
+        lacking = f" (it has no {', '.join(missing)})" if missing else ""
         raise WrongObject(
-            problem,
-            translatable(
-                "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher."
-            ),
+            f"This MODEL is {found}, not one of ComfyUI's own model patchers{lacking}.",
+            "Load the model with a ComfyUI loader, or ask the maker of this loader to hand out a ModelPatcher.",
         )
 
 

@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch.nn import Module
 
-from ....core.phrases import phrase
-
 
 def kept_memory() -> AbstractContextManager[object]:
     """Return the context in which to allocate, inside of a network's block, what is kept after the block.
@@ -40,9 +38,6 @@ def unheard(network: Module) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        phrase(
-            "the checkpoint asks for an attention of its own in {count} {count|layer|layers}, which this node takes "
-            "the place of",
-            count=count,
-        ),
+        f"the checkpoint asks for an attention of its own in {count} layer{'' if count == 1 else 's'}, which this node "
+        "takes the place of",
     )

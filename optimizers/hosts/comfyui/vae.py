@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 from torch.nn import Module
 
 from ....core.errors import WrongObject, kind_of
-from ....core.phrases import phrase, translatable
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
 from .stack import AnyTechnique, Stack
 
@@ -94,13 +93,13 @@ def require_vae(vae: object) -> None:
 
     if not isinstance(vae, VAE):
         raise WrongObject(
-            phrase("This VAE is {found}, not ComfyUI's own VAE object.", found=kind_of(vae)),
-            translatable("Load it with Load VAE or Load Checkpoint."),
+            f"This VAE is {kind_of(vae)}, not ComfyUI's own VAE object.",
+            "Load it with Load VAE or Load Checkpoint.",
         )
     if vae.first_stage_model is None:
         raise WrongObject(
-            translatable("This VAE is empty: the checkpoint it was loaded from has no VAE inside."),
-            translatable("Load one with Load VAE."),
+            "This VAE is empty: the checkpoint it was loaded from has no VAE inside.",
+            "Load one with Load VAE.",
         )
 
 
