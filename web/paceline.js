@@ -4,7 +4,7 @@
 // imported; the modules in js/ only define things.
 
 import { app, hidePictures } from "./js/comfy.js";
-import { advancedMenuItems, foldAdvanced } from "./js/advanced.js";
+import { foldAdvanced } from "./js/advanced.js";
 import { applyDefaultPreset } from "./js/preset.js";
 import { createBadges } from "./js/badges.js";
 import { startChips } from "./js/chips.js";
@@ -61,8 +61,7 @@ app.registerExtension({
     void lookForRun();
   },
   getNodeMenuItems(node) {
-    const ours = [...expandMenuItems(node, store), ...advancedMenuItems(node)];
-    return [...fasterMenuItems(node), ...ours, ...convertMenuItems(node)];
+    return [...fasterMenuItems(node), ...expandMenuItems(node, store), ...convertMenuItems(node)];
   },
   getSelectionToolboxCommands: expandToolbox,
   beforeRegisterNodeDef(nodeType, nodeData) {

@@ -118,8 +118,6 @@ const ENGLISH = {
   steps: "steps",
   expand: "Turn into single nodes",
   expandAfterRun: "Turn into single nodes (run it first)",
-  showAdvanced: "Show advanced inputs",
-  hideAdvanced: "Hide advanced inputs",
   convert: "Convert to Paceline",
   faster_title: "Make this workflow faster",
   fasterChoice: "How much may the picture change?",
