@@ -272,7 +272,7 @@ def test_in_nodes_2_a_node_is_as_high_as_what_it_shows(page: Page, kind: str):
     return node.getBoundingClientRect().bottom - Math.max(...below);
     """
     height = f"return document.querySelector(\"[data-node-id='{node}']\").getBoundingClientRect().height"
-    page.screenshot(f"height_{{kind}}")
+    page.screenshot(f"height_{kind}")
     folded = page.script(height)
     assert page.script(empty) < 40
     advanced = f"[...document.querySelectorAll(\"[data-node-id='{node}'] button\")]"

@@ -4,8 +4,6 @@
 import { app } from "./comfy.js";
 import { comfyClassOf, isOurType } from "./graph.js";
 
-/** @typedef {import("./graph.js").LGraphNode} LGraphNode */
-
 const SHOWN_EVERYWHERE = /** @type {any} */ ("Comfy.Node.AlwaysShowAdvancedWidgets"); // the frontend's types leave it out
 
 /** Room for the node's dot left of its title, and as much on the right. */
