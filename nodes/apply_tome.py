@@ -11,14 +11,14 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineApplyToMe(OptimizingNode):
+class PacelineApplyToMe(TechniqueNode):
     """Merge similar tokens before attention, so that it has fewer to look at."""
 
     @classmethod
@@ -125,8 +125,8 @@ class PacelineApplyToMe(OptimizingNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> io.NodeOutput:
+    def technique(cls, model: ModelPatcher, preset: str, max_downsample: str, **settings: Any) -> Made:
         decimal = isinstance(max_downsample, str) and max_downsample.isdecimal()
         settings["max_downsample"] = int(max_downsample) if decimal else max_downsample
         chosen = TokenMergingSettings(**apply_preset(preset, settings))
-        return io.NodeOutput(cls.attach(ModelTarget(model), token_merging_for(model, chosen)))
+        return ModelTarget(model), token_merging_for(model, chosen)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import CannotHelp
 from ..core.phrases import phrase
-from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
+from ..server.attaching import attach_for
 
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.stack import ComfyTechnique
+Made = tuple[Any, ...]
+"""What an object of ComfyUI is wrapped in to carry techniques, the technique, and further outputs of the node."""
 
 
 class PacelineNode(io.ComfyNode):
-    """A node of this pack. It reports to its place in the graph, or to ``reports_to`` where another node runs it."""
-
-    reports_to: ClassVar[str | None] = None
+    """A node of this pack."""
 
     @classmethod
     def schema(cls, **description: Any) -> io.Schema:
@@ -34,8 +32,8 @@ class PacelineNode(io.ComfyNode):
 
     @classmethod
     def node_id(cls) -> str | None:
-        """Return the id to report to; None when the node is called from Python, outside of a workflow."""
-        return cls.reports_to or getattr(cls.hidden, "unique_id", None)
+        """Return the node's id in the workflow; None when it is called from Python, outside of one."""
+        return getattr(cls.hidden, "unique_id", None)
 
     @classmethod
     def announce(cls, summary: Summary) -> None:
@@ -55,22 +53,6 @@ class PacelineNode(io.ComfyNode):
     @abstractmethod
     def apply(cls, *args: Any, **inputs: Any) -> io.NodeOutput:
         """Return what the node makes of its inputs."""
-
-    @classmethod
-    def attach(cls, target: Target[ComfyTechnique[Any]], technique: ComfyTechnique[Any]) -> Any:
-        """Return the target's object with ``technique`` attached, and show at the node what it will reach."""
-        technique.node_id = cls.node_id()
-        replaced = find(target.techniques, technique.kind)
-        result = attach(target, technique)
-        headline, *details = technique.policy.clauses()
-        if replaced is not None:
-            settings = replaced.policy.describe()
-            details.append(phrase("replaces an earlier {title} ({settings})", title=replaced.title, settings=settings))
-            by = phrase("replaced by {title} #{node}", title=technique.title, node=str(technique.node_id))
-            if replaced.node_id != technique.node_id is not None:
-                announce(replaced.node_id, Summary("inactive", by, details=(settings,)), replaced.title)
-        announce(technique.node_id, Summary("waiting", headline, details=tuple(details)), technique.title)
-        return result
 
 
 class OptimizingNode(PacelineNode):
@@ -113,3 +95,17 @@ class OptimizingNode(PacelineNode):
         given = {put.get_io_type(): inputs.get(put.id) for put in reversed(schema.inputs)}  # the first of a type counts
         texts = {io.String.io_type: text}
         return io.NodeOutput(*((given | texts).get(put.get_io_type()) for put in schema.outputs), ui={"text": (text,)})
+
+
+class TechniqueNode(OptimizingNode):
+    """A node that attaches one technique. A recipe attaches it without running the node: see ``server/recipes.py``."""
+
+    @classmethod
+    @abstractmethod
+    def technique(cls, *args: Any, **inputs: Any) -> Made:
+        """Return the technique for the node's inputs, behind what it goes on."""
+
+    @classmethod
+    def apply(cls, **inputs: Any) -> io.NodeOutput:
+        target, technique, *others = cls.technique(**inputs)
+        return io.NodeOutput(attach_for(cls.node_id(), target, technique), *others)

@@ -9,7 +9,6 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..core.phrases import translatable
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import TimedRun
@@ -134,21 +133,24 @@ class PacelineCompareModels(PacelineNode):
         **sampler: Any,
     ) -> io.NodeOutput:
         """Run the comparison, save it, and show it at the node."""
-        conditionings = _conditionings(positive, negative, positive_optimized, negative_optimized)
-        if model_optimized is None and vae_optimized is None and conditionings is None:
-            remedy = translatable("Connect what is judged: model_optimized, vae_optimized or positive_optimized.")
-            raise InvalidSetting(translatable("There is nothing to compare."), remedy)
-        for name, given in (("vae", vae), ("vae_optimized", vae_optimized)):
-            if given is not None:
-                require_decoder(name, given)
+        require_decoder("vae", vae)
+        require_decoder("vae_optimized", vae_optimized)
+        optimized = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}
+        given = {name: value for name, value in optimized.items() if value is not None}
+        for name, value in given.items():
+            require_conditioning(name, value)
+        if model_optimized is None and vae_optimized is None and not given:
+            remedy = "Connect what is judged: model_optimized, vae_optimized or positive_optimized."
+            raise InvalidSetting("There is nothing to compare.", remedy)
+        conditionings = (given.get("positive_optimized", positive), given.get("negative_optimized", negative))
         OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
         found = comparison.compare(
-            comparison.Side(translatable("baseline"), model_baseline, vae),
+            comparison.Side("baseline", model_baseline, vae),
             comparison.Side(
-                translatable("optimized"),
+                "optimized",
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
-                conditionings,
+                conditionings if given else None,
             ),
             SamplingJob(positive, negative, latent_image, **sampler),
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
@@ -156,9 +158,9 @@ class PacelineCompareModels(PacelineNode):
         )
         lines = comparison.summary_lines(found)
         pictures, steps = found.pictures, found.evidence.fewer_steps
-        control = (
-            None if steps is None or pictures.fewer_steps is None else (f"{steps.steps} steps", pictures.fewer_steps)
-        )
+        control = None
+        if steps is not None and pictures.fewer_steps is not None:
+            control = (f"{steps.steps} steps", pictures.fewer_steps)
         numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
         # For others to read: what it was measured on, and not what is missing on this machine.
         told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
@@ -171,25 +173,6 @@ class PacelineCompareModels(PacelineNode):
         summary = "\n".join([found.verdict.text, *lines])
         payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
         return io.NodeOutput(image_output(sheet), summary, ui=payload)
-
-
-def _conditionings(
-    positive: Conditioning,
-    negative: Conditioning,
-    positive_optimized: Conditioning | None,
-    negative_optimized: Conditioning | None,
-) -> tuple[Conditioning, Conditioning] | None:
-    """Return what the optimized side is sampled with; None for the same as the baseline."""
-    given = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}
-    for name, value in given.items():
-        if value is not None:
-            require_conditioning(name, value)
-    if all(value is None for value in given.values()):
-        return None
-    return (
-        positive if positive_optimized is None else positive_optimized,
-        negative if negative_optimized is None else negative_optimized,
-    )
 
 
 def shown_comparison(

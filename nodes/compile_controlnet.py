@@ -9,6 +9,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
+from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 if TYPE_CHECKING:
@@ -37,9 +38,9 @@ class PacelineCompileControlNet(CompileNode):
         )
 
     @classmethod
-    def apply(cls, control_net: ControlNet, **settings: Any) -> io.NodeOutput:
+    def technique(cls, control_net: ControlNet, **settings: Any) -> Made:
         """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)
         technique = CompileControlNet(control_net, how, node_compiler(), notes)
-        return io.NodeOutput(cls.attach(ControlNetTarget(control_net), technique))
+        return ControlNetTarget(control_net), technique

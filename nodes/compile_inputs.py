@@ -19,13 +19,13 @@ from ..optimizers.compilation.settings import (
     CompileSettings,
     NetworkSettings,
 )
-from .common import OptimizingNode
+from .common import TechniqueNode
 
 # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
 METHOD_MODES = tuple(mode for mode in MODES if mode != CUDA_GRAPH)
 
 
-class CompileNode(OptimizingNode):
+class CompileNode(TechniqueNode):
     """A node that compiles."""
 
     @classmethod

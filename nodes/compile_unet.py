@@ -10,6 +10,7 @@ from ..optimizers.compilation.settings import MODES, SCOPES
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ class PacelineCompileUNet(CompileNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
+    def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
         """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)
         technique = CompileUNet(clone, how, node_compiler(), notes)
-        return io.NodeOutput(cls.attach(ModelTarget(clone), technique))
+        return ModelTarget(clone), technique

@@ -9,6 +9,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.vae import CompileVAE, compilable
 from ..optimizers.hosts.comfyui.vae import VAETarget
+from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 
 if TYPE_CHECKING:
@@ -48,9 +49,9 @@ class PacelineCompileVAE(CompileNode):
         )
 
     @classmethod
-    def apply(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> io.NodeOutput:
+    def technique(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> Made:
         """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)
         technique = CompileVAE(vae, how, node_compiler(), compile_encoder, compile_decoder, notes)
-        return io.NodeOutput(cls.attach(VAETarget(vae), technique))
+        return VAETarget(vae), technique

@@ -9,13 +9,13 @@ from comfy_api.latest import io
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.qkv_fusion import ModelQKVFusion
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineFuseQKV(OptimizingNode):
+class PacelineFuseQKV(TechniqueNode):
     """Compute query, key and value of each attention layer in one matrix multiplication."""
 
     @classmethod
@@ -41,5 +41,5 @@ class PacelineFuseQKV(OptimizingNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher) -> io.NodeOutput:
-        return io.NodeOutput(cls.attach(ModelTarget(model), ModelQKVFusion(model)))
+    def technique(cls, model: ModelPatcher) -> Made:
+        return ModelTarget(model), ModelQKVFusion(model)

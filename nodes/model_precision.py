@@ -10,7 +10,7 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
 from ..optimizers.precision.settings import PrecisionSettings
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 from .inputs import setting_input
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def precision_inputs() -> list[io.Input]:
     ]
 
 
-class PacelineModelPrecision(OptimizingNode):
+class PacelineModelPrecision(TechniqueNode):
     """Choose what a model computes in."""
 
     @classmethod
@@ -68,7 +68,7 @@ class PacelineModelPrecision(OptimizingNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher, **settings: Any) -> io.NodeOutput:
+    def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
         """Return a clone of ``model`` that computes as chosen."""
         technique = model_precision(model, PrecisionSettings(**settings))
-        return io.NodeOutput(cls.attach(ModelTarget(model), technique))
+        return ModelTarget(model), technique

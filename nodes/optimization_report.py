@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from comfy_api.latest import io
 
 from ..core.errors import InvalidSetting
-from ..core.phrases import translatable
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.vae import require_vae
 from ..workbench.comfyui.links import require_control_net
@@ -64,14 +63,12 @@ class PacelineOptimizationReport(PacelineNode):
     ) -> io.NodeOutput:
         """Return the report as text and show it at the node."""
         if model is None and vae is None and control_net is None:
-            remedy = translatable("Connect a model, a vae or a control_net.")
-            raise InvalidSetting(translatable("There is nothing to report on."), remedy)
+            raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")
         if model is not None:
             require_model(model)
         if vae is not None:
             require_vae(vae)
-        if control_net is not None:
-            require_control_net("control_net", control_net)
+        require_control_net("control_net", control_net)
         text = report_text(model, vae, control_net)
         # "text" for whoever uses the API; the page shows that of its own nodes only, so ours has another name.
         return io.NodeOutput(text, ui={"text": (text,), "paceline_report": (text,)})

@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import UnsupportedModel, require_choice
-from ..core.phrases import joined, phrase, translatable
+from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..server.built_in_presets import BUILT_IN, built_in_recipe, machine_for
@@ -70,24 +70,16 @@ class PacelineOptimizePreset(OptimizingNode):
         applied = apply_recipe(recipe, {"model": model, "vae": vae}, NODES, cls.node_id())
         if recipe.steps and not applied.steps:
             raise UnsupportedModel(
-                phrase(
-                    "Nothing in the preset {preset} can be applied here: {reasons}",
-                    preset=preset,
-                    reasons=joined("; ", applied.left_out),
-                ),
-                translatable("Choose another preset, or connect the model to the sampler directly."),
+                f"Nothing in the preset {preset} can be applied here: {'; '.join(applied.left_out)}",
+                "Choose another preset, or connect the model to the sampler directly.",
                 phrase("nothing in the preset {preset} helps this model on this machine", preset=preset),
             )
-        headline = phrase(
-            "{name}: {count} of {total} steps applied",
-            name=recipe.name,
-            count=len(applied.steps),
-            total=len(recipe.steps),
-        )
-        lines = [phrase("applied {step}", step=describe_step(step)) for step in applied.steps]
-        lines += [phrase("left out {reason}", reason=reason) for reason in applied.left_out]
-        counts = {"applied": len(applied.steps), "steps": len(recipe.steps)}
-        cls.announce(Summary("waiting", headline, counts, tuple(filter(None, [recipe.description, *lines]))))
+        done, total = len(applied.steps), len(recipe.steps)
+        headline = phrase("{name}: {count} of {total} steps applied", name=recipe.name, count=done, total=total)
+        lines = [f"applied {describe_step(step)}" for step in applied.steps]
+        lines += [f"left out {reason}" for reason in applied.left_out]
+        details = tuple(filter(None, [recipe.description, *lines]))
+        cls.announce(Summary("waiting", headline, {"applied": done, "steps": total}, details))
         text = "\n".join([f"{headline}. {recipe.description}".strip(), *lines])
         payload = {"text": [text], "paceline_steps": shown_steps(applied.steps)}
         return io.NodeOutput(applied.objects["model"], applied.objects.get("vae"), text, ui=payload)

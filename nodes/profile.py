@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from comfy_api.latest import io
 
 from ..core.activity import Summary
-from ..core.phrases import joined, phrase, translatable
+from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..server.recipes import shown_steps
@@ -26,14 +26,11 @@ if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _NAMES = {
-    "attention": translatable("attention"),
-    "linear": translatable("linear"),
-    "convolution": translatable("convolution"),
-    "copies": translatable("copies"),
-    "norm_elementwise": translatable("norms and elementwise"),
-    "ours": translatable("Paceline's own work"),
-    "gaps": translatable("gaps (waiting for Python)"),
+    "norm_elementwise": "norms and elementwise",
+    "ours": "Paceline's own work",
+    "gaps": "gaps (waiting for Python)",
 }
+"""Parts of a step that are shown under another name."""
 
 
 class PacelineProfile(PacelineNode):
@@ -76,8 +73,7 @@ class PacelineProfile(PacelineNode):
     ) -> io.NodeOutput:
         """Profile a run, and show it."""
         require_model(model)
-        if vae is not None:
-            require_decoder("vae", vae)
+        require_decoder("vae", vae)
         job = SamplingJob(positive, negative, latent_image, **sampler)
         found = profile_job(model, vae, job, lambda text: cls.announce(Summary("working", text)))
         remedies = remedies_for(model, found.shares, NODES)
@@ -107,23 +103,14 @@ def shown_profile(found: Profile, remedies: Sequence[Remedy], around: dict[str, 
 def summary_lines(found: Profile, remedies: Sequence[Remedy]) -> list[str]:
     """Return the profile as text, the largest part first."""
     parts = sorted(found.shares.items(), key=lambda part: -part[1])
-    shares = [
-        phrase("{part} {share:.0%}", part=_NAMES.get(name, name), share=share)
-        for name, share in parts
-        if share >= 0.005
-    ]
-    times = [
-        phrase("loading {seconds:.3g} s", seconds=found.loading),
-        phrase("{count} {count|step|steps} {seconds:.3g} s", count=len(found.steps), seconds=sum(found.steps)),
-    ]
+    shares = [f"{_NAMES.get(name, name)} {share:.0%}" for name, share in parts if share >= 0.005]
+    count = len(found.steps)
+    times = [f"loading {found.loading:.3g} s", f"{count} step{'s' * (count != 1)} {sum(found.steps):.3g} s"]
     if found.decoding is not None:
-        times.append(phrase("decoding {seconds:.3g} s", seconds=found.decoding))
-    lines = [
-        phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=joined(", ", shares[:2])),
-        joined(", ", times),
-        phrase("one step: {parts}", parts=joined(", ", shares)),
-    ]
+        times.append(f"decoding {found.decoding:.3g} s")
     return [
-        *lines,
-        *(phrase("{title}: at most {share:.0%} less", title=one.title, share=one.at_most) for one in remedies),
+        phrase("one step {seconds:.3g} s: {parts}", seconds=found.step, parts=", ".join(shares[:2])),
+        ", ".join(times),
+        f"one step: {', '.join(shares)}",
+        *(f"{one.title}: at most {one.at_most:.0%} less" for one in remedies),
     ]

@@ -11,14 +11,14 @@ from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import QuantizationSettings
 from ..workbench.comfyui.links import fitting, mismatch_explained, require_conditioning, require_latent
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 
-class PacelineQuantizeInt8(OptimizingNode):
+class PacelineQuantizeInt8(TechniqueNode):
     """Compute the linear layers that gain from it in 8-bit integers."""
 
     @classmethod
@@ -83,13 +83,13 @@ class PacelineQuantizeInt8(OptimizingNode):
         )
 
     @classmethod
-    def apply(
+    def technique(
         cls,
         model: ModelPatcher,
         latent: Latent | None = None,
         conditioning: Conditioning | None = None,
         **settings: Any,
-    ) -> io.NodeOutput:
+    ) -> Made:
         """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         require_model(model)
         if latent is not None:
@@ -101,4 +101,4 @@ class PacelineQuantizeInt8(OptimizingNode):
             technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
         policy = technique.policy
         lines = "\n".join((policy.describe(), *policy.details(), "", policy.table()))
-        return io.NodeOutput(cls.attach(ModelTarget(model), technique), lines)
+        return ModelTarget(model), technique, lines

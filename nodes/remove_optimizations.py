@@ -10,7 +10,7 @@ from comfy_execution.graph_utils import ExecutionBlocker
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
-from ..core.phrases import joined, phrase, translatable
+from ..core.phrases import phrase
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -20,6 +20,13 @@ from .common import PacelineNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
+
+
+_TARGETS: dict[str, Callable[[Any], Target[Any]]] = {
+    "model": ModelTarget,
+    "vae": VAETarget,
+    "control_net": ControlNetTarget,
+}
 
 
 class PacelineRemoveOptimizations(PacelineNode):
@@ -51,27 +58,18 @@ class PacelineRemoveOptimizations(PacelineNode):
         """Return copies of what is connected, without our techniques."""
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):
-            remedy = translatable("Connect a model, a vae or a control_net.")
-            raise InvalidSetting(translatable("There is nothing to remove from."), remedy)
-        targets: dict[str, Callable[[Any], Target[Any]]] = {
-            "model": ModelTarget,
-            "vae": VAETarget,
-            "control_net": ControlNetTarget,
-        }
-        if vae is not None:
-            require_decoder("vae", vae)
-        if control_net is not None:
-            require_control_net("control_net", control_net)
+            raise InvalidSetting("There is nothing to remove from.", "Connect a model, a vae or a control_net.")
+        require_decoder("vae", vae)
+        require_control_net("control_net", control_net)
         outputs: list[object] = []
         removed: list[str] = []
         for name, value in given.items():
             if value is None:
                 outputs.append(ExecutionBlocker(f"Remove Optimizations: connect its input {name} to use this output."))
             else:
-                copy, techniques = detach_all(targets[name](value))
+                copy, techniques = detach_all(_TARGETS[name](value))
                 outputs.append(copy)
                 removed.extend(technique.title for technique in techniques)
-        nothing = translatable("nothing to remove")
-        headline = phrase("removed {names}", names=joined(", ", removed)) if removed else nothing
+        headline = phrase("removed {names}", names=", ".join(removed)) if removed else phrase("nothing to remove")
         cls.announce(Summary("active" if removed else "inactive", headline, {"removed": len(removed)}))
         return io.NodeOutput(*outputs)

@@ -13,13 +13,13 @@ from ..optimizers.hosts.comfyui.step_reuse import StepReuse
 from ..optimizers.step_reuse.plan import Plan
 from ..optimizers.step_reuse.settings import BUDGETS, FORECAST_CHOICES, StepReuseSettings
 from ..workbench.comfyui.calibration import plan_text
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineReuseSteps(OptimizingNode):
+class PacelineReuseSteps(TechniqueNode):
     """Forecast the network's output in steps that barely differ from the ones before, inside of a budget."""
 
     @classmethod
@@ -88,13 +88,13 @@ class PacelineReuseSteps(OptimizingNode):
         )
 
     @classmethod
-    def apply(
+    def technique(
         cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, plan: str = "", **settings: Any
-    ) -> io.NodeOutput:
+    ) -> Made:
         """Return a clone of ``model`` that leaves out steps while it samples."""
         found = Plan.from_json(plan_text(plan)) if plan.strip() else None
         chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, plan=found, **settings)
-        return io.NodeOutput(cls.attach(ModelTarget(model), StepReuse(model, chosen)))
+        return ModelTarget(model), StepReuse(model, chosen)
 
     @classmethod
     def fingerprint_inputs(cls, plan: object = "", **_: object) -> str:

@@ -10,13 +10,13 @@ from ..core.errors import require_choice
 from ..optimizers.attention.registry import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
-class PacelineSetAttentionProcessor(OptimizingNode):
+class PacelineSetAttentionProcessor(TechniqueNode):
     """Choose the attention backend of one model."""
 
     @classmethod
@@ -54,7 +54,7 @@ class PacelineSetAttentionProcessor(OptimizingNode):
         )
 
     @classmethod
-    def apply(cls, model: ModelPatcher, backend: str) -> io.NodeOutput:
+    def technique(cls, model: ModelPatcher, backend: str) -> Made:
         """Return a clone of ``model`` whose attention runs on ``backend``."""
         require_choice("backend", backend, ("auto", *names()))
-        return io.NodeOutput(cls.attach(ModelTarget(model), AttentionProcessor(model, backend)))
+        return ModelTarget(model), AttentionProcessor(model, backend)

@@ -9,14 +9,14 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.precision.vae import with_precision
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
-from .common import OptimizingNode
+from .common import Made, TechniqueNode
 from .model_precision import SEARCH_ALIASES, precision_inputs
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import VAE
 
 
-class PacelineVAEPrecision(OptimizingNode):
+class PacelineVAEPrecision(TechniqueNode):
     """Choose what a VAE computes in."""
 
     @classmethod
@@ -34,7 +34,7 @@ class PacelineVAEPrecision(OptimizingNode):
         )
 
     @classmethod
-    def apply(cls, vae: VAE, **settings: Any) -> io.NodeOutput:
+    def technique(cls, vae: VAE, **settings: Any) -> Made:
         """Return a copy of ``vae`` that computes as chosen."""
         result, technique = with_precision(vae, PrecisionSettings(**settings))
-        return io.NodeOutput(cls.attach(VAETarget(result), technique))
+        return VAETarget(result), technique

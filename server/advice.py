@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
@@ -15,8 +15,6 @@ from .wires import Wire, find_wires, upstream
 
 ADVICE = "/paceline/advice"
 
-_PRESET = "PacelineOptimizePreset"
-
 
 def advice_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return the wires of a prompt on which something can be made faster, and for each choice what to do there.
@@ -25,49 +23,39 @@ def advice_payload(sent: Any, nodes: Nodes) -> Payload:
         InvalidSetting: if what was sent is no prompt.
     """
     prompt = require_prompt(sent)
-    machine = machine_here()
-    wires = [_advised(prompt, wire, machine, nodes) for wire in find_wires(prompt)]
-    return {"choices": list(BUILT_IN), "wires": wires}
+    steps = {choice: _steps(choice, machine_here()) for choice in BUILT_IN}
+    return {"choices": list(BUILT_IN), "wires": [_advised(prompt, wire, steps, nodes) for wire in find_wires(prompt)]}
 
 
-def advised_steps(name: str, machine: Machine) -> Sequence[Step]:
+def _steps(choice: str, machine: Machine) -> list[Step]:
     """Return the nodes of a built-in preset, Reuse Steps where the picture may change, and ControlNets compiled too."""
-    steps = list(built_in_recipe(name, machine, reuse_steps=True).steps)
+    steps = [*built_in_recipe(choice, machine, reuse_steps=True).steps]
     if any(step.node == "PacelineCompileUNet" for step in steps):
-        steps.append(Step("PacelineCompileControlNet", {}))
+        steps.append(Step("PacelineCompileControlNet"))
     return steps
 
 
-def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payload:
-    before = upstream(prompt, wire)
+def _advised(prompt: Prompt, wire: Wire, steps: Mapping[str, list[Step]], nodes: Nodes) -> Payload:
+    types = {node: str(prompt[node]["class_type"]) for node in upstream(prompt, wire)}
+    of_wire = {
+        choice: [step for step in given if changed_by(nodes[step.node]) == wire.name] for choice, given in steps.items()
+    }
     return {
         "name": wire.name,
         "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
-        "plans": {name: _plan(prompt, wire, before, name, machine, nodes) for name in BUILT_IN},
+        "plans": {choice: _plan(prompt, types, choice, given, nodes) for choice, given in of_wire.items()},
     }
 
 
-def _plan(prompt: Prompt, wire: Wire, before: Sequence[str], choice: str, machine: Machine, nodes: Nodes) -> Payload:
-    types = {node: str(prompt[node]["class_type"]) for node in before}
-    if _PRESET in types.values():
+def _plan(prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes) -> Payload:
+    """Return what to convert and what to insert, where ``types`` are the nodes on the way from the loader."""
+    if "PacelineOptimizePreset" in types.values():
         return {"foreign": [], "steps": []}
-    foreign = [
-        node for node, type in types.items() if type in KNOWN and (choice != "lossless" or KNOWN[type].same_picture)
-    ]
-    there = {*types.values(), *(KNOWN[types[node]].to for node in foreign)}
-    steps = [
-        step
-        for step in advised_steps(choice, machine)
-        if step.node not in there and changed_by(nodes[step.node]) == wire.name
-    ]
-    return {
-        "foreign": [
-            {
-                "node": node,
-                "to": KNOWN[types[node]].to,
-                "inputs": converted_inputs(types[node], prompt[node]["inputs"], nodes),
-            }
-            for node in foreign
-        ],
-        "steps": shown_steps(steps),
-    }
+    foreign = []
+    for node, type in types.items():
+        known = KNOWN.get(type)
+        if known is not None and (choice != "lossless" or known.same_picture):
+            inputs = converted_inputs(type, prompt[node]["inputs"], nodes)
+            foreign.append({"node": node, "to": known.to, "inputs": inputs})
+    there = {*types.values(), *(one["to"] for one in foreign)}
+    return {"foreign": foreign, "steps": shown_steps(step for step in steps if step.node not in there)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -53,50 +52,33 @@ def _can_compile(device: str) -> bool:
     return device == "cuda" and find_spec("triton") is not None
 
 
-REUSE = {"balanced": BUDGETS["balanced"], "fast": BUDGETS["fast"]}
-"""Presets that can leave out steps, with the budget of Reuse Steps."""
+_SENTENCES = {
+    "lossless": "The same picture but for rounding.",
+    "balanced": "A little detail for speed: differences are hard to see.",
+    "fast": "More detail for more speed: compare the images before you use it.",
+}
 
 
 def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
     """Return the recipe ``name`` for ``machine``.
 
-    With ``reuse_steps``, presets that may change the picture also leave out steps; Reuse Steps finds out from the
-    schedule whether that pays. It is off by default, as saved workflows must go on to draw what they drew.
-
     ``lossless`` changes no more than rounding does; ``balanced`` costs detail that is hard to see; ``fast`` costs
-    detail that can be seen side by side.
+    detail that can be seen side by side. With ``reuse_steps`` these two also leave out steps, where Reuse Steps finds
+    from the schedule that it pays. It is off by default: saved workflows must go on to draw what they drew.
 
     Raises:
         InvalidSetting: for another name.
     """
     require_choice("preset", name, BUILT_IN)
-    makers: dict[str, Callable[[Machine], list[Step]]] = {"lossless": _lossless, "balanced": _balanced, "fast": _fast}
-    sentences = {
-        "lossless": "The same picture but for rounding.",
-        "balanced": "A little detail for speed: differences are hard to see.",
-        "fast": "More detail for more speed: compare the images before you use it.",
-    }
-    steps = makers[name](machine)
-    if reuse_steps and name in REUSE:
-        steps.append(Step("PacelineReuseSteps", {"budget": REUSE[name]}))
-    return Recipe(name, tuple(steps), sentences[name])
-
-
-def _lossless(machine: Machine) -> list[Step]:
     steps = [Step("PacelineSetAttentionProcessor", {"backend": "auto"})]
     # Compiling pays on GPUs. On CPUs the time goes into matrix products that it cannot improve (1.00x to 1.09x
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
-        steps += [Step("PacelineCompileUNet", {}), Step("PacelineCompileVAE", {})]
-    return steps
-
-
-def _balanced(machine: Machine) -> list[Step]:
-    return [Step("PacelineApplyToMe", {"preset": "balanced"}), *_lossless(machine)]
-
-
-def _fast(machine: Machine) -> list[Step]:
-    steps = [Step("PacelineApplyToMe", {"preset": "fast"}), *_lossless(machine)]
-    if machine.fast_int8:
+        steps += [Step("PacelineCompileUNet"), Step("PacelineCompileVAE")]
+    if name != "lossless":
+        steps.insert(0, Step("PacelineApplyToMe", {"preset": name}))
+    if name == "fast" and machine.fast_int8:
         steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))
-    return steps
+    if reuse_steps and name != "lossless":
+        steps.append(Step("PacelineReuseSteps", {"budget": BUDGETS[name]}))
+    return Recipe(name, tuple(steps), _SENTENCES[name])

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..core.errors import InvalidSetting
 from ..optimizers.hosts.comfyui.reporting import Payload
-from .recipes import Nodes, is_allowed
+from .recipes import Nodes, refusal
 
 CONVERSIONS = "/paceline/conversions"
 
@@ -135,4 +135,4 @@ def converted_inputs(node: str, old: Values, nodes: Nodes) -> Payload:
     except (TypeError, ValueError, OverflowError):  # values that the old node would not take either
         found = {}
     values = {name: value for name, value in found.items() if value is not None and name in inputs}
-    return {name: value for name, value in values.items() if is_allowed(inputs[name], value)}
+    return {name: value for name, value in values.items() if not refusal(inputs[name], value)}

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
-from ..core.phrases import translatable
 from ..optimizers.compilation.artifacts import ArtifactStore
 from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
 from ..optimizers.hosts.comfyui.paths import user_folder
@@ -41,7 +40,7 @@ def register_routes(nodes: Nodes) -> None:
 
     async def clear(_: web.Request) -> web.Response:
         if server.prompt_queue.currently_running:
-            busy = translatable("A workflow is running. Clear the cache when it is done.")
+            busy = "A workflow is running. Clear the cache when it is done."
             return web.json_response(refusal_payload(busy), status=409)
         await asyncio.to_thread(_clear)
         return web.json_response(await asyncio.to_thread(cache_payload))
@@ -57,8 +56,7 @@ def register_routes(nodes: Nodes) -> None:
             try:
                 return web.json_response(await asyncio.to_thread(answer, sent))
             except (PacelineError, ValueError, RecursionError) as error:
-                why = str(error)
-                return web.json_response(refusal_payload(why), status=400)
+                return web.json_response(refusal_payload(str(error)), status=400)
 
         server.routes.post(path)(post)
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, link_of, require_prompt
+from ..workbench.comfyui.prompt import Prompt, link_of, links_into, reached, require_prompt, users_of
 from .built_in_presets import BUILT_IN
-from .trial_scene import Scene, scene_for, users_of
+from .trial_scene import Scene, scene_for
 
 TRIAL = "/paceline/trial"
 
@@ -54,6 +54,12 @@ class Trial:
     best: Finding | None = None
     once: float = 0.0
 
+    def payload(self, prompt: Payload | None = None, node: str = "", measurable: bool = True) -> Payload:
+        """Return what the page is told: ``TrialState`` in web/js/payloads.d.ts."""
+        saves = 0.0 if self.best is None else _saved(self.best)
+        told = {"judged": self.judged, "best": self.best, "once": self.once, "saves": saves}
+        return {"measurable": measurable, "prompt": prompt, "node": node, **told}
+
 
 def trial_payload(sent: Any) -> Payload:
     """Return what to measure next, or what the findings say when nothing is left to measure.
@@ -65,38 +71,24 @@ def trial_payload(sent: Any) -> Payload:
     Raises:
         InvalidSetting: if what was sent cannot be read.
     """
+    trial = Trial()
     try:
         prompt, chain, choice = require_prompt(sent["prompt"]), [str(id) for id in sent["chain"]], sent["choice"]
         findings = list(sent["findings"])
         receivers = [str(receiver["node"]) for receiver in sent["receivers"]]
         require_choice("choice", choice, BUILT_IN)
-        trial = Trial()
-        scene = None
-        if chain and all(id in prompt for id in chain):
-            scene = scene_for(prompt, str(sent["name"]), [chain[-1], 0], receivers)
+        known = chain and all(id in prompt for id in chain)
+        scene = scene_for(prompt, str(sent["name"]), [chain[-1], 0], receivers) if known else None
         if scene is None:
-            return _payload(trial, measurable=False)
+            return trial.payload(measurable=False)
         for node, before, after, times in _measurements(chain, choice, findings, trial):
-            made = _prompt_for(prompt, scene, chain, before, after, times)
-            return _payload(trial, prompt=made, node=node)
+            return trial.payload(_prompt_for(prompt, scene, chain, before, after, times), node)
+        return trial.payload()
+    except InvalidSetting:
+        raise
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
-        if isinstance(error, InvalidSetting):
-            raise
         needed = "Send prompt, name, receivers, chain, choice and findings."
         raise InvalidSetting("This trial cannot be read.", needed) from error
-    return _payload(trial)
-
-
-def _payload(trial: Trial, prompt: Payload | None = None, node: str = "", measurable: bool = True) -> Payload:
-    return {
-        "measurable": measurable,
-        "prompt": prompt,
-        "node": node,
-        "judged": trial.judged,
-        "best": trial.best,
-        "once": trial.once,
-        "saves": 0.0 if trial.best is None else _saved(trial.best),
-    }
 
 
 def _measurements(
@@ -168,12 +160,6 @@ def _prompt_for(
     sides = {**with_chain(before, "a", scene.baseline), **with_chain(after, "b", scene.optimized)}
     fixed = {"fp32_reference": False, "filename_prefix": "paceline/trial", "save_files": False, "fewer_steps": False}
     inputs = {**scene.settings, **sides, **times, **fixed}
-    made: Payload = {_COMPARE: {"class_type": "PacelineCompareModels", "inputs": inputs}}
-    left = [*made]
-    while left:
-        for value in made[left.pop()]["inputs"].values():
-            link = link_of(value)
-            if link is not None and link[0] in known and link[0] not in made:
-                made[link[0]] = known[link[0]]
-                left.append(link[0])
-    return made
+    known[_COMPARE] = {"class_type": "PacelineCompareModels", "inputs": inputs}
+    needed = reached([_COMPARE], lambda id: (origin for origin, _ in links_into(known, id).values()))
+    return {id: known[id] for id in (_COMPARE, *needed)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..workbench.comfyui.prompt import Prompt, link_of
+from ..workbench.comfyui.prompt import Prompt, link_of, node_before, users_of, way_back
 from .wires import is_ours
 
 _SAMPLER = ("positive", "negative", "latent_image", "steps", "cfg", "sampler_name", "scheduler")
@@ -43,81 +43,59 @@ def scene_for(prompt: Prompt, name: str, wire: Any, receivers: Collection[str]) 
         receivers: ids of the nodes that use it.
     """
     if name == "model":
-        for receiver in receivers:
-            for sampler in _samplers_of(prompt, receiver):
-                settings = _job(prompt, sampler)
-                if settings is not None:
-                    settings.pop("model")
-                    settings |= _decoder(prompt, sampler)
-                    return Scene(name, settings, {"model_baseline": wire}, {"model_optimized": wire})
+        for sampler, job in _jobs(prompt, (id for receiver in receivers for id in _samplers_of(prompt, receiver))):
+            del job["model"]
+            return Scene(name, job | _decoder(prompt, sampler), {"model_baseline": wire}, {"model_optimized": wire})
     if name == "vae":
-        for receiver in receivers:
-            for sampler in _sources(prompt, receiver):
-                settings = _job(prompt, sampler)
-                if settings is not None:
-                    settings["model_baseline"] = settings.pop("model")
-                    return Scene(name, settings, {"vae": wire}, {"vae_optimized": wire})
+        for _, job in _jobs(prompt, (id for receiver in receivers for id in _sources(prompt, receiver))):
+            job["model_baseline"] = job.pop("model")
+            return Scene(name, job, {"vae": wire}, {"vae_optimized": wire})
     if name == "control_net":
         users = {*receivers, *users_of(prompt, receivers)}
-        for sampler in prompt:
-            settings = _job(prompt, sampler)
-            if settings is not None and any(_origin(settings[side]) in users for side in ("positive", "negative")):
-                settings["model_baseline"] = _before_ours(prompt, settings.pop("model"), "model")
-                settings |= _decoder(prompt, sampler)
-                baseline = {side: settings.pop(side) for side in ("positive", "negative")}
-                return Scene(name, settings, baseline, {f"{side}_optimized": wire for side, wire in baseline.items()})
+        for sampler, job in _jobs(prompt, prompt):
+            baseline = {side: job.pop(side) for side in ("positive", "negative")}
+            if any(_origin(wire) in users for wire in baseline.values()):
+                job["model_baseline"] = _before_ours(prompt, job.pop("model"), "model")
+                optimized = {f"{side}_optimized": wire for side, wire in baseline.items()}
+                return Scene(name, job | _decoder(prompt, sampler), baseline, optimized)
     return None
 
 
-def users_of(prompt: Prompt, ids: Iterable[str]) -> dict[str, None]:
-    """Return the nodes that use what some nodes give, also through others."""
-    users: dict[str | None, list[str]] = {}
-    for id, node in prompt.items():
-        for value in node["inputs"].values():
-            users.setdefault(_origin(value), []).append(id)
-    found: dict[str, None] = {}
-    left = [*ids]
-    while left:
-        for id in users.get(left.pop(), ()):
-            if id not in found:
-                found[id] = None
-                left.append(id)
-    return found
+def _jobs(prompt: Prompt, samplers: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield those nodes that are samplers of a known form, and what each samples."""
+    for sampler in samplers:
+        job = _job(prompt, sampler)
+        if job is not None:
+            yield sampler, job
 
 
 def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
     """Return the node that is given a model, and the samplers behind it if it is a guider."""
-    return [receiver, *(id for id in prompt if _from(prompt, id, "guider") == receiver)]
+    return [receiver, *(id for id in prompt if node_before(prompt, id, "guider") == receiver)]
 
 
 def _sources(prompt: Prompt, id: str) -> list[str]:
     """Return the nodes that a decoder's latent comes through, the nearest first."""
-    found: dict[str, None] = {}
     names = ("samples", "latent", "latent_image", "latents")
-    while True:
-        before = next((origin for name in names if (origin := _from(prompt, id, name)) is not None), None)
-        if before is None or before in found:
-            return [*found]
-        found[before] = None
-        id = before
+    return [*way_back(id, lambda id: node_before(prompt, id, *names))][1:]
 
 
 def _decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
     """Return ``vae``, which decodes what a sampler gives, before nodes of ours; nothing where none does."""
     for id, node in prompt.items():
-        if "vae" in node["inputs"] and _from(prompt, id, "samples") == sampler:
+        if "vae" in node["inputs"] and node_before(prompt, id, "samples") == sampler:
             return {"vae": _before_ours(prompt, node["inputs"]["vae"], "vae")}
     return {}
 
 
 def _before_ours(prompt: Prompt, wire: Any, name: str) -> Any:
-    """Return a wire as it is before nodes of ours: what is judged is something else."""
+    """Return a wire as it is before nodes of ours: what is judged is something else. None for a circle of ours."""
     seen: set[str] = set()
-    while (link := link_of(wire)) and is_ours(prompt[link[0]]) and name in prompt[link[0]]["inputs"]:
-        if link[0] in seen:
+    while (origin := _origin(wire)) and is_ours(prompt[origin]) and name in prompt[origin]["inputs"]:
+        if origin in seen:
             return None
-        seen.add(link[0])
-        wire = prompt[link[0]]["inputs"][name]
+        seen.add(origin)
+        wire = prompt[origin]["inputs"][name]
     return wire
 
 
@@ -145,7 +123,7 @@ def _guidance(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
 
     Of two positive conditionings the first is taken: a network's call is as long with each of them.
     """
-    inputs = prompt[_from(prompt, sampler, "guider") or sampler]["inputs"]
+    inputs = prompt[node_before(prompt, sampler, "guider") or sampler]["inputs"]
     positive = next((inputs[name] for name in ("positive", "conditioning", "cond1") if name in inputs), None)
     if positive is None or "model" not in inputs:
         return None
@@ -153,15 +131,12 @@ def _guidance(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
     return {"model": inputs["model"], "positive": positive, "negative": negative, "cfg": cfg}
 
 
-def _levels(prompt: Prompt, id: str) -> dict[str, Any] | None:
+def _levels(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
     """Return the schedule that a sampler's noise levels come from, also where they are split on the way."""
-    seen: set[str] = set()
-    while (before := _from(prompt, id, "sigmas")) is not None and before not in seen:
-        seen.add(before)
-        inputs = prompt[before]["inputs"]
+    for id in way_back(node_before(prompt, sampler, "sigmas"), lambda id: node_before(prompt, id, "sigmas")):
+        inputs = prompt[id]["inputs"]
         if "scheduler" in inputs and "steps" in inputs:
             return {name: inputs[name] for name in ("scheduler", "steps", "denoise") if name in inputs}
-        id = before
     return None
 
 
@@ -171,13 +146,7 @@ def _origin(value: Any) -> str | None:
     return None if link is None else link[0]
 
 
-def _from(prompt: Prompt, id: str, name: str) -> str | None:
-    """Return the node that an input comes from."""
-    origin = _origin(prompt[id]["inputs"].get(name))
-    return origin if origin in prompt else None
-
-
 def _value(prompt: Prompt, id: str, name: str, value: str) -> Any:
     """Return a setting of the node that an input comes from."""
-    node = _from(prompt, id, name)
+    node = node_before(prompt, id, name)
     return None if node is None else prompt[node]["inputs"].get(value)

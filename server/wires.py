@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..workbench.comfyui.node_types import input_types, output_types
-from ..workbench.comfyui.prompt import Link, Prompt, link_of
+from ..workbench.comfyui.prompt import Link, Prompt, input_types, links_into, output_types, way_back
 from .recipes import PREFIX
 
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
@@ -52,25 +51,20 @@ def find_wires(prompt: Prompt) -> list[Wire]:
 
 def upstream(prompt: Prompt, wire: Wire) -> list[str]:
     """Return the nodes that a wire goes through on its way from the loader, the last first."""
-    found: dict[str, None] = {}
     wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
-    origin: Link | None = wire.origin
-    while origin is not None and origin[0] in prompt and origin[0] not in found:
-        found[origin[0]] = None
-        origin = next((link for type, _, link in _typed_links(prompt, origin[0]) if type == wanted), None)
-    return [*found]
+
+    def before(id: str) -> str | None:
+        return next((origin for type, _, (origin, _) in _typed_links(prompt, id) if type == wanted), None)
+
+    return [*way_back(wire.origin[0], before)]
 
 
 def _typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:
     """Yield type, input and origin of each link into a node."""
-    node = prompt[id]
-    declared = input_types(node["class_type"])
-    for name, value in node["inputs"].items():
-        origin = link_of(value)
-        if origin is None or origin[0] not in prompt:
-            continue
-        outputs = output_types(prompt[origin[0]]["class_type"])
-        given = outputs[origin[1]] if 0 <= origin[1] < len(outputs) else ""
+    declared = input_types(prompt[id]["class_type"])
+    for name, (origin, slot) in links_into(prompt, id).items():
+        outputs = output_types(prompt[origin]["class_type"])
+        given = outputs[slot] if 0 <= slot < len(outputs) else ""
         # Of a node that is not installed, only the name of its input tells the type.
         named = next((type for type, (ours, _) in _KINDS.items() if name in (ours, ours.replace("_", ""))), "")
-        yield declared.get(name) or given or named, name, origin
+        yield declared.get(name) or given or named, name, (origin, slot)

@@ -66,13 +66,13 @@ def mismatch_explained(name: str, model: ModelPatcher, samples: torch.Tensor | N
 
 
 def require_decoder(name: str, value: object) -> None:
-    """Check that ``value`` decodes latents; it may be an object of another pack. `InvalidSetting` if not."""
+    """Check that ``value`` decodes latents, or is None; it may be of another pack. `InvalidSetting` if not."""
     # A CLIP decodes too: tokens.
-    if not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize"):
+    if value is not None and (not callable(getattr(value, "decode", None)) or hasattr(value, "tokenize")):
         raise wrong_link(name, value, "VAE", "Connect Load VAE to it.")
 
 
 def require_control_net(name: str, value: object) -> None:
-    """Check that ``value`` can control a sampler; it may be an object of another pack. `InvalidSetting` if not."""
-    if not callable(getattr(value, "get_control", None)):
+    """Check that ``value`` can control a sampler, or is None; it may be of another pack. `InvalidSetting` if not."""
+    if value is not None and not callable(getattr(value, "get_control", None)):
         raise wrong_link(name, value, "CONTROL_NET", "Connect Load ControlNet Model to it.")

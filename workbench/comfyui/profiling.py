@@ -12,7 +12,7 @@ import torch
 
 from ...core.devices import synchronize
 from ...core.errors import InvalidSetting
-from ...core.phrases import translatable
+from ...core.phrases import phrase
 from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..measurement.profile import Operation, operations_of, slices_of
 from .latents import decode
@@ -68,7 +68,7 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
         synchronize(device)  # each step for itself, as the profiled one is
         ends.append(clock())
 
-    say(translatable("every step on the clock"))
+    say(phrase("every step on the clock"))
     synchronize(device)
     started = clock()
     sampled = sample(model, job, job.seed, clock, on_step)
@@ -78,7 +78,7 @@ def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Cal
     typical = statistics.median(steps)
     loading = max(0.0, ends[0] - started - typical)
     decoding = None if vae is None else _decoding(vae, sampled.latent, device)
-    say(translatable("one step under the profiler"))
+    say(phrase("one step under the profiler"))
     operations, kernels = _profiled(model, job, device)
     slices = slices_of(operations, kernels, typical)
     return Profile(loading, (ends[0] - started - loading, *steps[: len(ends) - 1]), decoding, typical, slices)

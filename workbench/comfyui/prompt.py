@@ -1,8 +1,9 @@
-"""A prompt: the form in which ComfyUI runs a workflow, its "API format"."""
+"""A prompt: the form in which ComfyUI runs a workflow, its "API format", and what it says about types of nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ...core.errors import InvalidSetting
@@ -27,10 +28,8 @@ def require_prompt(sent: Any) -> Prompt:
         isinstance(node, dict) and isinstance(node.get("class_type"), str) and isinstance(node.get("inputs", {}), dict)
         for node in sent.values()
     ):
-        raise InvalidSetting(
-            "This is no workflow in the API format.",
-            "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node.",
-        )
+        remedy = "Save it in ComfyUI with File > Export (API). It has class_type and inputs of each node."
+        raise InvalidSetting("This is no workflow in the API format.", remedy)
     if len(sent) > _MOST_NODES:
         raise InvalidSetting(f"This workflow has {len(sent)} nodes.", f"At most {_MOST_NODES} are looked at.")
     return {str(id): {**node, "inputs": node.get("inputs", {})} for id, node in sent.items()}
@@ -41,3 +40,67 @@ def link_of(value: Any) -> Link | None:
     if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], int):
         return str(value[0]), value[1]
     return None
+
+
+def links_into(prompt: Prompt, id: str) -> dict[str, Link]:
+    """Return where the inputs of a node come from, by their names, as far as other nodes of the prompt give them."""
+    links = {name: link_of(value) for name, value in prompt[id]["inputs"].items()}
+    return {name: link for name, link in links.items() if link is not None and link[0] in prompt}
+
+
+def node_before(prompt: Prompt, id: str, *names: str) -> str | None:
+    """Return the node that an input comes from; of several names, the first input that comes from one."""
+    links = links_into(prompt, id)
+    return next((links[name][0] for name in names if name in links), None)
+
+
+def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
+    """Yield a node, the one before it, and so on; the way ends where it would go in a circle."""
+    seen: set[str] = set()
+    while id is not None and id not in seen:
+        seen.add(id)
+        yield id
+        id = before(id)
+
+
+def users_of(prompt: Prompt, ids: Iterable[str]) -> dict[str, None]:
+    """Return the nodes that use what some nodes give, also through others."""
+    users: dict[str, list[str]] = {}
+    for id in prompt:
+        for origin, _ in links_into(prompt, id).values():
+            users.setdefault(origin, []).append(id)
+    return reached(ids, lambda id: users.get(id, ()))
+
+
+def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, None]:
+    """Return the nodes that follow after some, and after these, in the order in which they are found."""
+    found: dict[str, None] = {}
+    left = [*ids]
+    while left:
+        new = [id for id in following(left.pop()) if id not in found]
+        found |= dict.fromkeys(new)
+        left += new
+    return found
+
+
+def input_types(node: str) -> dict[str, str]:
+    """Return the types of the inputs of a type of nodes, by their names; empty if it is not installed."""
+    found = _class(node)
+    if found is None:
+        return {}
+    try:
+        groups = found.INPUT_TYPES()
+        inputs = {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
+        return {name: entry[0] for name, entry in inputs.items() if isinstance(entry[0], str)}
+    except Exception:  # other people's code, which may look for files; the node is then as good as unknown
+        return {}
+
+
+def output_types(node: str) -> tuple[str, ...]:
+    """Return the types of the outputs of a type of nodes; empty if it is not installed."""
+    return tuple(str(kind) for kind in getattr(_class(node), "RETURN_TYPES", ()) or ())
+
+
+def _class(node: str) -> Any:
+    # Looked up, never imported: importing it would load ComfyUI's whole graph of modules.
+    return getattr(sys.modules.get("nodes"), "NODE_CLASS_MAPPINGS", {}).get(node)
