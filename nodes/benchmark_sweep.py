@@ -38,7 +38,6 @@ class PacelineBenchmarkSweep(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineBenchmarkSweep",
             display_name="Benchmark Sweep",

@@ -32,7 +32,6 @@ class PacelineCompareModels(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineCompareModels",
             display_name="Compare Models",

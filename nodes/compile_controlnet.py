@@ -21,7 +21,6 @@ class PacelineCompileControlNet(CompileNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineCompileControlNet",
             display_name="Compile ControlNet",
@@ -39,7 +38,6 @@ class PacelineCompileControlNet(CompileNode):
 
     @classmethod
     def technique(cls, control_net: ControlNet, **settings: Any) -> Made:
-        """Return a copy of ``control_net`` that runs compiled."""
         how = network_settings(**settings)
         control_net, notes = compilable(control_net)
         technique = CompileControlNet(control_net, how, node_compiler(), notes)

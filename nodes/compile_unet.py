@@ -72,7 +72,6 @@ class PacelineCompileUNet(CompileNode):
 
     @classmethod
     def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
-        """Return a clone of ``model`` that runs compiled while it samples."""
         how = network_settings(**settings)
         clone, notes = compilable(model)
         technique = CompileUNet(clone, how, node_compiler(), notes)

@@ -21,7 +21,6 @@ class PacelineCompileVAE(CompileNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineCompileVAE",
             display_name="Compile VAE",
@@ -50,7 +49,6 @@ class PacelineCompileVAE(CompileNode):
 
     @classmethod
     def technique(cls, vae: VAE, compile_decoder: bool, compile_encoder: bool, **settings: Any) -> Made:
-        """Return a copy of ``vae`` that runs compiled."""
         how = network_settings(**settings)
         vae, notes = compilable(vae)
         technique = CompileVAE(vae, how, node_compiler(), compile_encoder, compile_decoder, notes)

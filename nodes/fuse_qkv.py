@@ -20,7 +20,6 @@ class PacelineFuseQKV(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineFuseQKV",
             display_name="Fuse QKV",

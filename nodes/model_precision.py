@@ -69,6 +69,5 @@ class PacelineModelPrecision(TechniqueNode):
 
     @classmethod
     def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
-        """Return a clone of ``model`` that computes as chosen."""
         technique = model_precision(model, PrecisionSettings(**settings))
         return ModelTarget(model), technique

@@ -22,7 +22,6 @@ class PacelineOptimizationReport(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineOptimizationReport",
             display_name="Optimization Report",

@@ -38,7 +38,6 @@ class PacelineProfile(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         sampling = sampling_inputs("As in the KSampler.", "")
         return cls.schema(
             node_id="PacelineProfile",

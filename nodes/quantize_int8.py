@@ -90,7 +90,6 @@ class PacelineQuantizeInt8(TechniqueNode):
         conditioning: Conditioning | None = None,
         **settings: Any,
     ) -> Made:
-        """Return a clone of ``model`` with int8 layers, and the table of all layers."""
         require_model(model)
         if latent is not None:
             require_latent("latent", latent)

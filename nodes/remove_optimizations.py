@@ -34,7 +34,6 @@ class PacelineRemoveOptimizations(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         return cls.schema(
             node_id="PacelineRemoveOptimizations",
             display_name="Remove Optimizations",

@@ -24,7 +24,6 @@ class PacelineReuseSteps(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs."""
         named = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
         return cls.schema(
             node_id="PacelineReuseSteps",
@@ -91,7 +90,6 @@ class PacelineReuseSteps(TechniqueNode):
     def technique(
         cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, plan: str = "", **settings: Any
     ) -> Made:
-        """Return a clone of ``model`` that leaves out steps while it samples."""
         found = Plan.from_json(plan_text(plan)) if plan.strip() else None
         chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, plan=found, **settings)
         return ModelTarget(model), StepReuse(model, chosen)

@@ -55,6 +55,5 @@ class PacelineSetAttentionProcessor(TechniqueNode):
 
     @classmethod
     def technique(cls, model: ModelPatcher, backend: str) -> Made:
-        """Return a clone of ``model`` whose attention runs on ``backend``."""
         require_choice("backend", backend, ("auto", *names()))
         return ModelTarget(model), AttentionProcessor(model, backend)

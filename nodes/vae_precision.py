@@ -35,6 +35,5 @@ class PacelineVAEPrecision(TechniqueNode):
 
     @classmethod
     def technique(cls, vae: VAE, **settings: Any) -> Made:
-        """Return a copy of ``vae`` that computes as chosen."""
         result, technique = with_precision(vae, PrecisionSettings(**settings))
         return VAETarget(result), technique

@@ -28,15 +28,11 @@ def find_comfyui(given: str | None, pack: Path) -> Path:
     Raises:
         BackendUnavailable: if there is none.
     """
-    tried = [Path(given)] if given else [Path(path) for path in [os.environ.get("COMFYUI_PATH")] if path]
-    tried = tried or [pack.parent.parent]
-    for folder in tried:
-        if all((folder / name).exists() for name in ("main.py", "folder_paths.py", "comfy")):
-            return folder.resolve()
-    raise BackendUnavailable(
-        f"There is no ComfyUI in {', '.join(map(str, tried))}.",
-        "Name its folder (the one with main.py) with --comfyui, or run the command of the copy in its custom_nodes.",
-    )
+    folder = Path(given or os.environ.get("COMFYUI_PATH") or pack.parent.parent)
+    if not all((folder / name).exists() for name in ("main.py", "folder_paths.py", "comfy")):
+        remedy = "Name its folder (with main.py) with --comfyui, or run the command of the copy in its custom_nodes."
+        raise BackendUnavailable(f"There is no ComfyUI in {folder}.", remedy)
+    return folder.resolve()
 
 
 def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
