@@ -1,8 +1,7 @@
 """The commands of the pack.
 
-``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``plan`` finds a plan for Reuse Steps,
-``cache`` looks after compiled code: all in ComfyUI. ``bench``, ``recipe`` and ``grid`` measure diffusers pipelines, see
-docs/python.md.
+``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code:
+all of them work in ComfyUI. ``bench``, ``recipe`` and ``grid`` measure diffusers pipelines, see docs/python.md.
 
 ``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
 """
@@ -16,7 +15,6 @@ _IN_COMFYUI = {
     "sweep": "sweeping.command",
     "cache": "cache_command",
     "tune": "tuning.command",
-    "plan": "calibration.command",
 }
 """Modules of the commands that pip does not install, as they work in ComfyUI only."""
 

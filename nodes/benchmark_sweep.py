@@ -10,7 +10,7 @@ from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import require_text
-from ..core.phrases import phrase, translatable
+from ..core.phrases import phrase
 from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_view import SweepView
 from ..workbench.comfyui import sweeping
@@ -18,10 +18,8 @@ from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.recipe import require_preset_name
-from ..workbench.sweep import Space
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
-from .plan_search import plan_space
 from .sweeps import bench_for, plain, read_space
 
 if TYPE_CHECKING:
@@ -66,11 +64,10 @@ class PacelineBenchmarkSweep(PacelineNode):
                 ),
                 io.Combo.Input(
                     "search",
-                    options=["grid", "optuna", "plan"],
+                    options=["grid", "optuna"],
                     default="grid",
                     tooltip="grid: every combination once. optuna: a search that learns which settings are worth "
-                    "trying; lines may hold ranges (0.2 .. 0.8). plan: find a plan for Reuse Steps, for half "
-                    "of largest_difference, and measure it beside the rule without one; grid is not read.",
+                    "trying; lines may hold ranges (0.2 .. 0.8).",
                 ),
                 io.Int.Input(
                     "trials", default=20, min=1, max=10000, tooltip="How many settings optuna tries. grid ignores it."
@@ -91,8 +88,7 @@ class PacelineBenchmarkSweep(PacelineNode):
                 ),
                 *sampling_inputs(
                     seed="Seed of all cells.",
-                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer. With "
-                    "search: plan also the number of seeds that the plan is found on.",
+                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
                 ),
                 io.String.Input(
                     "storage",
@@ -142,8 +138,8 @@ class PacelineBenchmarkSweep(PacelineNode):
         prompt = getattr(cls.hidden, "prompt", None)
         if vae is not None:
             require_decoder("vae", vae)
-        space = Space({}) if search == "plan" else read_space(require_text("grid", grid))
-        mode = {"optuna": "search", "plan": "grid"}.get(search, search)
+        space = read_space(require_text("grid", grid))
+        mode = {"optuna": "search"}.get(search, search)
         plan = sweeping.SweepPlan(
             require_preset_name("study", require_text("study", study).strip(), BUILT_IN),
             sweeping.storage_named(storage),
@@ -160,12 +156,6 @@ class PacelineBenchmarkSweep(PacelineNode):
         def say(text: str) -> None:
             cls.announce(Summary("working", text))
 
-        if search == "plan":
-            try:
-                space = plan_space(model, job, plan.study, largest_difference, runs, say)
-            except BaseException:
-                cls.announce(Summary("partly", translatable("stopped: no plan was saved")))
-                raise
         source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)

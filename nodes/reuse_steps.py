@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
-from ..core.errors import PacelineError
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.step_reuse import StepReuse
-from ..optimizers.step_reuse.plan import Plan
-from ..optimizers.step_reuse.settings import BUDGETS, FORECAST_CHOICES, StepReuseSettings
-from ..workbench.comfyui.calibration import plan_text
+from ..optimizers.step_reuse.forecasts import FORECASTS
+from ..optimizers.step_reuse.settings import BUDGETS, StepReuseSettings
 from .common import Made, TechniqueNode
+from .inputs import setting_input
 
 if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+
+
+FORMER_FORECASTS = ("quadratic_noise", "taylor", "chebyshev")
+"""Values of ``forecast`` in older workflows. They load, and ``auto`` is used."""
 
 
 class PacelineReuseSteps(TechniqueNode):
@@ -24,6 +27,7 @@ class PacelineReuseSteps(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
+        setting = partial(setting_input, StepReuseSettings)
         named = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
         return cls.schema(
             node_id="PacelineReuseSteps",
@@ -44,43 +48,33 @@ class PacelineReuseSteps(TechniqueNode):
             ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, with any other node of this pack on it."),
-                io.Float.Input(
+                setting(
                     "budget",
-                    default=BUDGETS["balanced"],
-                    min=0.0,
-                    max=1.0,
-                    step=0.01,
-                    tooltip=f"How far the picture may move from the one without this node, as a share of what another "
-                    f"seed changes: {named}. Larger is faster. 0 leaves nothing out. It is an estimate: the report "
-                    "says how much of it was used.",
+                    "How far the picture may move from the one without this node, as a share of what another seed "
+                    f"changes: {named}. Larger is faster, 0 leaves nothing out.",
                 ),
-                io.Combo.Input(
+                setting(
                     "forecast",
-                    options=list(FORECAST_CHOICES),
-                    default="auto",
+                    "How a step is forecast. auto: whichever was nearest in the steps that were computed; hold: the "
+                    "last predicted picture or noise; linear: a line through the last two.",
                     advanced=True,
-                    tooltip="How a step is forecast. auto: whichever was nearest in the steps that were computed. "
-                    "hold: the last predicted picture. hold_noise: the last predicted noise. linear, quadratic: a "
-                    "polynomial through the last steps. taylor: TaylorSeer's. chebyshev: Spectrum's.",
                 ),
-                io.Boolean.Input(
-                    "reuse_forecast", default=True, advanced=True, tooltip="Leave out whole steps: all of their time."
+                setting(
+                    "use_forecast", "Leave out whole steps: all of their time.", id="reuse_forecast", advanced=True
                 ),
-                io.Boolean.Input(
-                    "reuse_guidance",
-                    default=True,
+                setting(
+                    "use_guidance",
+                    "Where a step must be computed, leave out the negative pass and use its last difference to the "
+                    "positive one again: about half of the step's time.",
+                    id="reuse_guidance",
                     advanced=True,
-                    tooltip="Where a step must be computed, leave out the negative pass and use its last difference to "
-                    "the positive one again: about half of the step's time.",
                 ),
                 io.String.Input(
                     "plan",
                     default="",
                     optional=True,
-                    advanced=True,
-                    tooltip="A plan: which steps to leave out, found for one kind of run. Its name, if Benchmark Sweep "
-                    "or the command plan has saved it here, or its JSON. It is followed in full where the budget is "
-                    "twice its own. Empty: decided while it runs.",
+                    tooltip="Not used. It keeps the values of older workflows in their places.",
+                    extra_dict={"hidden": True},
                 ),
             ],
             outputs=[io.Model.Output()],
@@ -88,15 +82,25 @@ class PacelineReuseSteps(TechniqueNode):
 
     @classmethod
     def technique(
-        cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, plan: str = "", **settings: Any
+        cls,
+        model: ModelPatcher,
+        reuse_forecast: bool,
+        reuse_guidance: bool,
+        forecast: str = "auto",
+        plan: str = "",
+        **settings: Any,
     ) -> Made:
-        found = Plan.from_json(plan_text(plan)) if plan.strip() else None
-        chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, plan=found, **settings)
-        return ModelTarget(model), StepReuse(model, chosen)
+        notes = ["plan is not used: steps are chosen while sampling"] if plan.strip() else []
+        if forecast in FORMER_FORECASTS:
+            notes.append(f"forecast {forecast} does not exist: auto is used")
+            forecast = "auto"
+        chosen = StepReuseSettings(
+            forecast=forecast, use_forecast=reuse_forecast, use_guidance=reuse_guidance, **settings
+        )
+        return ModelTarget(model), StepReuse(model, chosen, notes)
 
     @classmethod
-    def fingerprint_inputs(cls, plan: object = "", **_: object) -> str:
-        """Return the text of the plan, so that ComfyUI runs the node again when the file of that name has changed."""
-        with suppress(PacelineError, OSError):
-            return plan_text(plan) if isinstance(plan, str) else ""
-        return ""
+    def validate_inputs(cls, forecast: str = "auto") -> bool | str:
+        """Check ``forecast`` in place of ComfyUI, which would refuse older workflows."""
+        allowed = ("auto", *FORECASTS, *FORMER_FORECASTS)
+        return forecast in allowed or f"{forecast!r} is not one of {', '.join(allowed)}"

@@ -102,11 +102,11 @@ class ErrorRate:
     """How fast the error of one forecast grows with the distance, from its last tests.
 
     Args:
-        order: the error grows with the distance to the power of ``order + 1``.
+        power: of the distance with which it grows.
     """
 
-    def __init__(self, order: int) -> None:
-        self._power = order + 1
+    def __init__(self, power: int) -> None:
+        self._power = power
         self._rates: list[Distances] = []
 
     def test(self, distance: float, errors: Distances) -> None:
@@ -163,13 +163,13 @@ class Budget:
         total = [math.sqrt(square) for square in _added(_added(self._settled, pending), self._kept)]
         return self.calibration.distance(self.share(total))
 
-    def allows(self, cost: Distances, part: float, proved: bool = False) -> bool:
-        """Return whether one more skip stays inside of a part of the budget; a budget of 0 allows none.
+    def allows(self, cost: Distances, part: float) -> bool:
+        """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand.
 
-        The solver's margin is kept in hand, unless other runs have ``proved`` that the skip is a good one.
+        A budget of 0 allows none.
         """
-        margin = 1.0 if proved else self.calibration.margin
-        return self.limit > 0 and self._share_of(_added(self._pending, _squares(cost))) * margin <= self.limit * part
+        distance = self._share_of(_added(self._pending, _squares(cost)))
+        return self.limit > 0 and distance * self.calibration.margin <= self.limit * part
 
     def spend(self, cost: Distances, for_good: bool = False) -> None:
         """Book a skip at its expected error; until it is known better, or ``for_good`` if it never will be."""

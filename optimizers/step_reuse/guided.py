@@ -8,8 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from .budget import calibration_of, rms
-from .plan import GUIDANCE
-from .run import ReuseRun
+from .run import GUIDANCE, ReuseRun
 
 
 class GuidedRun(ReuseRun):

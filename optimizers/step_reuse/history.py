@@ -9,8 +9,8 @@ from torch import Tensor
 
 from .forecasts import FORECASTS, NOISE, Forecast, lagrange
 
-KEPT = 6
-"""How many evaluations are kept at most: what the widest forecast looks at."""
+KEPT = max(forecast.points for forecast in FORECASTS.values())
+"""How many evaluations are kept: what the widest forecast looks at."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,9 @@ class Evaluation:
 
 
 class History:
-    """The last evaluations of one pass, or of the guided prediction; oldest first.
+    """The last evaluations of one pass, or of the guided prediction; oldest first."""
 
-    Args:
-        kept: how many.
-    """
-
-    def __init__(self, kept: int = KEPT) -> None:
-        self._kept = kept
+    def __init__(self) -> None:
         self.evaluations: list[Evaluation] = []
 
     def __len__(self) -> int:
@@ -84,7 +79,7 @@ class History:
             elif moved < 1e-4:
                 self.evaluations.pop()
         self.evaluations.append(Evaluation(place, latent, denoised))
-        del self.evaluations[: -self._kept]
+        del self.evaluations[:-KEPT]
 
     def can(self, forecast: Forecast) -> bool:
         """Return whether there is enough to forecast from."""
@@ -99,8 +94,8 @@ class History:
             latent: the network's input there.
         """
         forecast = FORECASTS[name]
-        used = self.evaluations[-forecast.most :]
-        weights = forecast.weights([entry.place.position for entry in used], place.position)
+        used = self.evaluations[-forecast.points :]
+        weights = lagrange([entry.place.position for entry in used], place.position)
         if forecast.quantity == NOISE:
             total = latent.float().clone()
             for weight, entry in zip(weights, used, strict=True):

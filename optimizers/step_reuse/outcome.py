@@ -18,7 +18,6 @@ class Outcome:
         largest: largest error of a forecast that was seen, as a share of what another seed changes.
         methods: how often each forecast was used.
         bytes: memory of what was kept, at most.
-        refused: skips that the plan asked for and the budget did not allow.
         measured: whether the constants of the budget were measured with the run's solver.
         unet: whether the network is a UNet, where the constants were measured on a model that draws well.
         notes: why nothing was reused, or where the node stepped aside.
@@ -32,7 +31,6 @@ class Outcome:
     largest: float = 0.0
     methods: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
-    refused: int = 0
     measured: bool = True
     unet: bool = True
     notes: list[str] = field(default_factory=list)

@@ -19,11 +19,10 @@ import torch
 from torch import Tensor
 
 from .budget import Budget, Distances, ErrorRate, calibration_of, rms
-from .forecasts import AUTOMATIC, FORECASTS
+from .forecasts import FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
 from .passes import Passes
-from .plan import COMPUTE, GUIDANCE, Plan
 from .settings import StepReuseSettings
 from .solvers import ORDERS, SOLVERS, Correction
 
@@ -40,8 +39,9 @@ CAREFUL = 0.05
 """Up to this budget as many evaluations in a row may be forecast as the solver's order and one, above it twice as many:
 they are known afterwards from a polynomial of that order. With one more, Euler was a tenth farther off."""
 
-SEEDS, SKIPPED = "seeds", "skipped"
-"""Names of what is measured beside the forecasts: the distance from the mean, and errors that are known by now."""
+SEEDS, SKIPPED, GUIDANCE = "seeds", "skipped", "guidance"
+"""Names of what is measured beside the forecasts: the distance from the mean, errors that are known by now, and how
+much the difference between the passes changed."""
 
 
 class Decision(Enum):
@@ -76,14 +76,12 @@ class ReuseRun:
         self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
         self._order = ORDERS.get(solver or "", 1)
         self.levels = list(noise_levels)
-        self.actions: Sequence[str] | None = None
-        self._proved = False
         self.outcome = outcome or Outcome()
         self.outcome.steps = len(self.levels) - 1
         calibration, self.outcome.measured = calibration_of(solver, unet)
         self.outcome.unet = unet
         self.budget = Budget(settings.budget, calibration)
-        self._candidates = AUTOMATIC if settings.forecast == "auto" else (settings.forecast,)
+        self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
         self._first: Tensor | None = None
         self._skipped: list[tuple[Place, Tensor]] = []
         self._unread: list[tuple[str, float, Tensor]] = []
@@ -130,14 +128,11 @@ class ReuseRun:
         allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
         if self.too_short or not allowed or self._computed < WARM_UP or self._in_a_row >= longest:
             return Decision.COMPUTE
-        asked = None if self.actions is None else self.actions[min(round(place.position), steps - 1)]
-        if asked == COMPUTE:
-            return Decision.COMPUTE
         distance = place.position - self._guided.newest.place.position
         # Early skips are the worst buys: what they use up of the budget, more of the later ones could have had.
-        part = 1.0 if asked is not None else place.position / steps
-        if self.settings.use_forecast and asked != GUIDANCE:
-            known = [name for name in self._usable(asked) if self._guided.can(FORECASTS[name])]
+        part = place.position / steps
+        if self.settings.use_forecast:
+            known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
             if known:
                 best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
                 if self._pays(self._rates[best].expected(distance), part):
@@ -145,34 +140,23 @@ class ReuseRun:
                     return Decision.FORECAST
         if self._passes.difference_at is not None and self.guidance_scale is not None and self._guidance_rate.known:
             expected = self._guidance_rate.expected(place.position - self._passes.difference_at)
-            wanted = self.settings.use_guidance and asked in (None, GUIDANCE)
-            if wanted and self._pays(expected, part, for_good=True):
+            if self.settings.use_guidance and self._pays(expected, part, for_good=True):
                 return Decision.GUIDANCE
-        self.outcome.refused += asked is not None
         return Decision.COMPUTE
-
-    def _usable(self, asked: str | None) -> list[str]:
-        """Return the forecasts that can be judged; of a plan's, the one it names."""
-        names = self._rates if asked is None or asked not in self._rates else (asked,)
-        return [name for name in names if self._rates[name].known]
 
     def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
         cost = [self.place.weight * error for error in expected]
-        if not self.budget.allows(cost, part, self._proved):
+        if not self.budget.allows(cost, part):
             return False
         self.budget.spend(cost, for_good)
         return True
-
-    def follow(self, plan: Plan) -> None:
-        """Follow a plan, which must be for this run."""
-        self.actions, self._proved = plan.actions, plan.leaves_room_in(self.settings.budget)
 
     def _forget(self) -> None:
         """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
         self._passes = Passes()
         self._guided = History()
-        self._rates = {name: ErrorRate(FORECASTS[name].order) for name in self._candidates}
-        self._guidance_rate = ErrorRate(0)
+        self._rates = {name: ErrorRate(FORECASTS[name].points) for name in self._candidates}
+        self._guidance_rate = ErrorRate(1)
         self._skipped.clear()
         if self._correction is not None:
             self._correction.forget()

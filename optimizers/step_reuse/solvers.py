@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .history import KEPT, Place
+from .history import Place
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,10 @@ ORDERS = {"euler": 1, "dpmpp_2m": 2, "res_multistep": 2}
 """Order of each: a prediction between two known ones is on a polynomial of the same order."""
 
 
+KEPT = 7
+"""How many steps are kept: the longest row of forecasts, and the step before it, which a multistep solver looks at."""
+
+
 @dataclass
 class _Step:
     place: Place
@@ -104,7 +108,7 @@ class Correction:
                 chosen = chosen - (last.given - last.best) * (update.before / update.now)
             if off is not None:
                 chosen = chosen - off * (update.keep / update.now)
-        self._steps = [*self._steps[-KEPT:], _Step(place, latent, prediction, chosen, self._moved)]
+        self._steps = [*self._steps[1 - KEPT :], _Step(place, latent, prediction, chosen, self._moved)]
         self._moved = None
         return chosen
 

@@ -44,20 +44,6 @@ def test_the_time_is_foretold_where_the_same_was_sampled_before(page: Page):
     page.wait(lambda: page.script(TOTAL) == "2 cells · about 4 min", "time")
 
 
-def test_a_search_for_a_plan_says_that_it_reads_no_grid(page: Page):
-    node = build(page, grid="Apply ToMe.preset: quality, balanced, fast")
-    choose = """
-    const search = app.graph.getNodeById(args[0]).widgets.find(({ name }) => name === "search");
-    search.value = args[1];
-    search.callback(args[1]);
-    return [document.querySelector(".paceline-grid").dataset.unused];
-    """
-    assert page.script(choose, node, "plan") == ["true"]
-    assert page.script(TOTAL).startswith("search: plan does not read these settings · 2 cells · ")
-    assert page.script(choose, node, "grid") == ["false"]
-    assert page.script(TOTAL).startswith("3 cells · ")
-
-
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_the_grid_is_a_form(page: Page, renderer: str, axe):
     node = build(page, grid="Apply ToMe.preset: quality, fast\nsize: 512")

@@ -6,7 +6,6 @@ import emoji_model
 import pytest
 import torch
 from comfy_host import in_process, transformers
-from paceline.optimizers.step_reuse.plan import Plan
 
 pytestmark = pytest.mark.slow
 
@@ -85,8 +84,8 @@ def test_a_transformer_is_judged_by_what_was_measured_on_one(studio, emoji):
     assert said in str(summary(model).details)
 
 
-def test_a_sampler_has_the_name_that_its_plan_has(studio):
-    """In a run the sampler is a function; a plan is found for the name in the menu."""
+def test_a_sampler_has_the_name_in_the_menu(studio):
+    """In a run the sampler is a function; the constants of the budget are known by the name in the menu."""
     from comfy.samplers import SAMPLER_NAMES, sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
 
@@ -94,17 +93,43 @@ def test_a_sampler_has_the_name_that_its_plan_has(studio):
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
 
 
-@pytest.mark.parametrize(("sampler", "named"), [("uni_pc", "uni_pc"), ("ddim", "euler")])
-def test_a_plan_in_a_workflow_is_followed_and_only_where_it_belongs(studio, emoji, sampler, named):
-    actions = ["hold" if number in (7, 9) else "compute" for number in range(12)]
-    family = type(emoji[0].model).__name__
-    plan = Plan(family, named, "normal", 2.0, tuple(actions)).to_json()
-    model = reuse(studio, emoji[0], budget=1.0, plan=plan)
-    draw(emoji, model, steps=12, sampler=sampler)
-    said = summary(model)
-    assert (said.counts["computed"], said.counts["forecast"]) == (10, 2), said
-    draw(emoji, model, steps=12, sampler="heun")
-    assert any("the sampler here is heun" in line for line in summary(model).details)
+OLD = [({"plan": "a plan"}, "plan is not used"), ({"forecast": "taylor"}, "forecast taylor does not exist")]
+
+
+@pytest.mark.parametrize(("old", "note"), OLD)
+def test_values_of_older_workflows_are_ignored_with_a_note(studio, emoji, old, note):
+    plain, model = reuse(studio, emoji[0]), reuse(studio, emoji[0], **old)
+    waiting, clauses = summary(model), model.get_attachment("paceline").find("step_reuse").policy.clauses()
+    assert waiting.state == "waiting" and any(note in clause for clause in clauses)
+    assert torch.equal(draw(emoji, model, steps=12), draw(emoji, plain, steps=12))
+    assert any(note in line for line in summary(model).details)
+    assert not any("not used" in line or "not exist" in line for line in summary(plain).details)
+
+
+def test_older_workflows_pass_comfyuis_own_checks(studio, monkeypatch):
+    """Widgets are saved by position: the hidden input keeps the one behind it in its place."""
+    import asyncio
+
+    import execution
+
+    import nodes
+
+    node = studio.nodes["PacelineReuseSteps"]
+    monkeypatch.setitem(nodes.NODE_CLASS_MAPPINGS, "PacelineReuseSteps", node)
+    widgets = [one for one in node.GET_SCHEMA().inputs if one.id != "model"]
+    assert [one.id for one in widgets] == ["budget", "forecast", "reuse_forecast", "reuse_guidance", "plan", "strict"]
+    assert [one.id for one in widgets if one.as_dict().get("hidden")] == ["plan"]
+
+    def problems(**inputs):
+        given = {"budget": 0.05, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **inputs}
+        prompt = {"1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "x"}},
+                  "2": {"class_type": "PacelineReuseSteps", "inputs": {"model": ["1", 0], **given}}}  # fmt: skip
+        found = asyncio.run(execution.validate_inputs("prompt", prompt, "2", {"1": (True, [], "1")}))
+        return [error["type"] for error in found[1]]
+
+    assert not problems(plan='{"format": 1}', forecast="chebyshev", strict=False)
+    assert not problems(forecast="linear")
+    assert problems(forecast="another")
 
 
 def test_few_steps_pass_through_and_say_so(studio, emoji):

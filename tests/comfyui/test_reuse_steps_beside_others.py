@@ -7,7 +7,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from paceline.optimizers.step_reuse.plan import Plan
+from paceline.optimizers.step_reuse.run import ReuseRun
 from reusing import Calls, guided, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
@@ -125,15 +125,15 @@ def test_two_sizes_and_two_prompts_one_after_the_other(studio):
     assert torch.equal(studio.sample(reuse(studio, studio.model), steps=12, size=(32, 24)), large)
 
 
-def test_each_picture_of_a_batch_is_judged(studio, core_node):
-    """The worst picture decides: with a plan, the estimate for two is that of the one that moved farther."""
+def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
+    """The worst picture decides: where the same steps are left out, the estimate for two is that of the farther one."""
+    original = ReuseRun._pays
+    monkeypatch.setattr(ReuseRun, "_pays", lambda *given: round(12 * given[2]) in (5, 7) and original(*given))
     made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
-    actions = tuple("hold" if number in (5, 7) else "compute" for number in range(12))
-    plan = Plan(type(studio.model.model).__name__, "euler", "", 4.0, actions, 0.05).to_json()
     noise = torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
     shares = []
     for which in (noise[:1], noise[1:], noise):
-        model = reuse(studio, studio.model, plan=plan)
+        model = reuse(studio, studio.model)
         guided(model, core_node("comfy_extras.nodes_custom_sampler", "CFGGuider", model=model, **made), noise=which)
         assert outcome(model).forecast == 2
         shares.append(outcome(model).share)
@@ -227,7 +227,6 @@ def test_nothing_is_kept_after_a_run(studio):
 
     from paceline.optimizers.hosts.comfyui.step_reuse import RUN
     from paceline.optimizers.step_reuse.history import History
-    from paceline.optimizers.step_reuse.run import ReuseRun
 
     model = reuse(studio, studio.model)
     assert all(RUN not in options for options in studio.options_seen(model, steps=12))  # no network sees it either

@@ -31,7 +31,6 @@ WITHOUT = {
 OTHER_NAME = {"use_forecast": "reuse_forecast", "use_guidance": "reuse_guidance"}
 NO_INPUT = {
     "compilation",  # the settings of one function, inside of those of a network
-    "plan",
     "scope",  # VAEs and ControlNets are compiled whole
 }
 
@@ -48,8 +47,7 @@ def test_input_and_setting_agree(studio, node):
         if put is None:
             assert field.name in NO_INPUT, f"{node} has no input for {field.name}"
             continue
-        if field.name != "plan":  # text there, read into an object
-            assert (put.default, type(put.default)) == (field.default, type(field.default)), field.name
+        assert (put.default, type(put.default)) == (field.default, type(field.default)), field.name
         if "choices" in field.metadata:
             assert {*put.options} <= {str(choice) for choice in field.metadata["choices"]}, field.name
         if "minimum" in field.metadata:

@@ -9,7 +9,6 @@ import diffusers
 import pytest
 import torch
 from paceline import Precision, ReuseSteps, optimize, report, restore
-from paceline.optimizers.step_reuse.plan import Plan
 from paceline.workbench.diffusers.pipelines import NamedPipeline
 from random_pipelines import PROMPTS, distance, picture, small
 
@@ -57,16 +56,6 @@ def test_few_steps_pass_through() -> None:
     assert torch.equal(picture(pipeline, steps=4), plain)
     (line,) = report(pipeline.pipe).lines
     assert "too few" in str(line.summary.details)
-
-
-def test_a_plan_for_another_run_is_not_followed() -> None:
-    pipeline = small("sd15")
-    plan = Plan("Other", "euler", "", 7.0, ("compute",) * 16)
-    optimize(pipeline.pipe, ReuseSteps(budget=0.15, plan=plan))
-    picture(pipeline, steps=16)
-    (line,) = report(pipeline.pipe).lines
-    assert "the plan is for Other" in str(line.summary.details)
-    assert line.summary.counts["forecast"] + line.summary.counts["guidance_reused"] > 0
 
 
 def reused(pipeline: Any, component: str = "unet") -> dict[str, Any]:

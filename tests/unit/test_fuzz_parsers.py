@@ -28,7 +28,6 @@ from paceline.optimizers.quantization.kernels import ChunkedIntMM
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timings
-from paceline.optimizers.step_reuse.plan import Plan
 from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.measurement import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe
@@ -97,16 +96,6 @@ def test_files_of_presets(content):
         with pytest.raises(PacelineError) as refused:
             load_recipe(path)
         assert folder not in str(refused.value)
-
-
-@fuzzed
-@given(st.one_of(st.text(), documents.map(json.dumps), st.sampled_from(NESTED)))
-def test_plans(text):
-    try:
-        plan = Plan.from_json(text)
-    except PacelineError:
-        return
-    assert Plan.from_json(plan.to_json()) == plan
 
 
 LINES = st.lists(

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.core.activity import Activity
-from paceline.optimizers.step_reuse.forecasts import FORECASTS, chebyshev, lagrange, taylor
+from paceline.optimizers.step_reuse.forecasts import FORECASTS, lagrange
 from paceline.optimizers.step_reuse.history import History, Place
 from paceline.optimizers.step_reuse.outcome import Outcome
-from paceline.optimizers.step_reuse.plan import Plan
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.run import Decision, ReuseRun
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -26,20 +25,6 @@ def test_a_polynomial_is_forecast_exactly(points):
     for power in range(points):
         found = sum(w * p**power for w, p in zip(lagrange(positions, target), positions, strict=True))
         assert found == pytest.approx(target**power)
-
-
-def test_taylor_is_the_series_of_backward_differences():
-    a, b, c = 2.0, 3.0, 5.0
-    weights = taylor([3.0, 4.0, 5.0], 6.0)
-    slope, curvature = c - b, (c - b) - (b - a)
-    assert weights[0] * a + weights[1] * b + weights[2] * c == pytest.approx(c + slope + curvature / 2)
-
-
-def test_chebyshev_keeps_a_picture_that_does_not_change():
-    weights = chebyshev([0.0, 1.0, 2.0, 4.0], 5.0)
-    assert sum(weights) == pytest.approx(1.0)
-    rising = sum(w * p for w, p in zip(weights, [0.0, 1.0, 2.0, 4.0], strict=True))
-    assert 3.0 < rising < 6.0  # the ridge pulls it back
 
 
 @pytest.mark.parametrize("name", sorted(FORECASTS))
@@ -135,10 +120,6 @@ def drive(run, predict, steps=20):
     return decisions, x
 
 
-def planned(actions, budget):
-    return Plan("SD15", "euler", "normal", 7.0, actions, budget)
-
-
 def smooth(x, sigma):
     return x / (1 + sigma**2) + 0.5
 
@@ -170,33 +151,6 @@ def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
     assert (found - full).square().mean().sqrt() < 0.05
     late = drive(ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
     assert late.count(Decision.FORECAST) <= 1
-
-
-@pytest.mark.parametrize(("found_for", "most"), [(0.05, 0.3), (0.025, 0.5)])  # the second one is trusted more
-def test_a_planted_bad_plan_is_caught(found_for, most):
-    """A plan that leaves out the steps in which all happens. The budget computes them all the same, and counts it."""
-    plan = ["compute"] * 4 + ["hold"] * 15 + ["compute"]
-    guarded = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
-    guarded.follow(planned(tuple(plan), found_for))
-    decisions, near = drive(guarded, abrupt)
-    trusting = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, solver="euler", unet=True)
-    trusting.actions = plan
-    trusting.budget.limit = float("inf")
-    far = drive(trusting, abrupt)[1]
-    full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), abrupt)[1]
-    assert guarded.outcome.refused >= 4
-    assert (near - full).norm() < most * (far - full).norm()
-    assert decisions[0] is decisions[-1] is Decision.COMPUTE
-
-
-def test_a_plan_that_leaves_room_is_followed_without_the_margin():
-    """Twice its own budget is room for other prompts; in less, the rule keeps as much in hand as without a plan."""
-    skipped = []
-    for found_for in (0.04, 0.03):
-        run = ReuseRun(StepReuseSettings(budget=0.06), LEVELS, solver="euler", unet=True)
-        run.follow(planned(("compute",) * 5 + ("hold", "hold", "compute") * 5, found_for))
-        skipped.append(drive(run, lambda x, sigma: 3 * smooth(x, sigma))[0].count(Decision.FORECAST))
-    assert skipped[0] < skipped[1]
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():

@@ -39,7 +39,7 @@ def test_what_is_taken_back_leaves_less_of_small_errors():
 
 
 def test_a_longer_leap_is_expected_to_be_worse():
-    rate = ErrorRate(order=1)
+    rate = ErrorRate(power=2)
     rate.test(1.0, [0.1])
     assert rate.expected(2.0) == pytest.approx([0.4])
 

@@ -9,7 +9,7 @@ What is kept lives in the run's own copy of the options, and goes with it: nothi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase, translatable
 from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
-from ...step_reuse.policy import StepReusePolicy, too_few, without_plan
+from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision, ReuseRun
 from .model import is_unet, require_model, stack_of
 from .schedule import Scheduled
@@ -57,6 +57,7 @@ class StepReuse(StepReusePolicy, Scheduled):
     Args:
         patcher: the MODEL.
         settings: what was asked for.
+        notes: what else there is to say about them.
 
     Raises:
         UnsupportedModel: if another node on the MODEL skips steps already.
@@ -65,7 +66,7 @@ class StepReuse(StepReusePolicy, Scheduled):
 
     recordable = True
 
-    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
+    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings, notes: Sequence[str] = ()) -> None:
         require_model(patcher)
         other = _other_cache(patcher.model_options)
         if other is not None:
@@ -74,7 +75,7 @@ class StepReuse(StepReusePolicy, Scheduled):
                 phrase("Remove {other} or Reuse Steps: each would measure what the other has made up.", other=other),
             )
         Scheduled.__init__(self)
-        StepReusePolicy.__init__(self, settings)
+        StepReusePolicy.__init__(self, settings, notes)
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Count a call, and keep the run's state out of the network's options."""
@@ -156,14 +157,6 @@ class StepReuse(StepReusePolicy, Scheduled):
         if reasons or run is None:
             outcome.notes[:] = reasons
             return None
-        plan = self.settings.plan
-        if plan is not None:
-            family = type(guider.model_patcher.model).__name__
-            mismatch = plan.mismatch(family, name, len(levels) - 1, getattr(guider, "cfg", None))
-            if mismatch is None:
-                run.follow(plan)
-            else:
-                outcome.note(without_plan(mismatch))
         return run
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:

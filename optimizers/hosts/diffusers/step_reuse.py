@@ -21,7 +21,7 @@ from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
 from ...step_reuse.guided import GuidedRun
 from ...step_reuse.outcome import Outcome
-from ...step_reuse.policy import StepReusePolicy, too_few, without_plan
+from ...step_reuse.policy import StepReusePolicy, too_few
 from ...step_reuse.run import Decision
 from .components import CONTROLNET, DENOISER
 from .host import PipelineTechnique
@@ -246,14 +246,6 @@ class StepReuse(StepReusePolicy, PipelineTechnique):
         self._levels, self._last, self._run = levels, end - 1, run
         self._steps = steps_of(scheduler)
         self._steps.tell(self)
-        plan = settings.plan
-        if plan is not None:
-            family, sampler = type(pipeline).__name__, type(scheduler).__name__
-            mismatch = plan.mismatch(family, sampler, len(part) - 1, getattr(pipeline, "guidance_scale", None))
-            if mismatch is None:
-                run.follow(plan)
-            else:
-                outcome.note(without_plan(mismatch))
         return None
 
     def _step_aside(self, reason: str) -> None:
