@@ -182,7 +182,7 @@ class Bench:
 
         for prompt, seed in self.pairs:
             latent = self.sample(patcher, prompt, seed, self.solver.steps)
-            outcome = stack_of(patcher).find("step_reuse").outcome
+            outcome = stack_of(patcher).find("step_reuse").policy.outcome
             yield Drawn(latent, outcome.computed + 0.5 * outcome.guidance, outcome.share)
 
     def seed_distance(self, prompt: str) -> float:

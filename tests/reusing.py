@@ -18,7 +18,7 @@ def technique(model):
 
 
 def outcome(model):
-    return technique(model).outcome
+    return technique(model).policy.outcome
 
 
 class Calls:

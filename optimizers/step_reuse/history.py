@@ -70,15 +70,15 @@ class History:
         """The last one."""
         return self.evaluations[-1]
 
-    def add(self, place: Place, latent: Tensor, denoised: Tensor) -> None:
+    def add(self, found: Evaluation) -> None:
         """Remember an evaluation. One at the same place takes the place of the one before, going back forgets all."""
         if self.evaluations:
-            moved = place.position - self.newest.place.position
-            if moved < -1e-4 or denoised.shape != self.newest.denoised.shape:
+            moved = found.place.position - self.newest.place.position
+            if moved < -1e-4 or found.denoised.shape != self.newest.denoised.shape:
                 self.evaluations.clear()
             elif moved < 1e-4:
                 self.evaluations.pop()
-        self.evaluations.append(Evaluation(place, latent, denoised))
+        self.evaluations.append(found)
         del self.evaluations[:-KEPT]
 
     def can(self, forecast: Forecast) -> bool:
@@ -119,6 +119,6 @@ class History:
             total.add_(entry.denoised, alpha=weight)
         return total
 
-    def bytes(self) -> int:
-        """Return the memory of what is kept; latents are shared by the passes and counted once, by who owns them."""
-        return sum(entry.denoised.nbytes for entry in self.evaluations)
+    def bytes(self, latents: bool = True) -> int:
+        """Return the memory of what is kept; ``latents``: with those, which passes share."""
+        return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ...core.activity import Activity, Summary
 from ...core.phrases import phrase
 from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
-from .run import FEWEST_STEPS
+from .rule import FEWEST_STEPS, Rule
 from .settings import StepReuseSettings
 
 
@@ -17,7 +18,8 @@ class StepReusePolicy(Policy):
 
     Args:
         settings: what was asked for.
-        notes: what else there is to say about them.
+        unasked: what is said where no run has asked for an evaluation.
+        notes: what else there is to say about the settings.
 
     Attributes:
         outcome: of the last run.
@@ -26,10 +28,40 @@ class StepReusePolicy(Policy):
     kind = STEP_REUSE
     title = "Reuse Steps"
 
-    def __init__(self, settings: StepReuseSettings, notes: Sequence[str] = ()) -> None:
+    def __init__(self, settings: StepReuseSettings, unasked: str, notes: Sequence[str] = ()) -> None:
         self.settings = settings
+        self.unasked = unasked
         self.notes = notes
         self.outcome = Outcome()
+
+    def begin(
+        self,
+        noise_levels: Sequence[float],
+        solver: str | None,
+        unet: bool,
+        refusals: Sequence[str] = (),
+        negative_needed: str = "",
+    ) -> Rule | None:
+        """Begin a run; return its rule, or None where nothing can be left out, with the reasons in ``outcome``.
+
+        Args:
+            noise_levels: of the schedule, the last one included, from high to low.
+            solver: see ``Rule``.
+            unet: see ``Rule``.
+            refusals: why the host leaves the run alone.
+            negative_needed: why the negative pass must always be computed; empty where it need not.
+        """
+        steps = max(len(noise_levels) - 1, 0)
+        self.outcome = outcome = Outcome(steps, notes=list(refusals))
+        if steps < FEWEST_STEPS:
+            outcome.note(too_few(steps))
+        if outcome.notes:
+            return None
+        settings = self.settings
+        if settings.use_guidance and negative_needed:
+            settings = replace(settings, use_guidance=False)
+            outcome.note(f"the negative pass is always computed: {negative_needed}")
+        return Rule(settings, noise_levels, outcome, solver, unet)
 
     def clauses(self) -> tuple[str, ...]:
         """Return the settings."""
@@ -46,6 +78,8 @@ class StepReusePolicy(Policy):
             "budget_used_percent": _percent(found.share, self.settings.budget),
         }
         details = [*self.notes, *found.notes]
+        if not found.evaluations and not found.notes:
+            details.append(self.unasked)
         if not found.forecast and not found.guidance:
             if found.evaluations:
                 details.append("no evaluation fits into the budget: a larger budget, or more steps, would help")

@@ -13,8 +13,8 @@ from comfy_host import checkpoints, fake_cuda, in_process
 from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.hosts.comfyui.attention import SAME
-from paceline.optimizers.hosts.comfyui.schedule import SamplingSteps
-from paceline.optimizers.hosts.comfyui.stack import STEPS
+from paceline.optimizers.hosts.comfyui.schedule import STEPS, SamplingSteps
+from paceline.optimizers.hosts.comfyui.stack import RUN
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 CUSTOM = {"preset": "custom", "max_downsample": "8", "ratio": 0.5}
@@ -121,10 +121,10 @@ def test_a_window_and_a_ramp_wait_in_the_first_step_only(studio, call_of, name):
         steps.limits[id(sampling), percent] = float(sampling.percent_to_sigma(percent))
     fake_cuda.move_model(model, mode)
     with pytest.raises(DataDependentOutputException):
-        fake_cuda.run(model, replace(call, options={**call.options, STEPS: steps}), mode)
+        fake_cuda.run(model, replace(call, options={**call.options, RUN: {STEPS: steps}}), mode)
     steps.done = 1
     assert schedule[1] == float(first) / 2
-    fake_cuda.run(model, replace(call, options={**call.options, STEPS: steps}), mode)
+    fake_cuda.run(model, replace(call, options={**call.options, RUN: {STEPS: steps}}), mode)
     (technique,) = model.get_attachment("paceline").techniques
     assert technique.last_summary().state == "active"
 

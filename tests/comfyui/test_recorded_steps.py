@@ -96,7 +96,7 @@ def test_steps_that_are_left_out_are_neither_recorded_nor_replayed(small, record
     expected = small.sample(plain, steps=12)
     model = recorded(small.run("PacelineReuseSteps", model=small.model, **loose))
     assert torch.equal(small.sample(model, steps=12), expected)
-    outcome = model.get_attachment("paceline").find("step_reuse").outcome
+    outcome = model.get_attachment("paceline").find("step_reuse").policy.outcome
     assert outcome.forecast >= 3 and outcome.guidance == 0  # half a batch would be another recording
     assert (compiler.last.recorded.recorded, compiler.last.recorded.replayed) == (1, outcome.computed - 1)
 

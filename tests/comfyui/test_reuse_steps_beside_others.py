@@ -7,7 +7,7 @@ import pytest
 import torch
 from comfy_host import checkpoints
 from distances import relative
-from paceline.optimizers.step_reuse.run import ReuseRun
+from paceline.optimizers.step_reuse.rule import Rule
 from reusing import Calls, guided, outcome, reuse, technique
 from torch._dynamo.utils import counters
 
@@ -127,8 +127,8 @@ def test_two_sizes_and_two_prompts_one_after_the_other(studio):
 
 def test_each_picture_of_a_batch_is_judged(studio, core_node, monkeypatch):
     """The worst picture decides: where the same steps are left out, the estimate for two is that of the farther one."""
-    original = ReuseRun._pays
-    monkeypatch.setattr(ReuseRun, "_pays", lambda *given: round(12 * given[2]) in (5, 7) and original(*given))
+    original = Rule._pays
+    monkeypatch.setattr(Rule, "_pays", lambda *given: round(12 * given[2]) in (5, 7) and original(*given))
     made = {"positive": studio.positive, "negative": studio.negative, "cfg": 4.0}
     noise = torch.randn(2, 4, 24, 16, generator=torch.Generator().manual_seed(1))
     shares = []
@@ -225,13 +225,13 @@ def test_a_cancelled_run_leaves_nothing_to_the_next(studio, monkeypatch):
 def test_nothing_is_kept_after_a_run(studio):
     import gc
 
-    from paceline.optimizers.hosts.comfyui.step_reuse import RUN
+    from paceline.optimizers.hosts.comfyui.stack import RUN
     from paceline.optimizers.step_reuse.history import History
 
     model = reuse(studio, studio.model)
     assert all(RUN not in options for options in studio.options_seen(model, steps=12))  # no network sees it either
     gc.collect()
-    left = [item for item in gc.get_objects() if isinstance(item, (History, ReuseRun))]
+    left = [item for item in gc.get_objects() if isinstance(item, (History, Rule))]
     assert not left
 
 

@@ -13,9 +13,9 @@ import torch
 from comfy_host import fake_cuda
 from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize
 from paceline.core.errors import PacelineError
-from paceline.optimizers.hosts.diffusers import schedule
+from paceline.optimizers.hosts.diffusers import position
 from paceline.optimizers.hosts.diffusers.host import host_of
-from paceline.optimizers.hosts.diffusers.schedule import SchedulePosition
+from paceline.optimizers.hosts.diffusers.position import PipelinePosition
 from random_pipelines import picture, small
 
 TECHNIQUES = {
@@ -143,14 +143,14 @@ def test_fused_projections_launch_fewer_kernels(name):
 def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(monkeypatch):
     """DDPM, DDIM, PNDM and LCM: to read the timestep would wait for the GPU in every step."""
     read, seen = [], []
-    number, index = schedule._number, SchedulePosition.index
+    number, index = position._number, PipelinePosition.index
 
     def counted(self):
         seen.append(index(self))
         return seen[-1]
 
-    monkeypatch.setattr(schedule, "_number", lambda timestep: read.append(timestep) or number(timestep))
-    monkeypatch.setattr(SchedulePosition, "index", counted)
+    monkeypatch.setattr(position, "_number", lambda timestep: read.append(timestep) or number(timestep))
+    monkeypatch.setattr(PipelinePosition, "index", counted)
     pipeline = small("sd15")
     assert not hasattr(pipeline.pipe.scheduler, "step_index")  # PNDM, which takes its second step twice
     with optimize(pipeline.pipe, TECHNIQUES["merge"], components=["unet"]):
@@ -160,8 +160,8 @@ def test_a_scheduler_that_counts_no_steps_is_asked_by_place_and_not_by_value(mon
 
 def test_a_timestep_that_stands_elsewhere_is_read():
     timesteps = torch.tensor([900.0, 600.0, 300.0])
-    assert [schedule._place_of(timestep, timesteps) for timestep in timesteps] == [0, 1, 2]
-    assert schedule._place_of(timesteps[1].expand(2), timesteps) == 1
-    assert schedule._place_of(timesteps[1:][1], timesteps) == 2
+    assert [position._place_of(timestep, timesteps) for timestep in timesteps] == [0, 1, 2]
+    assert position._place_of(timesteps[1].expand(2), timesteps) == 1
+    assert position._place_of(timesteps[1:][1], timesteps) == 2
     for other in (timesteps[1].clone(), timesteps, timesteps.to(torch.float64)[1], 600.0):
-        assert schedule._place_of(other, timesteps) is None
+        assert position._place_of(other, timesteps) is None

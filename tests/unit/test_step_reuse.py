@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from paceline.core.activity import Activity
+from paceline.optimizers.hosts.comfyui.step_reuse_run import ReuseRun
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, lagrange
-from paceline.optimizers.step_reuse.history import History, Place
+from paceline.optimizers.step_reuse.history import Evaluation, History, Place
 from paceline.optimizers.step_reuse.outcome import Outcome
+from paceline.optimizers.step_reuse.passes import Passes
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
-from paceline.optimizers.step_reuse.run import Decision, ReuseRun
+from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.step_reuse.solvers import SOLVERS, Correction
 
@@ -34,7 +36,7 @@ def test_every_forecast_knows_a_picture_that_stands_still(name):
     history = History()
     for number in range(5):
         place = Place(float(number), LEVELS[number], LEVELS[number + 1])
-        history.add(place, picture + place.sigma * noise, picture)
+        history.add(Evaluation(place, picture + place.sigma * noise, picture))
     place = Place(6.0, LEVELS[6], LEVELS[7])
     assert torch.allclose(history.forecast(name, place, picture + place.sigma * noise), picture, atol=1e-4)
 
@@ -42,7 +44,7 @@ def test_every_forecast_knows_a_picture_that_stands_still(name):
 def test_going_back_in_the_schedule_forgets():
     history = History()
     for position in (3.0, 4.0, 1.0):
-        history.add(Place(position, 1.0, 0.5), torch.zeros(1, 2), torch.zeros(1, 2))
+        history.add(Evaluation(Place(position, 1.0, 0.5), torch.zeros(1, 2), torch.zeros(1, 2)))
     assert len(history) == 1
 
 
@@ -103,21 +105,17 @@ def test_what_a_forecast_did_is_taken_back(solver):
     assert torch.allclose(sample(solver, predict, skip, correct=True, levels=levels), full, atol=1e-5)
 
 
-def drive(run, predict, steps=20):
-    """Run Euler with a ``ReuseRun`` around ``predict(x, sigma)``; return decisions and the latent."""
-    x, decisions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0], []
+def drive(rule, predict, steps=20):
+    """Run Euler with a ``Rule`` around ``predict(x, sigma)``; return its actions and the latent."""
+    x, actions = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * LEVELS[0], []
     for number in range(steps):
-        place = run.place_of(LEVELS[number])
-        decisions.append(run.begin(place, x))
-        if run.can_forecast(run.next_slot(), [True]):
-            found = run.end(run.forecast(0, x)[0])
-        else:
-            found = predict(x, place.sigma)
-            run.keep(0, x, [found])
-            found = run.end(found)
+        place = rule.place_of(LEVELS[number])
+        actions.append(rule.begin(place))
+        found = rule.forecast(x) if rule.action is Action.FORECAST else predict(x, place.sigma)
+        found = rule.end(x, found)
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
-    run.close()
-    return decisions, x
+    rule.finish()
+    return actions, x
 
 
 def smooth(x, sigma):
@@ -131,12 +129,12 @@ def abrupt(x, sigma):
 
 
 def test_early_skips_leave_the_budget_to_later_ones():
-    class Watched(ReuseRun):
+    class Watched(Rule):
         def begin(self, *args, **kwargs):
-            decision = super().begin(*args, **kwargs)
-            if decision is Decision.FORECAST:
+            action = super().begin(*args, **kwargs)
+            if action is Action.FORECAST:
                 used.append((self.place.position / 20, self.budget.used * self.budget.calibration.margin / 0.01))
-            return decision
+            return action
 
     used: list[tuple[float, float]] = []
     drive(Watched(StepReuseSettings(budget=0.01), LEVELS, solver="euler", unet=True), smooth)
@@ -144,45 +142,44 @@ def test_early_skips_leave_the_budget_to_later_ones():
 
 
 def test_a_smooth_network_is_left_out_and_an_abrupt_one_is_not():
-    run = ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
-    decisions, found = drive(run, smooth)
-    full = drive(ReuseRun(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
-    assert decisions.count(Decision.FORECAST) >= 6
+    run = Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True)
+    actions, found = drive(run, smooth)
+    full = drive(Rule(StepReuseSettings(budget=0.0), LEVELS), smooth)[1]
+    assert actions.count(Action.FORECAST) >= 6
     assert (found - full).square().mean().sqrt() < 0.05
-    late = drive(ReuseRun(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
-    assert late.count(Decision.FORECAST) <= 1
+    late = drive(Rule(StepReuseSettings(budget=0.05), LEVELS, solver="euler", unet=True), abrupt)[0][12:]
+    assert late.count(Action.FORECAST) <= 1
 
 
 def test_first_and_last_steps_are_protected_whatever_the_budget():
-    decisions, _ = drive(ReuseRun(StepReuseSettings(budget=1.0), LEVELS), smooth)
-    assert decisions[:5] == [Decision.COMPUTE] * 5 and decisions[5] is Decision.FORECAST
-    assert decisions[-2:] == [Decision.COMPUTE] * 2
+    actions, _ = drive(Rule(StepReuseSettings(budget=1.0), LEVELS), smooth)
+    assert actions[:5] == [Action.COMPUTE] * 5 and actions[5] is Action.FORECAST
+    assert actions[-2:] == [Action.COMPUTE] * 2
 
 
-def test_another_conditioning_starts_anew():
-    run = ReuseRun(StepReuseSettings(budget=1.0), LEVELS)
-    x = torch.zeros(1, 4)
-    found = []
+def test_what_takes_part_in_another_way_starts_anew():
+    rule, x, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), []
     for number in range(12):
-        found.append(run.begin(run.place_of(LEVELS[number]), x, active="first" if number < 6 else "second"))
-        if not run.can_forecast(run.next_slot(), [True]):
-            run.keep(0, x, [x])
-        run.end(x)
-    assert Decision.FORECAST in found[3:6]
-    assert found[6:9] == [Decision.COMPUTE] * 3 and Decision.FORECAST in found[9:]
+        if number == 6:
+            rule.forget()
+        found.append(rule.begin(rule.place_of(LEVELS[number])))
+        rule.end(x, x)
+    assert Action.FORECAST in found[3:6]
+    assert found[6:9] == [Action.COMPUTE] * 3 and Action.FORECAST in found[9:]
 
 
 def test_other_passes_than_before_are_computed_and_counted_as_that():
-    run, x, calls, found = ReuseRun(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
+    rule, x, calls, found = Rule(StepReuseSettings(budget=1.0), LEVELS), torch.zeros(1, 4), 0, []
+    run = ReuseRun(rule)
     for number in range(14):
-        run.begin(run.place_of(LEVELS[number]), x)
+        run.begin(LEVELS[number], x, {}, None)
         passes = [x, None] if number < 6 else [x, x]
-        if not run.can_forecast(run.next_slot(), [one is not None for one in passes]):
+        if run.forecast(run.next_call(), [one is not None for one in passes], x) is None:
             calls += run.keep(0, x, passes) is None
-        found.append(run.decision)
+        found.append(rule.action)
         run.end(x)  # Skip Layer Guidance calls the passes one by one in a part of the schedule
-    assert found[5] is Decision.FORECAST and found[6:9] == [Decision.COMPUTE] * 3
-    assert calls == run.outcome.computed
+    assert found[5] is Action.FORECAST and found[6:9] == [Action.COMPUTE] * 3
+    assert calls == rule.outcome.computed
 
 
 @pytest.mark.parametrize("solver", [None, *sorted(SOLVERS)])
@@ -191,34 +188,36 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
     from comfy_host import fake_cuda
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    read, reads = ReuseRun._read, []
+    read, reads = Rule._read, []
 
-    def answered(run):
+    def answered(rule):
         with unset_fake_temporarily():
-            run._unread[:] = [(name, value, torch.full((1,), 1e-3)) for name, value, _ in run._unread]
-            reads.append(len(run._unread))
-            read(run)
+            rule._unread[:] = [(name, value, torch.full((1,), 1e-3)) for name, value, _ in rule._unread]
+            reads.append(len(rule._unread))
+            read(rule)
 
-    monkeypatch.setattr(ReuseRun, "_read", answered)
-    run = ReuseRun(StepReuseSettings(budget=1.0), LEVELS, solver=solver)
+    monkeypatch.setattr(Rule, "_read", answered)
+    rule, passes = Rule(StepReuseSettings(budget=1.0), LEVELS, solver=solver), Passes()
     with fake_cuda.fake_cuda():
         x = torch.empty(1, 4, 8, 8, device="cuda", dtype=torch.float16)
         for number in range(20):
-            run.begin(run.place_of(LEVELS[number]), x, guidance=4.0)
-            if run.can_forecast(run.next_slot(), [True, True]):
-                positive = run.forecast(0, x)[0]
+            latent = x.float().clone()
+            rule.begin(rule.place_of(LEVELS[number]), guidance=4.0)
+            if rule.action is Action.FORECAST:
+                positive = passes.forecast(rule.method, 0, rule.place, x)[0]
             else:
                 positive = x * 0.5
-                negative = run.negative_from(positive) if run.decision is Decision.GUIDANCE else x * 0.4
-                run.keep(0, x, [positive, negative])
-            given = run.end(positive)
+                negative = rule.negative_from(positive) if rule.action is Action.SKIP_NEGATIVE else x * 0.4
+                passes.keep(0, rule.place, latent, [positive, negative])
+                rule.compare(positive, negative)
+            given = rule.end(latent, positive)
             assert given.device.type == "cuda" and given.dtype == torch.float16
-        run.close()
-    assert run.outcome.forecast >= 6 and sum(reads) >= 20
+        rule.finish()
+    assert rule.outcome.forecast >= 6 and sum(reads) >= 20
 
 
 def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
-    policy = StepReusePolicy(StepReuseSettings(budget=0.05))
+    policy = StepReusePolicy(StepReuseSettings(budget=0.05), "not asked")
     policy.outcome = Outcome(steps=12, computed=8, forecast=4, share=0.05)
     assert policy.summarize(Activity()).state == "active"
     policy.outcome.share = 0.16

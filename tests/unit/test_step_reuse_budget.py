@@ -6,7 +6,7 @@ import math
 
 import pytest
 from paceline.optimizers.step_reuse.budget import CALIBRATIONS, Budget, Calibration, ErrorRate, calibration_of
-from paceline.optimizers.step_reuse.run import ReuseRun
+from paceline.optimizers.step_reuse.rule import Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 
@@ -55,5 +55,5 @@ def test_networks_that_are_no_unet_are_judged_with_more_care(solver):
     here, _ = calibration_of(solver, unet=False)
     for errors in (0.002, 0.01, 0.05):
         assert here.distance(errors) * here.margin > there.distance(errors) * there.margin
-    run = ReuseRun(StepReuseSettings(), (1.0, 0.5, 0.0), solver=solver)
-    assert not run.outcome.unet and run.budget.calibration == here
+    rule = Rule(StepReuseSettings(), (1.0, 0.5, 0.0), solver=solver)
+    assert not rule.outcome.unet and rule.budget.calibration == here

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .stack import KEY, STEPS, ComfyTechnique, ModelCall
+from .stack import KEY, RUN, ComfyTechnique, ModelCall
 
 if TYPE_CHECKING:
     from ....core.calls import Function
     from .protocols import Executor, Options
+
+STEPS = "sampling_steps"
+"""Key of the ``SamplingSteps`` among what is kept for a sampling run."""
 
 # Those of ComfyUI's samplers that call the network once for each step, at its noise level, and then the callback. All
 # others, which also call it between two steps, have to be asked for the noise level of each call.
@@ -76,7 +79,8 @@ def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
         if callback is not None:
             callback(step, *rest)
 
-    args[2]["model_options"]["transformer_options"][STEPS] = steps  # the run's own copy of the options
+    options = args[2]["model_options"]["transformer_options"]  # the run's own copy
+    options.setdefault(RUN, {})[STEPS] = steps
     return executor(*args[:3], count, *args[4:], **kwargs)
 
 
@@ -101,7 +105,7 @@ class SchedulePosition:
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call
-        self._steps: SamplingSteps | None = call.steps
+        self._steps: SamplingSteps | None = call.run.get(STEPS)
         self._sigmas: torch.Tensor | None = call.transformer_options.get("sample_sigmas")
 
     def index(self) -> torch.Tensor:

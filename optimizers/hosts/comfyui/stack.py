@@ -32,7 +32,6 @@ from .runs import RunLog
 if TYPE_CHECKING:
     from ....core.calls import Args, Function, Kwargs
     from .protocols import BaseModel, Executor, ModelPatcher, Options
-    from .schedule import SamplingSteps
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""
@@ -46,8 +45,8 @@ FOREIGN_COMPILE = "torch.compile"
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
-STEPS = "paceline_sampling_steps"
-"""Transformer option with what is known of the sampling run: see ``schedule.sampler_sample``. No network sees it."""
+RUN = "paceline_run"
+"""Transformer option with what techniques keep for one sampling run, by keys of their own. No network sees it."""
 
 Call = TypeVar("Call")
 """What a technique installs itself into: a :class:`ModelCall`, or a call of a VAE's or ControlNet's network."""
@@ -62,7 +61,7 @@ class ModelCall:
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over, for techniques that must change something for its duration.
-        steps: where the sampler is, if that is known without asking the device.
+        run: what techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
         techniques: all that take part in the call.
@@ -84,7 +83,7 @@ class ModelCall:
         self.techniques = techniques
         self.foreign_patches = any(transformer_options.get(name) for name in PATCHES)
         self.transformer_options = dict(transformer_options)
-        self.steps: SamplingSteps | None = self.transformer_options.pop(STEPS, None)
+        self.run: Mapping[str, Any] = self.transformer_options.pop(RUN, {})
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}

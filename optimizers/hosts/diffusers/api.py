@@ -19,9 +19,9 @@ from .host import ComponentTarget, PipelineTechnique, host_of
 from .precision import ComponentPrecision
 from .qkv_fusion import ComponentQKVFusion
 from .quantization.technique import ComponentQuantization
-from .scheduler import HostSchedule
+from .schedule_on_cpu import PipelineScheduleOnCPU
 from .settings import FuseQKV, Precision, ReuseSteps, ScheduleOnCPU
-from .step_reuse import StepReuse
+from .step_reuse import PipelineStepReuse
 from .step_reuse_controlnet import step_reuse_for
 from .token_merging import token_merging_for
 from .token_merging.denoiser import PipelineTokenMerging
@@ -36,8 +36,8 @@ _MAKERS: tuple[_Maker, ...] = (
     (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
     (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
-    (ReuseSteps, StepReuse, step_reuse_for),
-    (ScheduleOnCPU, HostSchedule, lambda settings, _: HostSchedule(settings)),
+    (ReuseSteps, PipelineStepReuse, step_reuse_for),
+    (ScheduleOnCPU, PipelineScheduleOnCPU, lambda settings, _: PipelineScheduleOnCPU(settings)),
 )
 
 

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ....core.activity import Activity, Summary
 from ....core.errors import UnsupportedModel
-from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.run import Decision
+from ....core.technique import STEP_REUSE, Policy
+from ...step_reuse.rule import Action
 from .components import CONTROLNET, Component
 from .host import PipelineTechnique, host_of
-from .passes import Call, text_of
-from .step_reuse import StepReuse
+from .network_calls import NetworkCall, text_of
+from .step_reuse import PipelineStepReuse
 
 if TYPE_CHECKING:
     from ....core.calls import Args, Function, Kwargs
@@ -27,20 +27,44 @@ if TYPE_CHECKING:
     from .settings import ReuseSteps
 
 
-class ControlNetReuse(StepReusePolicy, PipelineTechnique):
+class ControlNetReusePolicy(Policy):
+    """What is said of a ControlNet.
+
+    Attributes:
+        left_out: how many calls were left out.
+    """
+
+    kind = STEP_REUSE
+    title = "Reuse Steps"
+
+    def __init__(self) -> None:
+        self.left_out = 0
+
+    def clauses(self) -> tuple[str, ...]:
+        """Return what is done."""
+        return ("is left out in steps that are forecast",)
+
+    def summarize(self, activity: Activity) -> Summary:
+        """Return how often it was left out."""
+        calls, left_out = activity.model_calls, self.left_out
+        state = "active" if left_out else "inactive"
+        counts = {"calls": calls + left_out, "left_out": left_out}
+        return Summary(state, f"{left_out} of {calls + left_out} calls left out", counts)
+
+
+class ControlNetReuse(PipelineTechnique):
     """Leaves out calls of one ControlNet.
 
     Args:
         settings: what was asked for.
     """
 
+    policy: ControlNetReusePolicy
     roles = (CONTROLNET,)
 
     def __init__(self, settings: ReuseSteps) -> None:
-        PipelineTechnique.__init__(self, settings)
-        StepReusePolicy.__init__(self, settings)
+        super().__init__(settings, ControlNetReusePolicy())
         self._shapes: dict[torch.Size, Any] = {}
-        self._left_out = 0
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Check that there is a pipeline.
@@ -55,41 +79,29 @@ class ControlNetReuse(StepReusePolicy, PipelineTechnique):
             )
         patches.on_undo(self._shapes.clear)
 
-    def clauses(self) -> tuple[str, ...]:
-        """Return what is done."""
-        return ("is left out in steps that are forecast",)
-
-    def summarize(self, activity: Activity) -> Summary:
-        """Return how often it was left out."""
-        calls, left_out = activity.model_calls, self._left_out
-        state = "active" if left_out else "inactive"
-        counts = {"calls": calls + left_out, "left_out": left_out}
-        return Summary(state, f"{left_out} of {calls + left_out} calls left out", counts)
-
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         """Compute one call, or give zeros in the form of the last result."""
-        call, decision = Call.of(args, kwargs), None
+        call, run = NetworkCall.of(args, kwargs), None
         leader_host = host_of(_denoiser(host.pipeline))
         leader = None if leader_host is None else leader_host.find(self.kind)
-        if call is not None and isinstance(leader, StepReuse):
+        if call is not None and isinstance(leader, PipelineStepReuse):
             scale = kwargs.get("conditioning_scale")
             fixed = (call.sample.shape, tuple(scale) if isinstance(scale, list) else scale)
             run = leader.open(host, call.timestep, fixed, text_of(args, kwargs))
-            decision = None if run is None else run.decision
-        if call is not None and decision is Decision.FORECAST and call.sample.shape in self._shapes:
-            assert isinstance(leader, StepReuse), "nobody else decides"
-            self._left_out += 1
-            leader.given()
+        if call is None or run is None:
+            return compute(*args, **kwargs)
+        if run.rule.action is Action.FORECAST and call.sample.shape in self._shapes:
+            self.policy.left_out += 1
+            run.calls.given = True
             return _zeros(self._shapes[call.sample.shape], call.sample.device)
         result = compute(*args, **kwargs)
-        if call is not None and decision is not None:
-            self._shapes[call.sample.shape] = _shape_of(result)
+        self._shapes[call.sample.shape] = _shape_of(result)
         return result
 
 
 def step_reuse_for(settings: ReuseSteps, component: Component) -> PipelineTechnique:
     """Return Reuse Steps for a denoiser or a ControlNet."""
-    return (ControlNetReuse if component.role == CONTROLNET else StepReuse)(settings)
+    return (ControlNetReuse if component.role == CONTROLNET else PipelineStepReuse)(settings)
 
 
 def _denoiser(pipeline: Any) -> Any:

@@ -16,7 +16,7 @@ from ....token_merging.policy import TokenMergingPolicy
 from ..components import DENOISER, Component
 from ..host import Host, PipelineTechnique
 from ..intercept import intercepted
-from ..schedule import SchedulePosition
+from ..position import PipelinePosition
 
 NO_SDPA = "the attention processor does not use scaled_dot_product_attention, so its keys cannot be reached"
 
@@ -41,7 +41,7 @@ class PipelineTokenMerging(PipelineTechnique):
         self.component = component
         self.active = False
         self.factor = 1.0
-        self.position = SchedulePosition()
+        self.position = PipelinePosition()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)

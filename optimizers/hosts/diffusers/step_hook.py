@@ -23,7 +23,7 @@ class Listener(Protocol):
         """Look at the latent that a step has led to."""
 
 
-class Steps:
+class StepHook:
     """Stands in the place of ``scheduler.step`` while somebody listens.
 
     Args:
@@ -64,7 +64,7 @@ class Steps:
             self._shadows.undo()
 
 
-def steps_of(scheduler: Any) -> Steps:
+def step_hook_of(scheduler: Any) -> StepHook:
     """Return what tells about the steps of a scheduler; somebody must listen to it."""
     found = scheduler.__dict__.get("step")
-    return found if isinstance(found, Steps) else Steps(scheduler)
+    return found if isinstance(found, StepHook) else StepHook(scheduler)

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Call:
+class NetworkCall:
     """What of a network's call matters here."""
 
     sample: Tensor
     timestep: object
 
     @classmethod
-    def of(cls, args: Args, kwargs: Kwargs) -> Call | None:
+    def of(cls, args: Args, kwargs: Kwargs) -> NetworkCall | None:
         """Return it; None if the network is not called as pipelines call it."""
         sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
@@ -54,7 +54,7 @@ def version_of(tensor: Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-class Answers:
+class LastCalls:
     """What the denoiser gave in the calls of the last evaluation, and what all networks were asked.
 
     Attributes:
@@ -94,7 +94,7 @@ class Answers:
         del self._keys[self._asked :], self._steady[self._asked :]
         self._asked, self._called, self.given = 0, 0, False
 
-    def again(self, call: Call) -> Any:
+    def again(self, call: NetworkCall) -> Any:
         """Return what the denoiser gave in the same call of the last evaluation; None if that was another one."""
         number = self._called
         if number >= len(self._kept) or self._kept[number][0] != call.sample.shape:
@@ -103,7 +103,7 @@ class Answers:
         result = self._kept[number][1]
         return _with(result, _tensor(result).clone())
 
-    def keep(self, call: Call, result: Any) -> bool:
+    def keep(self, call: NetworkCall, result: Any) -> bool:
         """Remember what the denoiser gave; return whether it can be given again: it is one tensor."""
         tensor = _tensor(result)
         if tensor is None:
@@ -113,22 +113,22 @@ class Answers:
         self._called += 1
         return True
 
-    def joined(self, call: Call, negative: Tensor, half: Any) -> object:
+    def joined(self, call: NetworkCall, negative: Tensor, half: Any) -> object:
         """Return what the denoiser gives for both passes, from the negative output and its result for the positive."""
         positive = _tensor(half)
         result = _with(half, torch.cat([negative.to(positive.dtype), positive]))
         self.keep(call, result)
         return result
 
-    def passes(self, at: Prediction, latent: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the positive and the negative prediction of the evaluation, where they came from one call."""
+    def passes(self, at: Prediction, latent: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return the positive and the negative prediction of the evaluation; None if they are not from one call."""
         self.in_pairs = False
         if not self.guided or len(self._kept) != 1:
-            return None, None
+            return None
         asked, result = self._kept[0]
         output = _tensor(result)
         if output.shape != (2 * len(latent), *latent.shape[1:]) or not _is_wider(asked, output.shape):
-            return None, None
+            return None
         self.in_pairs = True
         negative, positive = output.chunk(2)
         return at.denoised(latent, positive), at.denoised(latent, negative)

@@ -18,7 +18,7 @@ from .patches import Patches, current
 from .protocols import Scheduler
 
 
-class SchedulePolicy(Policy):
+class ScheduleOnCPUPolicy(Policy):
     """What is said of timesteps on the CPU."""
 
     kind = "schedule"
@@ -34,13 +34,13 @@ class SchedulePolicy(Policy):
         return Summary("active", f"{count} {'schedule' if count == 1 else 'schedules'} made on the CPU")
 
 
-class HostSchedule(PipelineTechnique):
+class PipelineScheduleOnCPU(PipelineTechnique):
     """Timesteps on the CPU, for one scheduler."""
 
     roles = (SCHEDULER,)
 
     def __init__(self, settings: Any) -> None:
-        super().__init__(settings, SchedulePolicy())
+        super().__init__(settings, ScheduleOnCPUPolicy())
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let ``set_timesteps`` make them on the CPU whatever device it is given."""

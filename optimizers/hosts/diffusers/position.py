@@ -9,7 +9,7 @@ import torch
 from .protocols import Scheduler
 
 
-class SchedulePosition:
+class PipelinePosition:
     """Reads a pipeline's scheduler, as far as somebody asks. Without a pipeline it is always at step 0."""
 
     def __init__(self) -> None:

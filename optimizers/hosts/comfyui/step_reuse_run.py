@@ -1,0 +1,93 @@
+"""One sampling run of Reuse Steps on a MODEL: the rule, and what each pass of the network said.
+
+It lives in the run's own copy of the options, and goes with it: nothing crosses runs, prompts or clones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...step_reuse.passes import Passes
+from ...step_reuse.rule import Action
+
+if TYPE_CHECKING:
+    from ...step_reuse.rule import Rule
+
+
+class ReuseRun:
+    """Forecasts the passes of the network one by one, as guiders and other nodes look at them.
+
+    Args:
+        rule: of the run.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule = rule
+        self._passes = Passes()
+        self._active: Hashable = None
+        self._calls = 0
+
+    def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]], guidance: float | None) -> None:
+        """Decide about an evaluation; where something else takes part than in the last one, all begins anew."""
+        self._latent = x.float().clone()
+        self._calls = 0
+        active = tuple(_taking_part(conds, sigma))
+        if active != self._active:
+            self._forget()
+            self._active = active
+        self.rule.begin(self.rule.place_of(sigma), guidance)
+
+    def end(self, guided: Tensor) -> Tensor:
+        """Take note of the guided prediction; return what the solver shall be given."""
+        return self.rule.end(self._latent, guided, held=self._passes.bytes())
+
+    def _forget(self) -> None:
+        self.rule.forget()
+        self._passes = Passes()
+
+    def next_call(self) -> int:
+        """Return the number of the next call for several passes among those of an evaluation."""
+        self._calls += 1
+        return self._calls - 1
+
+    def forecast(self, call: int, present: Sequence[bool], x: Tensor) -> list[Tensor] | None:
+        """Return the forecasts of the passes of a call, or None if they are to be computed.
+
+        Where an evaluation has other passes than those before, all begins anew.
+        """
+        rule = self.rule
+        if rule.action is not Action.FORECAST:
+            return None
+        if self._passes.can(rule.method, call, present):
+            return self._passes.forecast(rule.method, call, rule.place, x)
+        if call == 0:
+            self._forget()
+        return None
+
+    def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
+        """Remember what the passes of a call gave; None for those that are not there."""
+        same = call == 0 and self._latent.shape == x.shape
+        self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
+        if outputs[0] is not None:
+            self.rule.compare(outputs[0], outputs[1] if call == 0 and len(outputs) == 2 else None)
+
+
+def _taking_part(conds: dict[str, list[dict[str, Any]]], sigma: float) -> Iterator[Hashable]:
+    """Yield what is active at a noise level: conditionings with a range, ControlNets, keyframes of hooks."""
+    for name, entries in conds.items():
+        for number, entry in enumerate(entries or ()):
+            start, end = entry.get("timestep_start"), entry.get("timestep_end")
+            if (start is not None and sigma > start) or (end is not None and sigma < end):
+                continue
+            yield (name, number)
+            control = entry.get("control")
+            while control is not None:
+                first, last = control.timestep_range or (float("inf"), 0.0)
+                yield (id(control), first >= sigma >= last)
+                control = control.previous_controlnet
+            for hook in getattr(entry.get("hooks"), "hooks", ()):
+                frames = getattr(hook.hook_keyframe, "keyframes", ())
+                yield (id(hook), sum(frame.start_t >= sigma for frame in frames))

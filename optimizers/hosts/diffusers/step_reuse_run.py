@@ -1,0 +1,107 @@
+"""One run of Reuse Steps on a pipeline: from the first evaluation of a schedule to its last step."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ...step_reuse.rule import Action, Rule
+from .network_calls import LastCalls, Text, version_of
+from .solvers import is_changed
+
+if TYPE_CHECKING:
+    from .prediction import NoiseLevels
+    from .step_hook import StepHook
+
+
+class PipelineRun:
+    """Forecasts what the pipeline has made of all passes, as the scheduler is given it.
+
+    Args:
+        rule: of the run.
+        levels: noise levels of the scheduler's timesteps.
+        first: number of the first step.
+        last: number of the last step.
+        hook: tells about the scheduler's steps.
+
+    Attributes:
+        rule, levels, last, hook: as above.
+        calls: of the networks in the evaluation before.
+        open: whether a network was asked, and the scheduler not yet.
+        index: number of the step.
+        at: what the network predicts there.
+    """
+
+    def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook) -> None:
+        self.rule, self.levels, self.last, self.hook = rule, levels, last, hook
+        self.calls = LastCalls()
+        self.open = False
+        self.index, self.at = first, levels.at(first)
+        self._changed = False
+        self._left: tuple[Tensor, int | None, Tensor] | None = None
+
+    def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guidance: float | None) -> None:
+        """Decide about an evaluation when the first network is asked in it, and anew where it is another one.
+
+        Args:
+            index: number of the step.
+            key: see ``LastCalls.is_new``.
+            guidance: its scale, where there is one for all passes.
+        """
+        self.index = index
+        changed = self.calls.is_new(key)
+        self._changed |= changed
+        if self.open and (not changed or self.calls.given):
+            return
+        self.open, self.at = True, self.levels.at(index)
+        self.calls.guided = guidance is not None
+        if self._changed:
+            self.rule.forget()
+        self._changed = False
+        self.rule.begin(self.rule.place_of(self.at.sigma), guidance if self.calls.in_pairs else None)
+
+    def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> str | None:
+        """Take note of what the scheduler is given, or put the forecast in its place; return why not, if so."""
+        self.open = False
+        rule, output, sample = self.rule, arguments.get("model_output"), arguments.get("sample")
+        if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
+            return "the scheduler is given something else than one prediction for one latent"
+        if is_changed(arguments):
+            rule.solver_unknown()
+        latent = self._latent_of(scheduler, sample)
+        moved, self._left = self._moved(scheduler, sample), None
+        if rule.action is Action.FORECAST:
+            guided = rule.forecast(latent)
+        else:
+            guided = self.at.denoised(latent, output)
+            passes = self.calls.passes(self.at, latent) if rule.action is Action.COMPUTE else None
+            if passes is not None:
+                rule.compare(*passes, guided)
+        given = rule.end(latent, guided, moved, self.calls.bytes)
+        if rule.action is Action.FORECAST or given is not guided:
+            arguments["model_output"] = self.at.output(latent, given).to(output.dtype)
+        self.calls.end()
+        return None
+
+    def after_step(self, latent: Tensor) -> None:
+        """Remember what the step has led to."""
+        if self.rule.takes_back:
+            self._left = (latent, version_of(latent), latent.clone())
+
+    def _latent_of(self, scheduler: Any, sample: Tensor) -> Tensor:
+        """Return a latent of the scheduler with the picture at its own size."""
+        scaled = getattr(scheduler, "scale_model_input", None)
+        wide = sample.float()
+        return self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
+
+    def _moved(self, scheduler: Any, sample: Tensor) -> Tensor | None:
+        """Return what a callback or the pipeline did to the latent since the last step; None if nothing."""
+        if self._left is None:
+            return None
+        left, version, kept = self._left
+        unchanged = left is sample and version is not None and version == version_of(sample)
+        if unchanged or kept.shape != sample.shape:
+            return None
+        return self._latent_of(scheduler, sample.float() - kept.float())

@@ -1,0 +1,280 @@
+"""The rule of one sampling run: what is computed, what is forecast, and what that costs. torch only; a host calls it.
+
+For each evaluation of the guided prediction::
+
+    action = rule.begin(place, guidance)        # COMPUTE, SKIP_NEGATIVE or FORECAST
+    guided = ...                                # computed by the host, or rule.forecast(latent)
+    rule.compare(positive, negative)            # where both passes were computed
+    given = rule.end(latent, guided)            # what the solver is given
+
+A host that must forecast the passes one by one, because others look at them, keeps them in ``Passes``.
+
+Numbers that were measured on a device are read when the next evaluation begins: where the samplers wait anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from .budget import Budget, Distances, ErrorRate, calibration_of, rms
+from .forecasts import FORECASTS
+from .history import Evaluation, History, Place
+from .outcome import Outcome
+from .settings import StepReuseSettings
+from .solvers import ORDERS, SOLVERS, Correction
+
+FEWEST_STEPS = 8
+"""Schedules with fewer steps are left alone: each step changes too much."""
+
+WARM_UP = 3
+"""How many evaluations at the start are always computed: two for a forecast, one to test it."""
+
+BEGINNING = 0.2
+"""This part of the steps, or their root, is always computed: it decides what is drawn, and errors tell little there."""
+
+CAREFUL = 0.05
+"""Up to this budget, the solver's order and one evaluations in a row may be forecast, above it twice as many: they are
+known afterwards from a polynomial of that order. With one more, Euler was a tenth farther off."""
+
+SEEDS, SKIPPED, DIFFERENCE = "seeds", "skipped", "difference"
+"""Names of what is measured beside the forecasts: the distance from the mean, errors that are known by now, and how
+much the difference between the two passes changed."""
+
+
+class Action(Enum):
+    """What is done in one evaluation."""
+
+    COMPUTE = "compute"
+    SKIP_NEGATIVE = "skip negative"
+    FORECAST = "forecast"
+
+
+class Rule:
+    """Decides about each evaluation of a run, books what was left out, and tests the forecasts on what was computed.
+
+    Args:
+        settings: what was asked for.
+        noise_levels: of the schedule, the last one included, from high to low.
+        outcome: is kept up to date.
+        solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
+            taken back in the next computed step.
+        unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
+
+    Attributes:
+        settings, outcome: as above.
+        budget: the account.
+        place, action: of the evaluation under way.
+        method: the forecast that is used in it.
+    """
+
+    def __init__(
+        self,
+        settings: StepReuseSettings,
+        noise_levels: Sequence[float],
+        outcome: Outcome | None = None,
+        solver: str | None = None,
+        unet: bool = False,
+    ) -> None:
+        self.settings = settings
+        self.outcome = outcome or Outcome()
+        calibration, self.outcome.measured = calibration_of(solver, unet)
+        self.outcome.steps, self.outcome.unet = len(noise_levels) - 1, unet
+        self.budget = Budget(settings.budget, calibration)
+        self._levels = list(noise_levels)
+        self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
+        self._order = ORDERS.get(solver or "", 1)
+        self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
+        self._first: Tensor | None = None
+        self._unread: list[tuple[str, float, Tensor]] = []
+        self._guidance: float | None = None
+        self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
+        self._read()
+        self._guided = History()
+        self._rates = {name: ErrorRate(FORECASTS[name].points) for name in self._candidates}
+        self._difference: tuple[float, Tensor] | None = None
+        self._difference_rate = ErrorRate(1)
+        self._skipped: list[tuple[Place, Tensor]] = []
+        if self._correction is not None:
+            self._correction.forget()
+        self._computed = self._in_a_row = 0
+        self.action = Action.COMPUTE
+
+    def place_of(self, sigma: float) -> Place:
+        """Return where a noise level stands in the schedule."""
+        return Place.among(self._levels, sigma)
+
+    def begin(self, place: Place, guidance: float | None = None) -> Action:
+        """Decide about an evaluation.
+
+        Args:
+            place: where it stands.
+            guidance: scale of the guidance, where the negative pass can be left out; else None.
+        """
+        self._read()
+        self.place, self._guidance = place, guidance
+        self.action = self._decide(place)
+        return self.action
+
+    def _decide(self, place: Place) -> Action:
+        steps = len(self._levels) - 1
+        longest = (self._order + 1) * (1 if self.settings.budget <= CAREFUL else 2)
+        # The last prediction is the picture, and only the one before it can take back what came before.
+        allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
+        if not allowed or self._computed < WARM_UP or self._in_a_row >= longest:
+            return Action.COMPUTE
+        distance = place.position - self._guided.newest.place.position
+        # Early skips are the worst buys: what they use up of the budget, more of the later ones could have had.
+        part = place.position / steps
+        if self.settings.use_forecast:
+            known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
+            if known:
+                best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
+                if self._pays(self._rates[best].expected(distance), part):
+                    self.method = best
+                    return Action.FORECAST
+        reusable = self.settings.use_guidance and self._guidance is not None and self._difference_rate.known
+        if reusable and self._difference is not None:
+            expected = self._difference_rate.expected(place.position - self._difference[0])
+            if self._pays(expected, part, for_good=True):
+                return Action.SKIP_NEGATIVE
+        return Action.COMPUTE
+
+    def _pays(self, expected: Distances, part: float, for_good: bool = False) -> bool:
+        cost = [self.place.weight * error for error in expected]
+        if not self.budget.allows(cost, part):
+            return False
+        self.budget.spend(cost, for_good)
+        return True
+
+    def forecast(self, latent: Tensor) -> Tensor:
+        """Return the forecast of the guided prediction, float32, of the shape of ``latent``."""
+        return self._guided.forecast(self.method, self.place, latent)
+
+    def compare(self, positive: Tensor, negative: Tensor | None = None, guided: Tensor | None = None) -> None:
+        """Take note of the passes of an evaluation.
+
+        Args:
+            positive: the prediction with the prompt; the run's first one, from noise alone, is the mean picture.
+            negative: the prediction without it, where it was computed too.
+            guided: what they came to, where the host sees it. What the scale does not make of them counts as an error
+                of leaving the negative pass out.
+        """
+        if self._first is None:
+            self._first = positive.float().clone()
+        scale = self._guidance
+        if negative is None or scale is None or self.action is not Action.COMPUTE:
+            return
+        before, difference = self._difference, positive.float() - negative.float()
+        self._difference = (self.place.position, difference)
+        if before is not None:
+            error = rms(difference - before[1]) * abs(scale - 1.0)
+            if guided is not None:
+                error = error + rms(negative + (positive - negative) * scale - guided)
+            self._unread.append((DIFFERENCE, self.place.position - before[0], error))
+
+    def negative_from(self, positive: Tensor) -> Tensor:
+        """Return the negative pass as the positive one less the last difference."""
+        assert self._difference is not None, "SKIP_NEGATIVE is only chosen where there is one"
+        return positive - self._difference[1].to(positive.dtype)
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether what a forecast did to the latent is taken back."""
+        return self._correction is not None
+
+    def solver_unknown(self) -> None:
+        """Take nothing back any more: the solver does more than its update, it adds noise for example."""
+        self._correction, self._order = None, 1
+        self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.unet)
+
+    def end(self, latent: Tensor, guided: Tensor, moved: Tensor | None = None, held: int = 0) -> Tensor:
+        """Take note of the guided prediction: test the forecasts on it if it was computed.
+
+        Args:
+            latent: what the solver has, float32, ``[batch, ...]``; it must not change any more.
+            guided: the prediction, computed or forecast.
+            moved: what somebody else did to the latent since the last step.
+            held: memory of what the host keeps, in bytes.
+
+        Returns:
+            What the solver shall be given: the prediction, corrected for what forecasts before it did to the latent.
+        """
+        outcome = self.outcome
+        if self._correction is not None and moved is not None:
+            self._correction.moved(moved)
+        if self.action is Action.FORECAST:
+            outcome.forecast += 1
+            outcome.methods[self.method] = outcome.methods.get(self.method, 0) + 1
+            self._in_a_row += 1
+            guess = guided.float().clone()
+            self._skipped.append((self.place, guess))
+            return self._given(latent, guess).to(guided.dtype)
+        found = Evaluation(self.place, latent, guided.float().clone())
+        if self.action is Action.SKIP_NEGATIVE:
+            outcome.guidance += 1
+        else:
+            outcome.computed += 1
+            self._test(found)
+        given = self._given(latent, found.denoised, self._settle(found))
+        self._guided.add(found)
+        self._computed, self._in_a_row = self._computed + 1, 0
+        outcome.bytes = max(outcome.bytes, self._guided.bytes() + held)
+        return guided if given is found.denoised else given.to(guided.dtype)
+
+    def _test(self, found: Evaluation) -> None:
+        """Hold what each forecast would have said against what was computed."""
+        if self._first is None:
+            self._first = found.denoised
+        self._unread.append((SEEDS, found.place.sigma, rms(found.denoised - self._first)))
+        for name in self._candidates:
+            if self._guided.can(FORECASTS[name]):
+                distance = found.place.position - self._guided.newest.place.position
+                guess = self._guided.forecast(name, found.place, found.latent)
+                self._unread.append((name, distance, rms(guess - found.denoised)))
+
+    def _settle(self, found: Evaluation) -> Tensor | None:
+        """Work out from both sides what was skipped; return how far the latent is off, where that can be taken back."""
+        if not self._skipped:
+            return None
+        better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
+        for (place, guess), known in zip(self._skipped, better, strict=True):
+            self._unread.append((SKIPPED, 0.0, rms(guess - known).mul_(place.weight)))
+        self._skipped.clear()
+        return None if self._correction is None else self._correction.take_back(found.place, found.latent, better)
+
+    def _given(self, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
+        if self._correction is None:
+            return prediction
+        return self._correction.given(self.place, latent, prediction, off)
+
+    def _read(self) -> None:
+        """Read what was measured since the last time: one transfer."""
+        if not self._unread:
+            return
+        rows: list[Distances] = torch.stack([measured for _, _, measured in self._unread]).tolist()
+        for (name, value, _), row in zip(self._unread, rows, strict=True):
+            if name == SEEDS:
+                self.budget.measure_seeds(row, value)
+            elif name == SKIPPED:
+                self.budget.settle(row)
+            elif name == DIFFERENCE:
+                self._difference_rate.test(value, row)
+            else:
+                self._rates[name].test(value, row)
+                if name in self.outcome.methods:
+                    self.outcome.largest = max(self.outcome.largest, self.budget.share(row))
+        self._unread.clear()
+        self.outcome.share = self.budget.used
+
+    def finish(self) -> None:
+        """Read the last numbers: the run is over."""
+        self._read()
