@@ -7,13 +7,11 @@ same limits, and a report prints them. (The idea is comfy-kitchen's backend regi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-
-from ...core.phrases import phrase, traced
 
 Mask = Tensor | None
 """What may be seen, see :class:`AttentionFunction`; None: everything."""
@@ -24,19 +22,6 @@ HALVES = (torch.float16, torch.bfloat16)
 # CUDA kernels put the batch on a grid axis of at most 65535 blocks; ComfyUI stays below half of it on NVIDIA
 # (SDP_BATCH_LIMIT in comfy/ldm/modules/attention.py), because torch fails with "invalid configuration argument".
 CUDA_MAX_BATCH = 2**15
-
-_DEVICE = traced("device {device} (runs on {devices})")
-_DTYPE = traced("dtype {dtype} (takes {dtypes})")
-_LARGE_HEAD = traced("head size {size} (takes up to {most})")
-_ODD_HEAD = traced("head size {size} (takes multiples of {multiple})")
-_VALUE_HEAD = traced("value head size {value} with head size {size} (takes equal sizes)")
-_NO_TOKENS = traced("0 query tokens (needs 1 or more)")
-_FEW_KEYS = traced("{count} key tokens (needs {least} or more)")
-_LARGE_BATCH = traced("batch {count} (takes up to {most})")
-_HEADS = traced("{queries} query heads for {keys} key heads (takes multiples)")
-_BOOL_MASK = traced("a bool mask (takes none)")
-_ADDITIVE_MASK = traced("an additive mask (takes none)")
-_GRADIENTS = traced("gradients (inference only)")
 
 
 class AttentionFunction(Protocol):
@@ -142,35 +127,35 @@ class Limits:
     def refusal(self, call: AttentionCall) -> str | None:
         """Return one short phrase naming what was found and what is allowed, or None where the call is taken."""
         if self.devices is not None and call.device not in self.devices:
-            return _DEVICE.format(device=call.device, devices=", ".join(self.devices))
+            return _no_kernel(call.device, self.devices)
         if self.dtypes is not None and call.dtype not in self.dtypes:
-            return _DTYPE.format(dtype=short(call.dtype), dtypes=", ".join(short(d) for d in self.dtypes))
+            return f"dtype {short(call.dtype)} (takes {', '.join(map(short, self.dtypes))})"
         return self._head_refusal(call) or self._shape_refusal(call)
 
     def _head_refusal(self, call: AttentionCall) -> str | None:
         value_head_dim = call.head_dim if call.value_head_dim is None else call.value_head_dim
         for size in (call.head_dim, value_head_dim):
             if self.max_head_dim is not None and size > self.max_head_dim:
-                return _LARGE_HEAD.format(size=size, most=self.max_head_dim)
+                return f"head size {size} (takes up to {self.max_head_dim})"
             if size % self.head_dim_multiple_of:
-                return _ODD_HEAD.format(size=size, multiple=self.head_dim_multiple_of)
+                return f"head size {size} (takes multiples of {self.head_dim_multiple_of})"
         if not self.accepts_other_value_head_dim and value_head_dim != call.head_dim:
-            return _VALUE_HEAD.format(value=value_head_dim, size=call.head_dim)
+            return f"value head size {value_head_dim} with head size {call.head_dim} (takes equal sizes)"
         return None
 
     def _shape_refusal(self, call: AttentionCall) -> str | None:
         if call.query_tokens < 1:
-            return _NO_TOKENS
+            return "0 query tokens (needs 1 or more)"
         if call.key_tokens < self.min_key_tokens:
-            return _FEW_KEYS.format(count=call.key_tokens, least=self.min_key_tokens)
+            return f"{call.key_tokens} key tokens (needs {self.min_key_tokens} or more)"
         if self.max_batch is not None and call.batch > self.max_batch:
-            return _LARGE_BATCH.format(count=call.batch, most=self.max_batch)
+            return f"batch {call.batch} (takes up to {self.max_batch})"
         if call.query_heads % call.key_heads:
-            return _HEADS.format(queries=call.query_heads, keys=call.key_heads)
+            return f"{call.query_heads} query heads for {call.key_heads} key heads (takes multiples)"
         if call.mask != "none" and not self.accepts_mask:
-            return _BOOL_MASK if call.mask == "bool" else _ADDITIVE_MASK
+            return f"{'a bool' if call.mask == 'bool' else 'an additive'} mask (takes none)"
         if call.needs_grad and not self.accepts_grad:
-            return _GRADIENTS
+            return "gradients (inference only)"
         return None
 
     def machine_refusal(self, device: torch.device) -> str | None:
@@ -181,7 +166,7 @@ class Limits:
         if device.type != "cuda":
             return None
         if not torch.cuda.is_available():
-            return phrase("torch {version} finds no CUDA device", version=torch.__version__)
+            return f"torch {torch.__version__} finds no CUDA device"
         if torch.version.hip is not None:  # AMD reports its gfx version as a "capability": not comparable
             return None
         return self.capability_refusal(torch.cuda.get_device_capability(device))
@@ -190,25 +175,10 @@ class Limits:
         """Return why an NVIDIA GPU of compute capability ``found`` cannot run it, or None."""
         least, most = self.min_compute_capability, self.max_compute_capability
         if least is not None and found < least:
-            return phrase(
-                "it needs an NVIDIA GPU of compute capability {least} or newer, found {found}",
-                least=_dotted(least),
-                found=_dotted(found),
-            )
+            return f"it needs an NVIDIA GPU of compute capability {_dotted(least)} or newer, found {_dotted(found)}"
         if most is not None and found > most:
-            return phrase(
-                "it takes NVIDIA GPUs up to compute capability {most}, found {found}",
-                most=_dotted(most),
-                found=_dotted(found),
-            )
+            return f"it takes NVIDIA GPUs up to compute capability {_dotted(most)}, found {_dotted(found)}"
         return None
-
-
-def one_line(error: BaseException) -> str:
-    """Return ``error`` as one readable line of at most about 200 characters."""
-    text = " ".join(str(error).split())
-    text = text if len(text) <= 200 else text[:197] + "..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 @dataclass(frozen=True)
@@ -227,7 +197,6 @@ class Backend:
         exact: computes the full softmax of unquantised inputs; False where inputs are quantised.
         deterministic: the forward pass gives the same bits for the same inputs on the same machine, as far as upstream
             says or the code shows.
-        explain: turns what the kernel raised into one line.
     """
 
     name: str
@@ -241,7 +210,6 @@ class Backend:
     install_note: str = ""
     exact: bool = True
     deterministic: bool = True
-    explain: Callable[[BaseException], str] = field(default=one_line)
 
     def runs_on(self) -> tuple[str, ...] | None:
         """Return the device types it has a kernel for; None means any."""
@@ -260,13 +228,24 @@ class Backend:
         """Return why this call is not taken, as one short phrase, or None. Cheap, and traceable by torch.compile."""
         limits = self.limits_for(call.device)
         if limits is None:
-            return _DEVICE.format(device=call.device, devices=", ".join(self.runs_on() or ()))
+            return _no_kernel(call.device, self.runs_on() or ())
         return limits.refusal(call)
+
+
+def one_line(error: BaseException) -> str:
+    """Return ``error`` as one readable line of at most about 200 characters."""
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else text[:197] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def short(dtype: torch.dtype) -> str:
     """Return "float16" for ``torch.float16``."""
     return str(dtype).removeprefix("torch.")
+
+
+def _no_kernel(device: str, devices: tuple[str, ...]) -> str:
+    return f"device {device} (runs on {', '.join(devices)})"
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ...core.phrases import translatable
 from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
 
@@ -72,10 +71,8 @@ BACKENDS = (
         module="flash_attn",
         package="flash-attn",
         install="install --no-deps --no-build-isolation flash-attn",
-        install_note=translatable(
-            "It is compiled on your machine with the CUDA toolkit, for up to hours, unless a wheel for your torch is "
-            "taken from its releases page."
-        ),
+        install_note="It is compiled on your machine with the CUDA toolkit, for up to hours, unless a wheel for your "
+        "torch is taken from its releases page.",
     ),
     Backend(
         name="flash3",
@@ -85,8 +82,7 @@ BACKENDS = (
         source="Shah et al. 2024, arXiv 2407.08608; github.com/Dao-AILab/flash-attention, folder hopper",
         module="flash_attn_interface",
         package="flash_attn_3",
-        install_note=translatable(
-            "It is built from the folder 'hopper' of github.com/Dao-AILab/flash-attention: python setup.py install."
-        ),
+        install_note="It is built from the folder 'hopper' of github.com/Dao-AILab/flash-attention: python setup.py "
+        "install.",
     ),
 )

@@ -16,7 +16,6 @@ from importlib import metadata
 import torch
 
 from ...core.devices import is_out_of_memory
-from ...core.phrases import any_of, joined, phrase, translatable
 from .backend import AttentionCall, AttentionFunction, Backend, one_line
 
 QUERY_TOKENS = 64
@@ -26,8 +25,8 @@ HEADS = 2
 # wrong layout or head order gives about 1.
 TOLERANCE_EXACT = 0.02
 TOLERANCE_APPROXIMATE = 0.15
-OTHERWISE = translatable("Choose 'auto' or 'sdpa'.")
-NO_MEMORY = translatable("no memory was left for a test call")
+OTHERWISE = "Choose 'auto' or 'sdpa'."
+NO_MEMORY = "no memory was left for a test call"
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            return Probe(False, NO_MEMORY, translatable("Free some memory and try again."))
+            return Probe(False, NO_MEMORY, "Free some memory and try again.")
     return _found[key]
 
 
@@ -73,15 +72,14 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
     call = AttentionCall(device.type, dtype, head_dim, QUERY_TOKENS, KEY_TOKENS, 1, HEADS, HEADS)
     limits = backend.limits_for(device.type)
     if limits is None:
-        runs_on = any_of(backend.runs_on() or ("",))
-        none = phrase("it has no kernel for {device} (runs on {devices})", device=device.type, devices=runs_on)
-        return Probe(False, none, OTHERWISE)
+        runs_on = " or ".join(backend.runs_on() or ())
+        return Probe(False, f"it has no kernel for {device.type} (runs on {runs_on})", OTHERWISE)
     refusal = limits.machine_refusal(device)
     if refusal is not None:
         return Probe(False, refusal, OTHERWISE)
     refusal = limits.refusal(call)
     if refusal is not None:
-        return Probe(False, phrase("it does not take {what}", what=translatable(refusal)), OTHERWISE)
+        return Probe(False, f"it does not take {refusal}", OTHERWISE)
     try:
         function = backend.load()
     except Exception as error:
@@ -93,19 +91,11 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            why = backend.explain(error) + _warned(str(warning.message) for warning in heard)
-            failed = phrase(
-                "{what} failed a test call on {device}: {why}", what=_versioned(backend), device=str(device), why=why
-            )
-            return Probe(False, failed, OTHERWISE)
+            why = one_line(error) + _warned(str(warning.message) for warning in heard)
+            return Probe(False, f"{_versioned(backend)} failed a test call on {device}: {why}", OTHERWISE)
     tolerance = TOLERANCE_EXACT if backend.exact else TOLERANCE_APPROXIMATE
     if not wrong <= tolerance:  # catches NaN
-        reason = phrase(
-            "{what} computed wrong numbers on {device} (relative error {error:.2g})",
-            what=_versioned(backend),
-            device=str(device),
-            error=wrong,
-        )
+        reason = f"{_versioned(backend)} computed wrong numbers on {device} (relative error {wrong:.2g})"
         return Probe(False, reason, OTHERWISE)
     return Probe(True, function=function)
 
@@ -137,31 +127,30 @@ def _not_loaded(backend: Backend, error: Exception) -> Probe:
     missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     if missing and missing == backend.module:
         # The command stands last, so that it can be copied without a full stop.
-        reason = phrase("{package} is not installed", package=backend.package)
-        return Probe(False, reason, _sentences(backend.install_note, command))
+        return Probe(False, f"{backend.package} is not installed", _sentences(backend.install_note, command))
     if missing:
-        reason = phrase("{what} is installed but needs {missing}, which is not", what=what, missing=missing)
+        reason = f"{what} is installed but needs {missing}, which is not"
         return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
-    reason = phrase("{what} is installed but cannot be imported: {error}", what=what, error=one_line(error))
-    another = phrase("It probably belongs to another torch than {version}.", version=torch.__version__)
+    another = f"It probably belongs to another torch than {torch.__version__}."
+    reason = f"{what} is installed but cannot be imported: {one_line(error)}"
     return Probe(False, reason, _sentences(another, backend.install_note, OTHERWISE))
 
 
 def _sentences(*parts: str) -> str:
-    return joined(" ", filter(None, parts))
+    return " ".join(filter(None, parts))
 
 
 def _pip_command(backend: Backend) -> str:
     if not backend.install:
         return ""
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
-    return phrase("Install it with: {command}", command=f"{python} -m pip {backend.install}")
+    return f"Install it with: {python} -m pip {backend.install}"
 
 
 def _versioned(backend: Backend) -> str:
     """Return "xformers 0.0.35" for a package, "it" for what torch brings."""
     if not backend.package:
-        return translatable("it")
+        return "it"
     try:
         return f"{backend.package} {metadata.version(backend.package)}"
     except metadata.PackageNotFoundError:

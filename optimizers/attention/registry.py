@@ -11,7 +11,6 @@ from types import MappingProxyType
 import torch
 
 from ...core.errors import BackendUnavailable, not_allowed, one_of
-from ...core.phrases import any_of, joined, phrase, translatable
 from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import probe
@@ -49,7 +48,7 @@ def get(name: str) -> Backend:
         InvalidSetting: if there is none, with the names there are.
     """
     if name not in BACKENDS:
-        raise not_allowed(translatable("The attention backend"), name, one_of(BACKENDS))
+        raise not_allowed("The attention backend", name, one_of(BACKENDS))
     return BACKENDS[name]
 
 
@@ -63,7 +62,7 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
     backend = get(name)
     found = probe(backend, device, dtype, head_dim)
     if found.function is None:
-        problem = phrase("The attention backend '{name}' cannot be used here: {why}.", name=name, why=found.reason)
+        problem = f"The attention backend '{name}' cannot be used here: {found.reason}."
         raise BackendUnavailable(problem, found.remedy, found.reason)
     return found.function
 
@@ -83,35 +82,27 @@ def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[i
     for name in order:
         failed = next((p for p in (probe(BACKENDS[name], device, dtype, d) for d in sizes) if not p.available), None)
         if failed is None:
-            why = _why(name, device, dtype, sizes)
-            return name, joined(" ", (why, *passed_over))
-        passed_over.append(phrase("{name} was passed over: {reason}.", name=name, reason=failed.reason))
-    problem = phrase("No exact attention backend runs on {device} in {dtype}.", device=str(device), dtype=short(dtype))
-    raise BackendUnavailable(problem, joined(" ", passed_over))
+            return name, " ".join((_why(name, device, dtype, sizes), *passed_over))
+        passed_over.append(f"{name} was passed over: {failed.reason}.")
+    problem = f"No exact attention backend runs on {device} in {short(dtype)}."
+    raise BackendUnavailable(problem, " ".join(passed_over))
 
 
 def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[int]) -> str:
     if name != "sdpa":
-        return phrase("{name} is exact and needs no fused kernel.", name=BACKENDS[name].label)
+        return f"{BACKENDS[name].label} is exact and needs no fused kernel."
     if device.type == "cpu":
-        return translatable("PyTorch's own attention is exact and has a fused kernel for the CPU.")
+        return "PyTorch's own attention is exact and has a fused kernel for the CPU."
     if device.type != "cuda":
-        return phrase(
-            "PyTorch's own attention is exact and is what {device} devices have a kernel for.", device=device.type
-        )
+        return f"PyTorch's own attention is exact and is what {device.type} devices have a kernel for."
     nvidia = torch.version.hip is None and torch.cuda.is_available()
     capability = torch.cuda.get_device_capability(device) if nvidia else None
     inside: dict[str, list[str]] = {}  # which kernels -> for which head sizes
     for head_dim in head_dims:
-        kernels = any_of(fused_kernels(dtype, head_dim, capability) or (translatable("no fused kernel"),))
+        kernels = " or ".join(fused_kernels(dtype, head_dim, capability) or ("no fused kernel",))
         inside.setdefault(kernels, []).append(str(head_dim))
-    listed = (
-        phrase("{kernels} for head size {sizes}", kernels=kernels, sizes=", ".join(sizes))
-        for kernels, sizes in inside.items()
-    )
-    return phrase(
-        "PyTorch's own attention is exact and picks a kernel for each call: {kernels}.", kernels=joined("; ", listed)
-    )
+    listed = "; ".join(f"{kernels} for head size {', '.join(sizes)}" for kernels, sizes in inside.items())
+    return f"PyTorch's own attention is exact and picks a kernel for each call: {listed}."
 
 
 def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int] | None) -> tuple[str, ...]:

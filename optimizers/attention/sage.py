@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...core.phrases import translatable
 from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
 
@@ -87,10 +86,8 @@ BACKENDS = (
         module="sageattention",
         package="sageattention",
         install="install --no-deps sageattention",
-        install_note=translatable(
-            "It needs Triton (on Windows: triton-windows). The package index has version 1; version 2 is faster and is "
-            "built from github.com/thu-ml/SageAttention with the CUDA toolkit."
-        ),
+        install_note="It needs Triton (on Windows: triton-windows). The package index has version 1; version 2 is "
+        "faster and is built from github.com/thu-ml/SageAttention with the CUDA toolkit.",
         exact=False,
     ),
 )

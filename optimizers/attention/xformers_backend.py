@@ -7,13 +7,11 @@ import succeeds with a warning. Only a real call tells, which is what the probe 
 from __future__ import annotations
 
 import functools
-import re
 
 import torch
 from torch import Tensor
 
-from ...core.phrases import translatable
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask, one_line
+from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import NEGATIVE_INFINITY, match_heads
 
 # xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
@@ -59,30 +57,6 @@ def load() -> AttentionFunction:
     return attention
 
 
-def built_for() -> str:
-    """Return the torch release that the imported xformers was compiled for, or "" where it does not say."""
-    try:
-        import json
-        from importlib.resources import files
-
-        built = json.loads(files("xformers").joinpath("cpp_lib.json").read_text())
-        return str(built["version"]["torch"])
-    except Exception:  # a note for an error message must not replace the error
-        return ""
-
-
-def explain(error: BaseException) -> str:
-    """Shorten xformers' list of refusals per operator to the distinct ones, and add what it was built for."""
-    text = str(error)
-    if "is not supported because:" not in text:
-        return one_line(error)
-    found = re.findall(r"^`([^`@]+)[^`]*` is not supported because:\n((?:    .+\n?)+)", text, flags=re.MULTILINE)
-    refusals = [f"{name}: {', '.join(lines.strip() for lines in why.splitlines())}" for name, why in found]
-    built = built_for()
-    note = f" (built for torch {built}, this is {torch.__version__})" if built else ""
-    return f"no operator takes it{note}: {'; '.join(refusals)}"[:400]
-
-
 BACKENDS = (
     Backend(
         name="xformers",
@@ -101,9 +75,7 @@ BACKENDS = (
         module="xformers",
         package="xformers",
         install="install --no-deps xformers",
-        install_note=translatable(
-            "Each xformers release is built for one torch release (0.0.35: torch 2.10); take the matching one."
-        ),
-        explain=explain,
+        install_note="Each xformers release is built for one torch release (0.0.35: torch 2.10); take the matching "
+        "one.",
     ),
 )

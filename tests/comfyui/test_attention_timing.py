@@ -70,7 +70,7 @@ def test_compiled_code_is_decided_before_it_is_compiled(small, timed):
         bare = small.model.clone()
         model = small.attention(bare, "auto")
         technique = model.get_attachment("paceline").find("attention")
-        technique.quickest._kept = type(technique.quickest._kept)()  # not from the file
+        technique.policy.quickest._kept = type(technique.policy.quickest._kept)()  # not from the file
         model = attach(ModelTarget(model), CompileUNet(model, how, Compiler()))
         assert relative(small.sample(model), expected) < 1e-4
         assert timed["times"] == 1  # one head size; nothing inside of the compiled code

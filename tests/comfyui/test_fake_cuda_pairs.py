@@ -104,7 +104,7 @@ def test_kernels_are_timed_in_the_first_step_and_no_later_step_waits(studio, cal
     model = studio.attention(made("sd15", torch.float16), "auto")
     technique = model.get_attachment("paceline").find("attention")
     flash = {"sdpa_math": get("sdpa_math").load()}
-    technique.quickest = quickest.QuickestKernel(flash, torch.device("cpu"), torch.float16, None)
+    technique.policy.quickest = quickest.QuickestKernel(flash, torch.device("cpu"), torch.float16, None)
     monkeypatch.setattr(quickest, "interleaved_seconds", seconds)
     monkeypatch.setattr(quickest, "_is_recording", lambda tensor: False)
     mode = fake_cuda.fake_cuda()

@@ -55,7 +55,7 @@ def test_calls_that_a_backend_cannot_take_fall_back_and_are_counted(studio):
 
     model = studio.attention(studio.model, "sdpa_flash")
     technique = model.get_attachment("paceline").find("attention")
-    object.__setattr__(technique, "backend", _without_cross_attention(get("sdpa_flash")))
+    technique.policy.backend = _without_cross_attention(get("sdpa_flash"))
     expected = studio.sample(studio.model)
     assert relative(studio.sample(model), expected) < 1e-4
     report = studio.report(model)
@@ -80,7 +80,7 @@ def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left(stud
         calls.append(q.shape)
         raise RuntimeError("no kernel image is available")
 
-    technique.function = broken
+    technique.policy.function = broken
     assert torch.equal(studio.sample(model), baseline)
     assert [shape[-1] for shape in calls] == [8, 16]
     assert "28 x fallback: RuntimeError: no kernel image is available" in studio.report(model)
@@ -98,7 +98,7 @@ def test_whatever_a_kernel_or_its_compiler_raises_does_not_end_sampling(studio, 
     def broken(q, k, v, **kwargs):
         raise error
 
-    technique.function = broken
+    technique.policy.function = broken
     assert torch.equal(studio.sample(model), baseline)
     assert f"28 x fallback: {type(error).__name__}" in studio.report(model)
 
@@ -108,7 +108,7 @@ def test_an_interrupt_is_no_failure_of_a_kernel(studio):
 
     model = studio.attention(studio.model, "sdpa")
     technique = model.get_attachment("paceline").find("attention")
-    assert InterruptProcessingException in technique.always_raised  # in older ComfyUI it derives from Exception
+    assert InterruptProcessingException in technique.policy.always_raised  # in older ComfyUI it derives from Exception
 
     class Interrupt(Exception):
         pass
@@ -116,7 +116,7 @@ def test_an_interrupt_is_no_failure_of_a_kernel(studio):
     def interrupted(q, k, v, **kwargs):
         raise Interrupt
 
-    technique.function, technique.always_raised = interrupted, (Interrupt,)
+    technique.policy.function, technique.policy.always_raised = interrupted, (Interrupt,)
     with pytest.raises(Interrupt):
         studio.sample(model)
 
@@ -124,7 +124,7 @@ def test_an_interrupt_is_no_failure_of_a_kernel(studio):
 def test_each_head_size_is_tried_and_those_that_fail_are_left_to_comfyui(studio, baseline, monkeypatch):
     import dataclasses
 
-    from paceline.optimizers.attention import processor
+    from paceline.optimizers.attention import policy
     from paceline.optimizers.attention.registry import get
 
     def no_kernel_for_8(q, k, v, **kwargs):
@@ -132,10 +132,10 @@ def test_each_head_size_is_tried_and_those_that_fail_are_left_to_comfyui(studio,
         return get("vanilla").load()(q, k, v, **kwargs)
 
     stand_in = dataclasses.replace(get("vanilla"), load=lambda: no_kernel_for_8)
-    monkeypatch.setattr(processor, "get", lambda name: stand_in)
+    monkeypatch.setattr(policy, "get", lambda name: stand_in)
     model = studio.attention(studio.model, "vanilla")
     technique = model.get_attachment("paceline").find("attention")
-    assert list(technique.failing) == [8] and "AssertionError: head size" in technique.describe()
+    assert list(technique.policy.failing) == [8] and "AssertionError: head size" in technique.policy.describe()
     assert relative(studio.sample(model), baseline) < 1e-4
     report = studio.report(model)
     assert "vanilla in" in report and "x fallback: head size 8: it failed a test call on cpu" in report
@@ -161,15 +161,15 @@ def test_nothing_is_installed_where_comfyui_computes_the_same_by_itself(studio, 
 def test_out_of_memory_is_the_hosts_to_handle_and_is_not_remembered(studio, baseline, error):
     model = studio.attention(studio.model, "sdpa")
     technique = model.get_attachment("paceline").find("attention")
-    kernel = technique.function
+    kernel = technique.policy.function
 
     def no_memory(q, k, v, **kwargs):
         raise error
 
-    technique.function = no_memory
+    technique.policy.function = no_memory
     with pytest.raises(type(error), match="memory"):
         studio.sample(model)
-    technique.function = kernel
+    technique.policy.function = kernel
     assert torch.equal(studio.sample(model), baseline)
     assert SAME in studio.report(model) and "fallbacks: 0" in studio.report(model)
 

@@ -38,7 +38,7 @@ def states(patcher):
 
 SCRIPTS = {
     "attention": """
-from paceline.optimizers.attention import names
+from paceline.optimizers.attention.registry import names
 from paceline.core.errors import PacelineError
 tried = 0
 for name in ("auto", *names()):
@@ -49,10 +49,10 @@ for name in ("auto", *names()):
         continue
     near(sample(changed), 0.1 if name == "sage" else 0.03)
     technique = changed.get_attachment("paceline").find("attention")
-    if name == "auto" and technique.quickest is not None:
+    if name == "auto" and technique.policy.quickest is not None:
         print(technique.last_summary())
         first = sample(changed)
-        assert technique.quickest.lines() and torch.equal(sample(changed), first)
+        assert technique.policy.quickest.lines() and torch.equal(sample(changed), first)
     tried += 1
 assert tried >= 4
 """,

@@ -149,20 +149,6 @@ def test_a_bias_per_key_is_not_blown_up_to_a_matrix():
     assert bias.shape == (2, 8, 4096, 77) and bias.untyped_storage().nbytes() == 2 * 80 * 2
 
 
-def test_xformers_refusals_become_one_line():
-    text = """No operator found for `memory_efficient_attention_forward` with inputs:
-     query       : shape=(1, 64, 2, 64) (torch.float16)
-     key         : shape=(1, 64, 2, 64) (torch.float16)
-`fa3F@0.0.0` is not supported because:
-    operator wasn't built - see `python -m xformers.info` for more info
-`cutlassF-pt` is not supported because:
-    requires device with capability <= (9, 0) but your GPU has capability (12, 0) (too new)"""
-    line = xformers_module.explain(NotImplementedError(text))
-    assert "\n" not in line and "shape=" not in line
-    assert "fa3F: operator wasn't built" in line and "cutlassF-pt: requires device with capability <= (9, 0)" in line
-    assert xformers_module.explain(ValueError("other\nthing")) == "ValueError: other thing"
-
-
 FLASH = """
 import torch.nn.functional as F
 def flash_attn_func(q, k, v, dropout_p=0.0, softmax_scale=None, causal=False):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from paceline.core.activity import Activity
 from paceline.optimizers.attention import quickest
-from paceline.optimizers.attention.processor import AttentionChoice
+from paceline.optimizers.attention.policy import AttentionPolicy
 from paceline.optimizers.attention.quickest import OWN, QuickestKernel
 from paceline.optimizers.attention.registry import get
 
@@ -173,10 +173,7 @@ def test_sizes_that_never_end_are_not_timed_for_ever(monkeypatch):
 
 def test_auto_alone_has_rivals_and_a_masked_call_is_left_as_it_is(monkeypatch):
     monkeypatch.setattr(quickest, "RIVALS", {"cpu": ("sdpa_flash", "sdpa_math")})
-    choices = {}
-    for name in ("auto", "sdpa"):
-        choices[name] = AttentionChoice.__new__(type("Choice", (AttentionChoice,), {}))
-        choices[name].choose(name, CPU, torch.float32, [32], None)
+    choices = {name: AttentionPolicy(name, CPU, torch.float32, [32], None) for name in ("auto", "sdpa")}
     assert choices["sdpa"].quickest is None
     auto, activity = choices["auto"], Activity()
     assert auto.quickest.names == ("sdpa", "sdpa_flash", "sdpa_math")

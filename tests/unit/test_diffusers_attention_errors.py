@@ -26,7 +26,7 @@ def test_our_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left() 
         raise RuntimeError("no kernel image is available")
 
     chosen = technique(pipeline.denoiser)
-    chosen.function = broken
+    chosen.policy.function = broken
     assert torch.equal(picture(pipeline), baseline("sd15"))
     assert calls and len(calls) == len(set(calls))
     summary = chosen.summary()
@@ -43,15 +43,15 @@ def test_out_of_memory_is_raised_and_not_remembered(error: Exception) -> None:
     pipeline = small("sd15")
     optimize(pipeline.pipe, Attention("sub_quadratic"), components=["unet"])
     chosen = technique(pipeline.denoiser)
-    kernel = chosen.function
+    kernel = chosen.policy.function
 
     def no_memory(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **_: object) -> torch.Tensor:
         raise error
 
-    chosen.function = no_memory
+    chosen.policy.function = no_memory
     with pytest.raises(type(error), match="memory"):
         picture(pipeline)
-    chosen.function = kernel
+    chosen.policy.function = kernel
     assert distance(picture(pipeline), baseline("sd15")) <= 2e-5
     assert chosen.summary().counts["fallbacks"] == 0
 

@@ -65,7 +65,7 @@ INT8: Cases = {
     "int8 without rotation": _int8(rotation="off"),
     "int8 quality without rotation": _int8(preset="quality", rotation="off"),
     "int8 without cross-attention": _int8(exclude="attn2"),
-    "int8 all attention": _int8(include="attn|ff"),
+    "int8 all attention": _int8(include="attn"),
     "int8 weight_only": _int8(mode="weight_only"),
 }
 
@@ -79,7 +79,7 @@ _FUSE: Step = ("PacelineFuseQKV", {})
 _ATTENTION: Step = ("PacelineSetAttentionProcessor", {"backend": "sdpa_math"})
 _MERGE: Step = ("PacelineApplyToMe", {"method": "merge"})
 _PRECISE: Step = ("PacelineModelPrecision", {"dtype": "fp32", "channels_last": True})
-_ALL: tuple[Step, ...] = (_PRECISE, *_int8(include="attn|ff"), _FUSE, _ATTENTION, _MERGE)
+_ALL: tuple[Step, ...] = (_PRECISE, *_int8(include="attn"), _FUSE, _ATTENTION, _MERGE)
 
 STACKS: Cases = {
     "stack": (*_ALL, *_compiled()),

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ....core.errors import UnsupportedModel
-from ....core.phrases import phrase, traced, translatable
+from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
-from ...attention.processor import HOST_DOES_IT, AttentionChoice
+from ...attention.policy import HOST_DOES_IT, AttentionPolicy
 from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import SLOT, Attend, add_layer
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from .protocols import ModelPatcher
     from .unet import AttentionBlock
 
-SAME = traced("ComfyUI's own attention is sdpa already, so nothing was changed")
-SAME_AND_QUICKEST = traced("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
+SAME = phrase("ComfyUI's own attention is sdpa already, so nothing was changed")
+SAME_AND_QUICKEST = phrase("ComfyUI's own attention was the quickest of those timed, so nothing was changed")
 
-NOT_REACHED = translatable("VAE, text encoders and ControlNets choose their own attention")
+NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 
 
-class AttentionProcessor(AttentionChoice, ComfyTechnique[ModelCall]):
+class AttentionProcessor(ComfyTechnique[ModelCall]):
     """Set Attention Processor on one MODEL, which is read for its device, dtype and head sizes only.
 
     Raises:
@@ -43,53 +43,53 @@ class AttentionProcessor(AttentionChoice, ComfyTechnique[ModelCall]):
         UnsupportedModel: if nothing in this family can be reached.
     """
 
+    policy: AttentionPolicy
     recordable = True
 
     def __init__(self, patcher: ModelPatcher, name: str) -> None:
-        super().__init__()
         from comfy.model_management import InterruptProcessingException
 
-        self.always_raised = (InterruptProcessingException,)
         family = find_family(patcher.model.diffusion_model)
         if family is not None and not family.override_hook:
             raise UnsupportedModel(
-                phrase(
-                    "{model} does not pass its attention through ComfyUI's override hook, so no node can choose its "
-                    "attention backend.",
-                    model=describe_model(patcher),
-                ),
-                translatable(
-                    "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
-                    "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention)."
-                ),
+                f"{describe_model(patcher)} does not pass its attention through ComfyUI's override hook, so no node "
+                "can choose its attention backend.",
+                "Remove the node for this model, or choose attention for all models with ComfyUI's start options "
+                "(--use-pytorch-cross-attention, --use-flash-attention, --use-sage-attention).",
             )
         self._blocks = attention_blocks(patcher) if is_unet(patcher) else ()
-        head_sizes = sorted({block.head_dim for block in self._blocks}) or [64, 128]
-        device, timings = torch.device(patcher.load_device), user_folder("attention_timings.json")
-        self.choose(name, device, inference_dtype(patcher), head_sizes, timings)
-        self._head_sizes = head_sizes
+        self._head_sizes = sorted({block.head_dim for block in self._blocks}) or [64, 128]
+        policy = AttentionPolicy(
+            name,
+            torch.device(patcher.load_device),
+            inference_dtype(patcher),
+            self._head_sizes,
+            user_folder("attention_timings.json"),
+            host_sdpa=_host_sdpa,
+            always_raised=(InterruptProcessingException,),
+            notes=(*unheard(patcher.model.diffusion_model), NOT_REACHED),
+        )
+        super().__init__(policy)
         self._nothing_gained: set[Hashable] = set()
-        if self.backend.name == "sdpa":
-            self.function = _host_sdpa
-        self.notes = (*unheard(patcher.model.diffusion_model), NOT_REACHED)
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         """Become the innermost layer of this call's attention, unless ComfyUI computes it the same way by itself."""
-        same = self.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa()
-        if same and (self.quickest is None or self._host_is_quickest(call, self.quickest)):
-            activity.skip(HOST_DOES_IT, SAME if self.quickest is None else SAME_AND_QUICKEST)
+        quickest = self.policy.quickest
+        same = self.policy.function is _host_sdpa and call.transformer_options.get(SLOT) is None and _host_uses_sdpa()
+        if same and (quickest is None or self._host_is_quickest(call, quickest)):
+            activity.skip(HOST_DOES_IT, SAME if quickest is None else SAME_AND_QUICKEST)
             return
         call.variants[self.kind] = "installed"
         add_layer(call.transformer_options, self._layer, activity)
-        if self.quickest is not None:
+        if quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
 
     def _host_is_quickest(self, call: ModelCall, quickest: QuickestKernel) -> bool:
         """Return whether no other kernel is quicker for any attention of a model call, as far as that is known."""
         if find(call.techniques, COMPILATION) is None:
             return frozenset(call.shapes.items()) in self._nothing_gained
-        quickest.time_ahead(self.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
+        quickest.time_ahead(self.policy.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
         return all(name == OWN for name, _ in quickest.in_compiled.values())
 
     def _note(self, shapes: Hashable, activity: Activity) -> None:
@@ -97,16 +97,11 @@ class AttentionProcessor(AttentionChoice, ComfyTechnique[ModelCall]):
         if activity.used and set(activity.used) == {OWN}:
             self._nothing_gained.add(shapes)
 
-    def run_changed(self) -> None:
-        """Keep what was timed."""
-        if self.quickest is not None:
-            self.quickest.run_changed()
-
     def _attend(self, func: Attend, *args: Any, **kwargs: Any) -> Tensor:
         """ComfyUI's override: ``func`` is its own backend, the rest the arguments of ``optimized_attention``."""
         activity = kwargs["transformer_options"][KEY].activities[self.kind]
         q, k, v, mask, heads_first_out = _to_heads(*args, **kwargs)
-        output = self.attend(
+        output = self.policy.attend(
             activity,
             "self-attention" if q.shape[2] == k.shape[2] else "cross-attention",
             *(q, k, v, mask),

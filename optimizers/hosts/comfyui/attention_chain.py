@@ -1,6 +1,6 @@
 """Several techniques in ComfyUI's one slot for attention overrides, inside of what other packs put there.
 
-The order from outside to inside is: the override of another pack, our layers from the highest ``order`` down, ComfyUI's
+From outside to inside: the override of another pack, our layers (what installs later stands further outside), ComfyUI's
 own function. An override of another pack may change what attention means (masks, regions), and that must not be lost
 whichever node comes first; ours only change how it is computed.
 """
@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ....core.phrases import traced
-
 if TYPE_CHECKING:
     from ....core.activity import Activity
     from .protocols import Options
@@ -22,8 +20,8 @@ if TYPE_CHECKING:
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"
 
-NOT_REACHED = traced("an attention override of another node computed the call itself")
-SPARSE = traced("ComfyUI's sparse attention computed them")
+NOT_REACHED = "an attention override of another node computed the call itself"
+SPARSE = "ComfyUI's sparse attention computed them"
 
 Attend = Callable[..., Tensor]
 """Takes what ``optimized_attention`` takes; an override is given, before all that, what it stands around."""
@@ -68,7 +66,10 @@ def add_layer(transformer_options: Options, layer: Attend, activity: Activity | 
 
 
 def add_innermost(transformer_options: Options, layer: Attend) -> None:
-    """Put ``layer`` inside of all others: it gets what is left to ComfyUI's own function. Not reached is no matter."""
+    """Put ``layer`` inside of all others, where it takes the place of ComfyUI's own function.
+
+    No activity is told if calls do not get that far: others have computed them.
+    """
     if transformer_options.get(_CHAIN) is None:
         add_layer(transformer_options, layer, None)
     else:

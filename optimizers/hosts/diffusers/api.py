@@ -12,7 +12,7 @@ from ....core.technique import attach, detach_all
 from ...compilation.settings import CompileSettings
 from ...quantization.settings import QuantizationSettings
 from ...token_merging import TokenMergingSettings
-from .attention import Attention, AttentionBackend
+from .attention import Attention, ComponentAttention
 from .compilation import ComponentCompilation
 from .components import DENOISER, Component, choose, components_of
 from .host import ComponentTarget, PipelineTechnique, host_of
@@ -34,7 +34,7 @@ _MAKERS: tuple[_Maker, ...] = (
     (FuseQKV, ComponentQKVFusion, lambda settings, _: ComponentQKVFusion(settings)),
     (QuantizationSettings, ComponentQuantization, lambda settings, _: ComponentQuantization(settings)),
     (TokenMergingSettings, PipelineTokenMerging, token_merging_for),
-    (Attention, AttentionBackend, lambda settings, _: AttentionBackend(settings)),
+    (Attention, ComponentAttention, lambda settings, _: ComponentAttention(settings)),
     (CompileSettings, ComponentCompilation, lambda settings, _: ComponentCompilation(settings)),
     (ReuseSteps, PipelineStepReuse, step_reuse_for),
     (ScheduleOnCPU, PipelineScheduleOnCPU, lambda settings, _: PipelineScheduleOnCPU(settings)),

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel, require_choice
-from ....core.technique import COMPILATION, TOKEN_MERGING
-from ...attention.processor import AUTO, AttentionChoice, limit_of
+from ....core.technique import COMPILATION, TOKEN_MERGING, Policy
+from ...attention.policy import AUTO, AttentionPolicy, limit_of
 from ...attention.registry import names
 from .components import CONTROLNET, DENOISER, VAE, device_of
 from .host import Host, PipelineTechnique
@@ -60,7 +61,23 @@ class Attention:
         require_choice("backend", self.backend, (AUTO, *names()))
 
 
-class AttentionBackend(AttentionChoice, PipelineTechnique):
+class _Unattached(Policy):
+    """What was asked for: which backend it is, and what it reaches, is found out on the component."""
+
+    kind = AttentionPolicy.kind
+    title = AttentionPolicy.title
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+
+    def clauses(self) -> tuple[str, ...]:
+        return (self._backend,)
+
+    def summarize(self, activity: Activity) -> Summary:
+        return Summary("waiting", "not run yet")
+
+
+class ComponentAttention(PipelineTechnique):
     """Set Attention Processor on one component.
 
     Raises:
@@ -70,13 +87,13 @@ class AttentionBackend(AttentionChoice, PipelineTechnique):
     """
 
     roles = (DENOISER, CONTROLNET, VAE)
+    policy: AttentionPolicy
 
     def __init__(self, settings: Attention) -> None:
-        super().__init__(settings)
+        super().__init__(settings, _Unattached(settings.backend))
         self._unguarded: dict[str, int] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Choose the code for each attention layer."""
         part = host.component.part
         layers = [(name, layer) for name, layer in part.named_modules() if _is_attention(layer)]
         if not layers:
@@ -86,16 +103,19 @@ class AttentionBackend(AttentionChoice, PipelineTechnique):
             )
         sizes = sorted({head_size(layer) for _, layer in layers})
         timings = Path.home() / ".cache" / "paceline" / "attention_timings.json"
-        self.choose(self.settings.backend, device_of(part), next(part.parameters()).dtype, sizes, timings)
+        dtype = next(part.parameters()).dtype
+        self.policy = policy = AttentionPolicy(self.settings.backend, device_of(part), dtype, sizes, timings)
+        backend = policy.backend.name
         # What reduces keys inside of attention has to see them, which it does not in diffusers' own xformers code.
-        reduced = host.find(TOKEN_MERGING) is not None and self.backend.name != "sdpa"
+        reduced = host.find(TOKEN_MERGING) is not None and backend != "sdpa"
         compiled = host.find(COMPILATION) is not None
-        reduced = reduced or (self.quickest is not None and not compiled)  # only in our own function kernels are timed
+        # Kernels are timed in our own function only.
+        reduced = reduced or (policy.quickest is not None and not compiled)
         counts: dict[str, int] = {}
         for name, layer in layers:
             theirs = Patches()
-            ours = reduced or head_size(layer) in self.failing
-            whose = None if ours else _use_theirs(layer, self.backend.name, theirs)
+            ours = reduced or head_size(layer) in policy.failing
+            whose = None if ours else _use_theirs(layer, backend, theirs)
             patches.on_undo(theirs.undo)
             if whose is None:
                 _use_sdpa(layer, patches)
@@ -105,12 +125,10 @@ class AttentionBackend(AttentionChoice, PipelineTechnique):
             else:  # compiled code catches no errors, and would be compiled anew for the function of each layer
                 self._unguarded[whose] = self._unguarded.get(whose, 0) + 1
             counts[whose or "ours"] = counts.get(whose or "ours", 0) + 1
-        self.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
+        policy.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        """Count the layers that nothing of ours is around."""
-        if self.quickest is not None:
-            self.quickest.run_changed()
+        self.policy.run_changed()
         for whose, count in self._unguarded.items():
             self.activity.used[whose] = count
 
@@ -121,18 +139,18 @@ class AttentionBackend(AttentionChoice, PipelineTechnique):
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
             plain = not options.get("is_causal") and not options.get("dropout_p")
             refusal = None if plain else "causal attention or dropout (takes neither)"
-            output = self.attend(self.activity, name, q, k, v, mask, scale, enable_gqa, refusal)
+            output = self.policy.attend(self.activity, name, q, k, v, mask, scale, enable_gqa, refusal)
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options) if output is None else output
 
         return intercepted(forward, attend, lambda: self.activity.fall_back(_NO_SDPA))
 
     def _guarded(self, whose: str, layer: AttentionModule, forward: Function, theirs: Patches) -> Function:
         """Return ``forward`` of a layer that runs as before once diffusers' code for the backend has failed."""
-        kind = (head_size(layer),)
+        kind, broken = (head_size(layer),), self.policy.broken
 
         @functools.wraps(forward)
         def guarded(*args: object, **options: object) -> object:
-            if kind not in self._broken:
+            if kind not in broken:
                 try:
                     result = forward(*args, **options)
                 except Exception as error:
@@ -144,13 +162,13 @@ class AttentionBackend(AttentionChoice, PipelineTechnique):
                 try:
                     result = forward(*args, **options)
                 except BaseException:  # it is not for the backend that it fails
-                    _use_theirs(layer, self.backend.name, theirs)
+                    _use_theirs(layer, self.policy.backend.name, theirs)
                     raise
-                self._broken[kind] = reason
+                broken[kind] = reason
             else:
                 theirs.undo()
                 result = forward(*args, **options)
-            self.activity.fall_back(self._broken[kind])
+            self.activity.fall_back(broken[kind])
             return result
 
         return guarded

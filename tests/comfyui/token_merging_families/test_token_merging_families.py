@@ -33,13 +33,13 @@ def attention_inside(studio, name, model):
     """Sample, and return queries, keys and values of each call as the backend gets them."""
     model = studio.attention(model, "sdpa")
     technique = model.get_attachment("paceline").find("attention")
-    original, seen = technique.function, []
+    original, seen = technique.policy.function, []
 
     def spy(q, k, v, **options):
         seen.append((q.clone(), k.clone(), v.clone()))
         return original(q, k, v, **options)
 
-    technique.function = spy
+    technique.policy.function = spy
     sample(name, model)
     return seen
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,17 +11,16 @@ from torch import Tensor
 from ...core.activity import Activity, Summary
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
-from ...core.phrases import all_of, phrase, traced, translatable
+from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
-from .backend import AttentionCall, AttentionFunction, Backend, Mask
+from .backend import AttentionCall, AttentionFunction, Mask
 from .probing import NO_MEMORY, probe
 from .quickest import OWN, QuickestKernel, rivals_for
 from .registry import choose, get, require
 
 AUTO = "auto"
 
-_FAILING = traced("head size {size}: {why}")
-FULL_PRECISION = traced("the model asks for full precision here")
+FULL_PRECISION = "the model asks for full precision here"
 
 HOST_DOES_IT = "attention"
 """Place that is skipped because the host computes with this very backend."""
@@ -30,40 +29,48 @@ MOST_SIGNATURES = 64
 """Kinds of calls whose refusals are remembered; sizes may differ in each call, and memory must not grow for ever."""
 
 
-class AttentionChoice(Policy):
-    """Attention with one backend, for one model.
+class AttentionPolicy(Policy):
+    """Attention with one backend, tried out on one model's device.
+
+    Args:
+        name: of the backend; ``auto`` takes the best one.
+        device, dtype: of the model.
+        head_sizes: the distinct ones of the model.
+        timings: the file that keeps what ``auto`` has timed.
+        host_sdpa: the host's own way to call torch's SDPA; None for ours.
+        always_raised: errors of the host that are no failure of a kernel.
+        notes: what is said after the backend.
 
     Attributes:
         backend: what computes it.
         function: the backend's function.
         failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
-        always_raised: errors of the host that are no failure of a kernel.
+        broken: kinds of calls (see ``kind_of``) in which the backend failed, and why. They are left to the host.
         quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.
+
+    Raises:
+        InvalidSetting: if there is no backend of that name.
+        BackendUnavailable: if it cannot run here, or takes none of the head sizes.
     """
 
     kind = ATTENTION
     title = "Set Attention Processor"
-    backend: Backend
-    function: AttentionFunction
-    failing: Mapping[int, str] = {}
-    always_raised: tuple[type[BaseException], ...] = ()
-    quickest: QuickestKernel | None = None
-    _why = ""
-    _broken: dict[tuple[object, ...], str]
-    _refusals: dict[tuple[object, ...], str | None]
 
-    def choose(
-        self, name: str, device: torch.device, dtype: torch.dtype, head_sizes: Sequence[int], timings: Path | None
+    def __init__(
+        self,
+        name: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        head_sizes: Sequence[int],
+        timings: Path | None,
+        host_sdpa: AttentionFunction | None = None,
+        always_raised: tuple[type[BaseException], ...] = (),
+        notes: Sequence[str] = (),
     ) -> None:
-        """Take the backend ``name``, or the best one for ``auto``, and try it out on ``device``.
-
-        ``head_sizes`` are the distinct ones of the model; ``timings`` is the file that keeps what ``auto`` has timed.
-
-        Raises:
-            InvalidSetting: if there is no backend of that name.
-            BackendUnavailable: if it cannot run here, or takes none of the head sizes.
-        """
-        self._broken, self._refusals = {}, {}
+        self.always_raised, self.notes = always_raised, notes
+        self.broken: dict[tuple[object, ...], str] = {}
+        self._refusals: dict[tuple[object, ...], str | None] = {}
+        self._why, self.quickest = "", None
         if name == AUTO:
             name, self._why = choose(device, dtype, head_sizes)
             rivals = rivals_for(device, dtype, list(head_sizes)) if name == OWN else {}
@@ -74,9 +81,10 @@ class AttentionChoice(Policy):
         # A kernel is made for one head size: each that the limits allow is tried. If there is none, the first says why.
         found = {size: probe(self.backend, device, dtype, size) for size in fitting or head_sizes[:1]}
         works = next((one.function for one in found.values() if one.function is not None), None)
-        self.function = works or require(name, device, dtype, next(iter(found)))
+        function = works or require(name, device, dtype, next(iter(found)))
+        self.function = host_sdpa if name == OWN and host_sdpa is not None else function
         failed = ((size, one.reason) for size, one in found.items() if not one.available and one.reason != NO_MEMORY)
-        self.failing = {size: _FAILING.format(size=size, why=why) for size, why in failed}
+        self.failing = {size: f"head size {size}: {why}" for size, why in failed}
 
     def attend(
         self,
@@ -106,7 +114,7 @@ class AttentionChoice(Policy):
             try:
                 output = function(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
             except Exception as error:  # a kernel's compiler raises errors of its own classes
-                reason = self._broken[_kind(q, mask)] = limit_of(error, self.always_raised)
+                reason = self.broken[kind_of(q, mask)] = limit_of(error, self.always_raised)
                 self._refusals = {}
             else:
                 activity.use(place)
@@ -132,28 +140,28 @@ class AttentionChoice(Policy):
         reason = self.backend.refusal(AttentionCall.of(q, k, v, mask))
         if reason is None and full_precision and not self.backend.exact:
             reason = FULL_PRECISION
-        return reason or self.failing.get(q.shape[-1]) or self._broken.get(_kind(q, mask))
+        return reason or self.failing.get(q.shape[-1]) or self.broken.get(kind_of(q, mask))
+
+    def run_changed(self) -> None:
+        if self.quickest is not None:
+            self.quickest.run_changed()
 
     def clauses(self) -> tuple[str, ...]:
-        """Return the backend, why it was chosen, and what else is to be said."""
         name = self.backend.name
         chosen = phrase("auto: {name} ({why})", name=name, why=self._why) if self._why else name
-        left = (phrase("left to the host: {why}", why=translatable(why)) for why in self.failing.values())
-        return (chosen, *left, *self.notes)
+        return (chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``sdpa in 640 attention calls``."""
         calls, fallbacks, details = activity.use_count, activity.fallback_count, activity.fallback_lines()
         if self.quickest is not None:
             details += self.quickest.lines()
         if HOST_DOES_IT in activity.skipped and not calls and not fallbacks:
-            return Summary("inactive", translatable(activity.skipped[HOST_DOES_IT]), {"fallbacks": 0}, details)
+            return Summary("inactive", activity.skipped[HOST_DOES_IT], {"fallbacks": 0}, details)
         details += activity.skipped_lines()
         counts = {"calls": calls, "fallbacks": fallbacks}
         if not calls:
-            none = translatable("no attention call of this model was reached")
-            why = translatable("every call fell back") if fallbacks else none
-            why = translatable(next(iter(activity.skipped.values()), why))
+            why = "every call fell back" if fallbacks else "no attention call of this model was reached"
+            why = next(iter(activity.skipped.values()), why)
             headline = phrase("{name} not active: {why}", name=self.backend.name, why=why)
             return Summary("inactive", headline, counts, details)
         state = "partly" if fallbacks else "active"
@@ -163,10 +171,10 @@ class AttentionChoice(Policy):
     def _names(self, activity: Activity) -> str:
         """Return what computed: the backend, or of several kernels those that ran."""
         ran = [name for name in activity.used if self.quickest is not None and name in self.quickest.names]
-        return all_of(sorted(ran)) if ran else self.backend.name
+        return " and ".join(sorted(ran)) if ran else self.backend.name
 
 
-def _kind(q: Tensor, mask: Mask) -> tuple[object, ...]:
+def kind_of(q: Tensor, mask: Mask) -> tuple[object, ...]:
     """Return what the failure of a kernel depends on."""
     return q.shape[-1], q.dtype, mask is not None
 
