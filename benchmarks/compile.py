@@ -94,7 +94,7 @@ VARIANTS: dict[str, Callable[[Any], Any]] = {
 def state(patcher: Any) -> Any:
     """Return the state of our compiled function."""
     technique = patcher.get_attachment("paceline").find("compilation")
-    return next(iter(technique.used)).functions[0].state
+    return next(iter(technique.policy.used)).functions[0].state
 
 
 def child(variant: str, side: int, steps: int, threads: int, quick: bool) -> None:

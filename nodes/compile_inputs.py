@@ -16,6 +16,7 @@ from ..optimizers.compilation.settings import (
     MODES,
     ON_ERROR,
     PRESETS,
+    RECOMPILE_LIMITS,
     CompileSettings,
     NetworkSettings,
 )
@@ -34,13 +35,15 @@ class CompileNode(TechniqueNode):
         return super().execute(strict or inputs.get("on_error") == "raise", **inputs)
 
 
-def network_settings(channels_last: bool = False, scope: str = "whole_model", **settings: Any) -> NetworkSettings:
+def network_settings(
+    channels_last: bool = NetworkSettings.channels_last, scope: str = NetworkSettings.scope, **settings: Any
+) -> NetworkSettings:
     """Return how to compile, from the values of :func:`compile_inputs`.
 
     Raises:
         InvalidSetting: for anything that is not allowed; of backends, those that torch has registered are.
     """
-    backend = settings.get("backend", BACKENDS[0])
+    backend = settings.get("backend", CompileSettings.backend)
     if backend not in BACKENDS:
         from torch._dynamo import list_backends  # takes a second, and only who calls the API asks for others
 
@@ -64,14 +67,14 @@ def compile_inputs(
         io.Combo.Input(
             "backend",
             options=list(BACKENDS),
-            default="inductor",
+            default=CompileSettings.backend,
             tooltip="inductor: generates code for this device. aot_eager, eager: only trace, no faster; to find out "
             "what goes wrong.",
         ),
         io.Combo.Input(
             "mode",
             options=list(modes),
-            default="default",
+            default=CompileSettings.mode,
             tooltip="default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, "
             "may run faster. reduce-overhead, max-autotune: with CUDA graphs, which need more memory; for GPUs only.",
         ),
@@ -79,7 +82,7 @@ def compile_inputs(
         io.Combo.Input(
             "preset",
             options=list(PRESETS),
-            default="none",
+            default=CompileSettings.preset,
             advanced=True,
             tooltip="diffusion-fast: that recipe's inductor options, for this network only (conv_1x1_as_mm, coordinate "
             "descent tuning, no epilogue fusion). Compiles longer; for GPUs.",
@@ -87,30 +90,30 @@ def compile_inputs(
         io.Combo.Input(
             "dynamic",
             options=list(DYNAMIC),
-            default="auto",
+            default=CompileSettings.dynamic,
             advanced=True,
             tooltip="auto: compiled for the size it sees, and once more for any size when that changes. true: for any "
             "size at once, a little slower. false: anew for each size.",
         ),
         io.Boolean.Input(
             "fullgraph",
-            default=False,
+            default=CompileSettings.fullgraph,
             advanced=True,
             tooltip="Fail where the network cannot be compiled in one piece, instead of running parts of it as before. "
             "The report counts such places either way.",
         ),
         io.Boolean.Input(
             "channels_last",
-            default=False,
+            default=NetworkSettings.channels_last,
             advanced=True,
             tooltip="Hand images over with their channels last in memory. Can be faster or slower on your device; "
             "same memory, differences in the image are rounding. Undone with the node.",
         ),
         io.Int.Input(
             "recompile_limit",
-            default=32,
-            min=1,
-            max=1000,
+            default=CompileSettings.recompile_limit,
+            min=RECOMPILE_LIMITS[0],
+            max=RECOMPILE_LIMITS[1],
             advanced=True,
             tooltip="How many variants may be compiled (sizes, batches). After that, what needs a new one runs "
             "uncompiled. Each takes some memory.",
@@ -118,7 +121,7 @@ def compile_inputs(
         io.Combo.Input(
             "on_error",
             options=list(ON_ERROR),
-            default="fallback",
+            default=CompileSettings.on_error,
             advanced=True,
             tooltip="fallback: if compiling fails, run as without the node, and say why. raise: stop with the reason.",
         ),

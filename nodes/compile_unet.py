@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation.settings import MODES, SCOPES
+from ..optimizers.compilation.settings import MODES, SCOPES, NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -34,7 +34,7 @@ _TOOLTIPS = {
 _SCOPE = io.Combo.Input(
     "scope",
     options=list(SCOPES),
-    default="whole_model",
+    default=NetworkSettings.scope,
     tooltip="whole_model: fastest steps. repeated_blocks: compiles one block of each kind for all of its repetitions, "
     "so the first step comes much sooner; steps are a little slower. Not with patches (Apply ToMe, ...): those calls "
     "run uncompiled.",

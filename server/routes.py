@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import InvalidSetting, PacelineError
-from ..optimizers.compilation.artifacts import ArtifactStore
-from ..optimizers.hosts.comfyui.compilation.comfy_env import artifact_store
+from ..optimizers.hosts.comfyui.compilation.comfy_env import cache_folder
 from ..optimizers.hosts.comfyui.paths import user_folder
 from ..optimizers.hosts.comfyui.reporting import Payload, running_server
 from ..workbench.recipe import Recipe, Step, require_preset_name, save_recipe
@@ -80,10 +79,8 @@ def register_routes(nodes: Nodes) -> None:
 
 def cache_payload() -> Payload:
     """Return how many bytes of compiled code are kept, and in which folder (None: nowhere)."""
-    store = artifact_store()
-    if store is None:
-        return {"bytes": 0, "path": None}
-    return {"bytes": sum(entry.size for entry in store.entries()), "path": str(store.root)}
+    folder = cache_folder()
+    return {"bytes": 0, "path": None} if folder is None else {"bytes": folder.size(), "path": str(folder.path)}
 
 
 def conversion_payload(sent: Any, nodes: Nodes) -> Payload:
@@ -129,7 +126,7 @@ def refusal_payload(why: str) -> Payload:
 
 
 def _clear() -> None:
-    """Remove every compiled model. Nothing else is in the store, and its folder is not the user's to choose."""
-    store = artifact_store()
-    if store is not None:
-        ArtifactStore(store.root, limit_bytes=0).trim()
+    """Remove what was compiled. Nothing else is in the folder, and it is not the request's to choose."""
+    folder = cache_folder()
+    if folder is not None:
+        folder.clear()

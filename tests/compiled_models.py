@@ -19,4 +19,4 @@ def with_model_of_its_own(studio: Any, model: Any) -> Any:
 def state(model: Any) -> Any:
     """Return the counts of a MODEL's compiled network."""
     technique = model.get_attachment("paceline").find("compilation")
-    return next(iter(technique.used)).functions[0].state
+    return next(iter(technique.policy.used)).functions[0].state

@@ -2,5 +2,5 @@
 
 ``settings`` is what a user decides, ``policy`` the technique without a host. A ``compiler`` makes what runs: functions
 (``compiled``) that count graphs and recompilations, report progress, can be cancelled, and go on uncompiled where
-compiling fails. ``artifacts`` keep compiled code on disk from one start to the next.
+compiling fails. ``cache_folder`` keeps compiled code on disk from one start to the next.
 """

@@ -5,25 +5,21 @@ from __future__ import annotations
 import inspect
 from contextlib import nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ...core.calls import Args, Function, Kwargs
-from ...core.phrases import phrase, translatable
-from .artifacts import ArtifactFolder
-from .backend import CountingBackend
-from .failures import CompilationCancelled, CompilationFailed, explain, free_frames
-from .progress import Compilations, Observer, Stop
-from .settings import CompileSettings, uses_cudagraph_trees
+from .cache_folder import CacheFolder
+from .failures import CompilationCancelled, CompilationFailed, explain, free_frames, is_damage
+from .progress import EAGER, GENERATING, IDLE, READY, TRACING, Observer, Stop
+from .settings import CompileSettings, inductor_options, uses_cudagraph_trees
 from .sizes import Sizes
-from .state import EAGER, IDLE, READY, CompileState
+from .state import Compilations, CompileState
 from .weights import WeightGuards
 
-LIMIT_REACHED = translatable("the limit of compiled variants is reached and none of them fits this call")
-TURNED_OFF = translatable(
-    "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
-)
+LIMIT_REACHED = "the limit of compiled variants is reached and none of them fits this call"
+TURNED_OFF = "torch did not compile this call (compilation is switched off, or the function has nothing to compile)"
 
 
 class CompiledFunction:
@@ -36,7 +32,8 @@ class CompiledFunction:
         function: any callable on tensors; a bound method of a module for a part of a network.
         settings: how to compile.
         name: what a person calls it, for progress messages.
-        artifacts: where compiled code is kept for the next start; None keeps it where torch does.
+        cache: where compiled code is kept for the next start; None keeps it where torch does.
+        key: stands for the function in ``cache``.
         weights: of the network that the function is a method of, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         backend: runs in place of the backend that ``settings`` name; for tests.
@@ -52,7 +49,8 @@ class CompiledFunction:
         settings: CompileSettings,
         *,
         name: str = "function",
-        artifacts: ArtifactFolder | None = None,
+        cache: CacheFolder | None = None,
+        key: str = "",
         weights: WeightGuards | None = None,
         sizes: Sizes | None = None,
         backend: Function | None = None,
@@ -60,15 +58,16 @@ class CompiledFunction:
         self.function = function
         self.settings = settings
         self.name = name
-        self.artifacts = artifacts
+        self._cache = cache if settings.backend == "inductor" else None
+        self._key = key
         self.state = CompileState()
         self.observer: Observer | None = None
         self.weights = weights
         self._sizes = sizes if settings.dynamic != "false" else None
         self._reuses_results = uses_cudagraph_trees(settings)
-        self._backend = CountingBackend(settings, self.state, artifacts, backend)
+        self._backend = _CountingBackend(settings, self.state, self._cache, backend)
         self._compiled: Function | None = None
-        self._discarded_artifacts = False
+        self._cleared_cache = False
 
     def retry(self) -> None:
         """Forget that compiling failed: something has changed."""
@@ -115,7 +114,7 @@ class CompiledFunction:
             state.phase = READY if state.graphs else IDLE
             if call.cancelled is not None:
                 raise call.cancelled from None
-            raise CompilationCancelled(phrase("Compiling {name} was cancelled.", name=self.name)) from None
+            raise CompilationCancelled(f"Compiling {self.name} was cancelled.") from None
         except Exception as error:
             if call.cancelled is not None:
                 raise call.cancelled from error
@@ -130,15 +129,13 @@ class CompiledFunction:
             return result
         state.compiled_calls += 1
         state.phase = READY
-        if first and self.artifacts is not None:
-            self.artifacts.remember_seconds(self.name, call.seconds)
+        if first and self._cache is not None:
+            self._cache.remember_seconds(self._key, call.seconds)
         return _cloned(result) if self._reuses_results else result
 
     def _expected_seconds(self) -> float | None:
         """Return how long the first compilation took in an earlier start; of later ones, nothing is known."""
-        if self.artifacts is None or self.state.graphs:
-            return None
-        return self.artifacts.expected_seconds(self.name)
+        return None if self._cache is None or self.state.graphs else self._cache.expected_seconds(self._key)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
         """Run the plain function after ``error``, and remember why."""
@@ -151,14 +148,12 @@ class CompiledFunction:
         result = self.function(*args, **kwargs)  # if this fails too, compiling is not to blame
         if self.settings.on_error == "raise":
             state.phase = IDLE
-            problem = phrase("Compiling {name} failed: {reason}.", name=self.name, reason=reason)
-            raise CompilationFailed(problem, remedy) from error
-        if self.artifacts is not None and self.artifacts.was_used and not self._discarded_artifacts:
-            # What was read from the folder may be broken: the next call compiles once more, without it.
-            self._discarded_artifacts = True
-            self.artifacts.discard(f"{type(error).__name__} while {self.name} was compiled")
+            raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
+        if self._cache is not None and is_damage(error) and not self._cleared_cache:
+            self._cleared_cache = True  # the next call compiles once more, without it
+            self._cache.clear()
             self._compiled = None
-            state.count_eager(translatable("what was kept from an earlier start could not be used"))
+            state.count_eager("what was kept from an earlier start was damaged, and is removed")
             return result
         state.phase, state.fallback, state.remedy = EAGER, reason, remedy
         state.count_eager(reason)
@@ -183,6 +178,73 @@ class CompiledFunction:
                 **options,
             )
         return self._compiled
+
+
+class _CountingBackend:
+    """The backend that torch.compile is given: counts, then lets the real one compile.
+
+    torch keeps it for as long as the function's code exists, so it must not know the function or a network.
+
+    Attributes:
+        runs: how often a compiled graph ran.
+        variants: how often each frame was compiled, by torch's number of the frame.
+    """
+
+    def __init__(
+        self, settings: CompileSettings, state: CompileState, cache: CacheFolder | None, replacement: Function | None
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._cache = cache
+        self._replacement = replacement
+        self.compiler_name = settings.backend  # asked for by torch
+        self.runs = 0
+        self.variants: dict[int, int] = {}
+
+    def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **options: object) -> Function:
+        """Compile one graph; the options of torch.compile have nothing left that is for us."""
+        self._count()
+        self._state.phase = GENERATING
+        if self._cache is not None:
+            self._cache.use()
+        hits = _cache_hits()
+        compiled = self._compile(graph, example_inputs)
+        self._state.cache_hits += _cache_hits() - hits
+        self._state.phase = TRACING
+
+        def run(*args: object) -> object:
+            self.runs += 1
+            return compiled(*args)
+
+        return run
+
+    def _count(self) -> None:
+        from torch._guards import CompileContext
+
+        self._state.graphs += 1
+        frame = getattr(CompileContext.current_compile_id(), "frame_id", None)
+        frame = -1 if frame is None else frame
+        self.variants[frame] = self.variants.get(frame, 0) + 1
+        if self.variants[frame] > 1:  # another variant of a frame: the ones there are do not fit this call
+            self._state.recompiles += 1
+
+    def _compile(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Function:
+        settings = self._settings
+        if self._replacement is not None:
+            return cast(Function, self._replacement(graph, example_inputs))
+        if settings.backend == "inductor":
+            from torch._inductor.compile_fx import compile_fx
+
+            return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
+        from torch._dynamo import lookup_backend
+
+        return cast(Function, lookup_backend(settings.backend)(graph, example_inputs))
+
+
+def _cache_hits() -> int:
+    from torch._dynamo.utils import counters
+
+    return counters["inductor"]["fxgraph_cache_hit"]
 
 
 @cache

@@ -1,22 +1,53 @@
-"""What compiles for a host: makes compiled functions, and keeps them for as long as their network lives."""
+"""What compiles for a host, and what of a network is compiled: the whole, one of its methods, its repeated blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict
+from functools import partial
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from ...core.calls import Function
-from .artifacts import ArtifactStore
+from ...core.calls import Function, Kwargs
+from ...core.devices import fingerprint, machine_description
+from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
-from .network import CompiledNetwork, Refine
 from .progress import Observer
-from .recorded_network import RecordedNetwork
+from .recorded_network import RecordedNetwork, Refine
 from .settings import NetworkSettings
 from .sizes import Sizes
 from .weights import WeightGuards, structure
+
+BLOCK_CALL = "_compiled_call_impl"
+"""The attribute through which ``torch.nn.Module`` runs in place of its own call, hooks and all."""
+
+
+class CompiledNetwork:
+    """What is compiled of one network.
+
+    Attributes:
+        functions: what is compiled: one function for a whole network or method, one for each class of its blocks.
+        recorded: the recordings of mode ``cuda-graph``.
+    """
+
+    def __init__(self, *functions: CompiledFunction, recorded: RecordedNetwork | None = None) -> None:
+        self.functions = functions
+        self.recorded = recorded
+
+    def weights_are(self, version: Hashable) -> None:
+        """Note which version of the weights is in place: nothing is looked at again while it stays the same."""
+        for function in self.functions:
+            if function.weights is not None:
+                function.weights.version = version
+        if self.recorded is not None:
+            self.recorded.version = version
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the whole network or method."""
+        return (self.recorded or self.functions[0])(*args, **kwargs)
 
 
 class Compiler:
@@ -25,7 +56,7 @@ class Compiler:
     def __init__(self) -> None:
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
-    def store(self) -> ArtifactStore | None:
+    def cache(self) -> CacheFolder | None:
         """Return where compiled code is kept for the next start; None keeps it where torch does."""
         return None
 
@@ -70,15 +101,16 @@ class Compiler:
             text: position of the text among the arguments, if it has no name.
             guard_weights: whether the function holds the network, whose weights are then guarded as a whole.
         """
-        store, artifacts = self.store(), None
-        if store is not None:
-            about = {**structure(network), **({"method": method} if method else {}), **asdict(settings)}
-            artifacts = store.folder(about, str(next(network.parameters()).device))
+        cache, key = self.cache(), ""
+        if cache is not None:
+            machine = machine_description(str(next(network.parameters()).device))
+            key = fingerprint({**structure(network), **asdict(settings), **machine, "name": name, "method": method})
         return CompiledFunction(
             function,
             settings.compilation,
             name=name,
-            artifacts=artifacts,
+            cache=cache,
+            key=key,
             weights=WeightGuards(network) if guard_weights else None,
             sizes=Sizes(text),
         )
@@ -86,3 +118,66 @@ class Compiler:
     def recorded(self, network: torch.nn.Module, function: CompiledFunction, refine: Refine) -> RecordedNetwork | None:
         """Return a network whose compiled steps are recorded and replayed; None where nothing can be recorded."""
         return RecordedNetwork(network, function, refine) if next(network.parameters()).is_cuda else None
+
+
+class CompiledBlocks(CompiledNetwork):
+    """The repeated blocks of one network: those of one class share their compiled code.
+
+    Args:
+        network: the live network; not kept.
+        settings: how to compile.
+        name: what a person calls it.
+        compiler: makes the compiled functions.
+        refine: given a block's named arguments, returns those that all blocks share.
+    """
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        settings: NetworkSettings,
+        name: str,
+        compiler: Compiler,
+        refine: Callable[[Kwargs], Kwargs] = lambda kwargs: kwargs,
+    ) -> None:
+        self._refine = refine
+        classes = dict.fromkeys(type(block) for block in repeated_blocks(network))
+        self._by_class = {
+            kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}") for kind in classes
+        }
+        super().__init__(*self._by_class.values())
+
+    def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
+        """Yield each block, and what is to run as its ``BLOCK_CALL``."""
+        for block in repeated_blocks(network):
+            yield block, partial(self._run, self._by_class[type(block)], block)
+
+    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        return function(block, *args, **self._refine(kwargs))
+
+
+def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+    return block._call_impl(*args, **kwargs)
+
+
+def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
+    """Return the modules that a network repeats: those whose class it names itself, as diffusers' models do.
+
+    Of other networks, those whose class is in their ``ModuleList`` s more than once. For UNets these are the
+    transformer blocks, for diffusion transformers their blocks. Containers do not count, nor blocks inside of such
+    blocks.
+    """
+    named = getattr(network, "_repeated_blocks", None)
+    if named:
+        return [module for module in network.modules() if type(module).__name__ in named]
+    lists = [module for module in network.modules() if isinstance(module, torch.nn.ModuleList)]
+    children = [child for one in lists for child in one if not isinstance(child, torch.nn.Sequential)]
+    counts = Counter(type(child) for child in children)
+    blocks = [child for child in children if counts[type(child)] > 1]
+    inner = {id(module) for block in blocks for module in block.modules() if module is not block}
+    return [block for block in blocks if id(block) not in inner]
+
+
+def describe_blocks(network: torch.nn.Module) -> str:
+    """Return e.g. ``7 x BasicTransformerBlock``; empty if nothing repeats."""
+    counts = Counter(type(block).__name__ for block in repeated_blocks(network))
+    return " and ".join(f"{count} x {name}" for name, count in counts.items())

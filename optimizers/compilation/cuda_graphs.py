@@ -20,12 +20,9 @@ from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
-from ...core.phrases import joined, translatable
-from .cuda_recording import CudaRecording, Record, Recording
-from .trees import Tree, describe, map_tensors
+from .cuda_recording import CudaRecording, Record, Recording, Tree
 
-MEMORY = translatable("there is no memory left to record a CUDA graph")
-
+MEMORY = "there is no memory left to record a CUDA graph"
 
 _KINDS = 16
 """Kinds of calls that are remembered without a recording: each is a few numbers."""
@@ -93,7 +90,7 @@ class RecordedFunction:
             return self.function(*args, **kwargs)
         activities = activities or {}
         tensors: list[torch.Tensor] = []
-        key = (token, describe((args, kwargs), tensors))
+        key = (token, _describe((args, kwargs), tensors))
         self._calls += 1
         variant = self._variants.get(key)
         if variant is not None and variant.recording is not None:  # nearly every call, so nothing else is done in it
@@ -151,10 +148,10 @@ class RecordedFunction:
             for kept, given in zip(variant.inputs, tensors, strict=True):
                 kept.copy_(given)
             variant.recording.replay()
-            result = map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
+            result = _map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
         except (RuntimeError, MemoryError) as error:
             self.forget()
-            self.failure = _reason(error, translatable("a recording cannot be replayed"))
+            self.failure = _reason(error, "a recording cannot be replayed")
             return None
         self.replayed += 1
         return (result,)
@@ -192,21 +189,21 @@ class RecordedFunction:
             def run() -> Tree:
                 uncounted()  # compiled code is guarded on what hooks have counted when it begins
                 remaining = iter(variant.inputs)
-                kept_args, kept_kwargs = map_tensors(lambda _: next(remaining), (args, kwargs))
+                kept_args, kept_kwargs = _map_tensors(lambda _: next(remaining), (args, kwargs))
                 return self.function(*kept_args, **kept_kwargs)
 
             variant.recording = self._record(run, _one_device(variant.inputs))
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
             self.forget()
             variant.inputs, variant.recording = [], None
-            self.failure = _reason(error, translatable("this model cannot be recorded"))
+            self.failure = _reason(error, "this model cannot be recorded")
             return False
         self.recorded += 1
         return True
 
 
 def _reason(error: Exception, otherwise: str) -> str:
-    return MEMORY if is_out_of_memory(error) else joined("", [otherwise, f" ({error_line(error)})"])
+    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error)})"
 
 
 def _one_device(tensors: list[torch.Tensor]) -> torch.device:
@@ -223,3 +220,26 @@ def _added(now: Activity, before: Activity) -> Activity:
     fallbacks = {reason: count - before.fallbacks.get(reason, 0) for reason, count in now.fallbacks.items()}
     calls, idle = now.model_calls - before.model_calls, now.idle_calls - before.idle_calls
     return Activity(calls, idle, used, dict(now.tokens), fallbacks, dict(now.skipped))
+
+
+def _describe(tree: Tree, tensors: list[torch.Tensor]) -> Hashable:
+    """Return what two trees must agree in for one recording, and collect the tensors in order."""
+    if isinstance(tree, torch.Tensor):
+        tensors.append(tree)
+        return (tree.shape, tree.stride(), tree.dtype, tree.device)
+    if isinstance(tree, dict):
+        return ("dict", *tree, *[_describe(value, tensors) for value in tree.values()])
+    if isinstance(tree, (list, tuple)):
+        return (type(tree).__name__, *[_describe(value, tensors) for value in tree])
+    return id(tree) if type(tree).__hash__ is None else tree
+
+
+def _map_tensors(function: Callable[[torch.Tensor], Any], tree: Tree) -> Tree:
+    """Return a copy of ``tree`` with ``function`` applied to its tensors, in the order of ``_describe``."""
+    if isinstance(tree, torch.Tensor):
+        return function(tree)
+    if isinstance(tree, dict):
+        return {name: _map_tensors(function, value) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map_tensors(function, value) for value in tree)
+    return tree

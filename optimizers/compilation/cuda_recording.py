@@ -12,7 +12,9 @@ from typing import Any, Protocol
 import torch
 
 from .failures import free_frames
-from .trees import Tree
+
+Tree = Any
+"""Tensors and plain values in nested tuples, lists and dicts."""
 
 _WAIT = "called a synchronizing CUDA operation"
 """What torch warns of, if it is asked to, where the processor waits for the GPU."""

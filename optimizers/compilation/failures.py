@@ -7,9 +7,8 @@ import sys
 import traceback
 
 from ...core.errors import PacelineError, error_line
-from ...core.phrases import phrase, translatable
 
-NOTHING_KNOWN = translatable("The log has the details.")
+NOTHING_KNOWN = "The log has the details."
 """The remedy for what torch's compiler cannot do with this network."""
 
 
@@ -25,51 +24,47 @@ class CompilationCancelled(PacelineError):
 _KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
     (
         ("InvalidCxxCompiler", "No working C++ compiler", "Compiler: cl is not found"),
-        translatable("there is no C++ compiler, which torch needs to build code for the CPU"),
-        translatable(
+        "there is no C++ compiler, which torch needs to build code for the CPU",
+        (
             "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: "
             "xcode-select --install), or name it in the environment variable CXX."
         ),
-        translatable(
+        (
             "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start "
             "ComfyUI from its developer prompt."
         ),
     ),
     (
         ("TritonMissing", "Cannot find a working triton", "No module named 'triton'"),
-        translatable("there is no Triton, which torch needs to build code for the GPU"),
-        translatable(
-            "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along."
-        ),
-        translatable(
-            "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch)."
-        ),
+        "there is no Triton, which torch needs to build code for the GPU",
+        "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along.",
+        "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch).",
     ),
     (
         ("Python.h", "python3-dev"),
-        translatable("Python's header files, which Triton needs, are missing"),
-        translatable("Install them (Debian, Ubuntu: apt install python3-dev)."),
-        translatable(
+        "Python's header files, which Triton needs, are missing",
+        "Install them (Debian, Ubuntu: apt install python3-dev).",
+        (
             "The embedded Python comes without them: copy the folders include and libs from a full Python of "
             "the same version into it."
         ),
     ),
     (
         ("OutOfMemoryError", "out of memory", "can't allocate memory", "MemoryError"),
-        translatable("memory ran out while compiling"),
-        translatable("Make the image or the batch smaller for the first run, or choose mode default."),
+        "memory ran out while compiling",
+        "Make the image or the batch smaller for the first run, or choose mode default.",
         "",
     ),
     (
         ("checkPoolLiveAllocations", "cudaMallocAsync does not yet support"),
-        translatable("torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses"),
-        translatable("Start ComfyUI with --disable-cuda-malloc, or choose another mode."),
+        "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses",
+        "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
         "",
     ),
     (
         ("CppCompileError", "C++ compile error"),
-        translatable("the C++ compiler rejected the generated code"),
-        translatable("Update the C++ compiler; if that does not help, report it together with the log."),
+        "the C++ compiler rejected the generated code",
+        "Update the C++ compiler; if that does not help, report it together with the log.",
         "",
     ),
 )
@@ -77,6 +72,15 @@ _KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
 
 _TOO_LONG = re.compile(r"WinError 206|No such file or directory: '[^']{250,}")
 """What Windows says where a path is too long: that there is no such file."""
+
+
+_DAMAGED = ("file too short", "invalid ELF header", "is not a valid Win32 application", "not a mach-o file")
+"""What the system says of a library that was cut off, because no space was left or the power went."""
+
+
+def is_damage(error: BaseException) -> bool:
+    """Return whether a compilation failed because a library that was kept from an earlier start is damaged."""
+    return any(words in str(one) for one in _chain(error) for words in _DAMAGED)
 
 
 def explain(error: BaseException) -> tuple[str, str]:
@@ -92,8 +96,8 @@ def explain(error: BaseException) -> tuple[str, str]:
             return problem, (sys.platform == "win32" and on_windows) or remedy
     if _TOO_LONG.search(text):
         return (
-            translatable("a path is longer than the 260 characters that Windows allows"),
-            translatable(
+            "a path is longer than the 260 characters that Windows allows",
+            (
                 "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
                 "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti."
             ),
@@ -101,12 +105,10 @@ def explain(error: BaseException) -> tuple[str, str]:
     names = {type(one).__name__ for one in chain}
     if names & {"Unsupported", "UserError"}:
         return (
-            phrase("torch cannot trace this model as one graph ({error})", error=error_line(error)),
-            translatable(
-                "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts."
-            ),
+            f"torch cannot trace this model as one graph ({error_line(error)})",
+            "Switch fullgraph off: what cannot be traced then runs as before, between the compiled parts.",
         )
-    return phrase("torch could not compile it ({error})", error=error_line(chain[-1], named=True)), NOTHING_KNOWN
+    return f"torch could not compile it ({error_line(chain[-1], named=True)})", NOTHING_KNOWN
 
 
 def free_frames(error: BaseException) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable
-from ...core.phrases import all_of, joined, phrase, translatable
+from ...core.phrases import all_of, joined, phrase
 from ...core.technique import COMPILATION, Policy
 from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
@@ -17,55 +18,66 @@ from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_ref
 if TYPE_CHECKING:
     from ...core.calls import Function
     from .compiled import CompiledFunction
-    from .network import CompiledNetwork
+    from .compiler import CompiledNetwork
     from .progress import Observer
 
 _GRAPHS = "graphs compiled"
 _FEW_LEFT = 3
 _COUNTS = ("graphs", "recompiles", "cache_hits", "graph_breaks", "seconds")
-_REMEDY = translatable("take off the node that runs Python there, or take Compile off if it gains nothing")
+_LATEST = 3
+"""Recompilations whose reasons are shown."""
+_REMEDY = "take off the node that runs Python there, or take Compile off if it gains nothing"
 
 
 class CompilePolicy(Policy):
     """torch.compile on a network.
 
     Args:
+        title: what a person calls the technique.
         how: how to compile.
         what: what is compiled, for a person.
         notes: what was done for that before, in sentences.
+        break_remedies: what to do about graph breaks in functions of the host, by their names.
+        narrower: which smaller part of the network to compile, where torch cannot compile this one.
 
     Attributes:
-        break_remedies: what to do about graph breaks in functions of the host, by their names.
-
-        narrower: which smaller part of the network to compile, where torch cannot compile this one.
+        keeps_recordings: whether CUDA graphs are kept while another clone has the network, which takes turns with this.
 
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
     kind = COMPILATION
-    keeps_recordings = False
-    """Whether CUDA graphs are kept while another clone has the network, which takes turns with this one."""
-    break_remedies: Mapping[str, str] = {}
-    narrower = ""
 
-    def __init__(self, how: NetworkSettings, what: str, notes: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        title: str,
+        how: NetworkSettings,
+        what: str,
+        notes: tuple[str, ...] = (),
+        *,
+        break_remedies: Mapping[str, str] = MappingProxyType({}),
+        narrower: str = "",
+    ) -> None:
         refusal = cudagraph_trees_refusal() if how.compilation.mode in CUDAGRAPH_TREE_MODES else None
         if refusal is not None:
             if how.compilation.on_error == "raise":
-                mode = how.compilation.mode
-                raise BackendUnavailable(phrase("mode {mode} was asked for, but {why}.", mode=mode, why=refusal))
-            notes = (*notes, phrase("without CUDA graphs: {why}", why=refusal))
+                raise BackendUnavailable(f"mode {how.compilation.mode} was asked for, but {refusal}.")
+            notes = (*notes, f"without CUDA graphs: {refusal}")
+        self.title = title
         self.how = how
         self.what = what
         self.notes = notes
+        self.keeps_recordings = False
+        self._break_remedies = break_remedies
+        self._narrower = narrower
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
     def clauses(self) -> tuple[str, ...]:
         """Return what is compiled and how, and what was done for that."""
         how = self.how.compilation.describe()
         if self.how.channels_last:
-            how = joined(", ", [how, translatable("channels last")])
+            how = f"{how}, channels last"
         return (phrase("{what} with {how}", what=self.what, how=how), *self.notes)
 
     def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
@@ -109,7 +121,7 @@ class CompilePolicy(Policy):
         details = list(activity.fallback_lines())
         for compiled in self.used:
             for function in compiled.functions:
-                details.extend(_warnings(function, self.narrower))
+                details.extend(_warnings(function, self._narrower))
             if compiled.recorded is not None:
                 details.extend(compiled.recorded.lines())
         if not calls:
@@ -118,11 +130,7 @@ class CompilePolicy(Policy):
                 why = phrase("all {count} calls ran uncompiled", count=eager)
             return Summary("inactive", phrase("not compiled: {why}", why=why), counts, tuple(details))
         if new_graphs:
-            details.append(
-                phrase(
-                    "{count} of the graphs compiled in this run; the next run of this kind has them", count=new_graphs
-                )
-            )
+            details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
         headline = phrase("compiled {what}: {how}", what=all_of(used), how=_describe(counts))
         if counts["graph_breaks"]:
             headline = joined(", ", [headline, self._graph_breaks(int(counts["graph_breaks"]))])
@@ -134,13 +142,13 @@ class CompilePolicy(Policy):
         for compiled in self.used:
             for function in compiled.functions:
                 places.update(function.state.break_places)
-        worst = max(places, key=lambda place: places[place], default=translatable("an unknown place"))
-        where = phrase("{place} and {count} more places", place=worst, count=len(places) - 1)
-        remedy = next((remedy for name, remedy in self.break_remedies.items() if worst.startswith(name)), _REMEDY)
+        worst = max(places, key=lambda place: places[place], default="an unknown place")
+        where = f"{worst} and {len(places) - 1} more places" if len(places) > 1 else worst
+        remedy = next((remedy for name, remedy in self._break_remedies.items() if worst.startswith(name)), _REMEDY)
         return phrase(
             "{count} graph {count|break|breaks} at {where}: {remedy}",
             count=count,
-            where=where if len(places) > 1 else worst,
+            where=where,
             remedy=remedy,
         )
 
@@ -174,27 +182,16 @@ def _warnings(function: CompiledFunction, narrower: str) -> list[str]:
     lines: list[str] = []
     state = function.state
     if state.fallback:
-        remedy = state.remedy
-        if narrower and remedy == NOTHING_KNOWN:
-            remedy = joined(" ", [narrower, remedy])
-        lines.append(phrase("compilation was given up: {why}. {remedy}", why=state.fallback, remedy=remedy or ""))
+        narrower = f"{narrower} " if narrower and state.remedy == NOTHING_KNOWN else ""
+        lines.append(f"compilation was given up: {state.fallback}. {narrower}{state.remedy}")
     if state.graph_breaks:
-        where = ", ".join(state.break_places) or translatable("an unknown place")
-        lines.append(
-            phrase(
-                "{count} graph breaks, where torch runs Python as before: {where}",
-                count=state.graph_breaks,
-                where=where,
-            )
-        )
+        where = ", ".join(state.break_places) or "an unknown place"
+        lines.append(f"{state.graph_breaks} graph breaks, where torch runs Python as before: {where}")
+    lines.extend(f"compiled again for {reason}" for reason in state.recompile_reasons[-_LATEST:])
     left = function.variants_left()
     if left <= _FEW_LEFT:
         lines.append(
-            phrase(
-                "{left} of {limit} variants are left to compile; then a call that needs another one runs uncompiled, "
-                "and one that fits a compiled one stays fast",
-                left=max(0, left),
-                limit=function.settings.recompile_limit,
-            )
+            f"{max(0, left)} of {function.settings.recompile_limit} variants are left to compile; then a call that "
+            "needs another one runs uncompiled, and one that fits a compiled one stays fast"
         )
     return lines

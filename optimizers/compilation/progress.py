@@ -11,15 +11,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ...core.phrases import phrase
-from .state import READY, TRACING, CompileState
+
+IDLE, EAGER = "idle", "eager"
+TRACING, GENERATING, READY = "tracing", "generating code", "ready"
 
 POLL_SECONDS = 0.2
 REPORT_SECONDS = 1.0
@@ -67,89 +68,7 @@ class Stop(BaseException):
     """Raised in the compiling thread; no handler of ordinary errors between there and us catches it."""
 
 
-class Compilations:
-    """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
-
-    torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
-
-    Args:
-        name: what a person calls the function.
-        state: its counts, which are kept up to date.
-        observer: told about progress and asked about cancelling; None for nobody.
-        expected: returns how long it took the last time; asked only if something is compiled.
-
-    Attributes:
-        happened: whether something was compiled.
-        seconds: how long that took.
-    """
-
-    def __init__(
-        self, name: str, state: CompileState, observer: Observer | None, expected: Callable[[], float | None]
-    ) -> None:
-        self._name = name
-        self._state = state
-        self._observer = observer
-        self._expected = expected
-        self._expected_seconds: float | None = None
-        self._thread = threading.get_ident()
-        self._watch: _Watch | None = None
-        self._started = 0.0
-        self._graph_breaks = self._break_reasons = 0
-        self.happened = False
-        self.seconds = 0.0
-
-    @property
-    def cancelled(self) -> BaseException | None:
-        """What the observer has raised to say that the user has cancelled."""
-        return self._watch.cancelled if self._watch is not None else None
-
-    def __enter__(self) -> None:
-        from torch._dynamo.callback import callback_handler
-
-        callback_handler.register_start_callback(self._on_start)
-        callback_handler.register_end_callback(self._on_end)
-
-    def __exit__(self, *error: object) -> None:
-        from torch._dynamo.callback import callback_handler
-
-        callback_handler.remove_start_callback(self._on_start)
-        callback_handler.remove_end_callback(self._on_end)
-
-    def close(self, last: bool = False) -> None:
-        """End the watching; ``last``: show that it is ready, if anything was shown before."""
-        if self._watch is not None:
-            state = self._state
-            ready = Progress(self._name, READY, self.seconds, state.graphs, self._expected_seconds) if last else None
-            self._watch.close(ready)
-
-    def _on_start(self, *arguments: object) -> None:
-        if threading.get_ident() != self._thread:
-            return
-        self._state.phase = TRACING
-        self._started = time.perf_counter()
-        self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
-        if not self.happened and self._observer is not None:
-            self._expected_seconds = self._expected()
-            self._watch = _Watch(self._observer, self._progress)
-        self.happened = True
-
-    def _on_end(self, *arguments: object) -> None:
-        if threading.get_ident() == self._thread and self._started:
-            seconds = time.perf_counter() - self._started
-            self.seconds += seconds
-            self._state.seconds += seconds
-            self._state.graph_breaks += _graph_breaks() - self._graph_breaks
-            for place in map(_place, _break_reasons()[self._break_reasons :]):
-                self._state.break_places[place] = self._state.break_places.get(place, 0) + 1
-            self._started = 0.0
-
-    def _progress(self, seconds: float) -> Progress:
-        state = self._state
-        graph = state.graphs + (state.phase == TRACING)
-        return Progress(self._name, state.phase, seconds, graph, self._expected_seconds)
-
-
-class _Watch:
+class Watch:
     """Watches while the thread that made it compiles.
 
     Args:
@@ -198,28 +117,6 @@ class _Watch:
                 return
         if reported and self._last is not None:
             self._observer.progress(self._last)
-
-
-def _graph_breaks() -> int:
-    from torch._dynamo.utils import counters
-
-    return sum(counters["graph_break"].values())
-
-
-def _break_reasons() -> list[Any]:
-    from torch._dynamo.utils import graph_break_reasons
-
-    return graph_break_reasons
-
-
-def _place(reason: Any) -> str:
-    """Return e.g. ``get_free_memory (model_management.py:1710)`` for what torch says of a graph break."""
-    stack = getattr(reason, "user_stack", None)
-    if not stack:
-        return "an unknown place"
-    # What an installed package does is for its caller to decide: ComfyUI, or another node.
-    frame = next((frame for frame in reversed(stack) if "site-packages" not in frame.filename), stack[-1])
-    return f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})"
 
 
 def _stop_thread(thread: int) -> None:

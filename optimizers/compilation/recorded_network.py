@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 
 import torch
 
+from ...core.activity import Activity
 from ...core.calls import Args, Kwargs
 from ...core.devices import arithmetic_switches
-from ...core.phrases import joined, phrase, translatable
 from .cuda_graphs import RecordedFunction
-from .cuda_recording import CudaRecording, Record
-from .network import Refine
-from .trees import Tree
+from .cuda_recording import CudaRecording, Record, Tree
+
+
+@dataclass(frozen=True)
+class Refined:
+    """One call of a network, as it is recorded.
+
+    Attributes:
+        args, kwargs: what the network reads of its arguments.
+        techniques: stands for the hooks that run inside: other ones are another recording.
+        activities: into which those hooks count.
+        restore: puts back, into the arguments that a recording runs with, what is not part of its key.
+    """
+
+    args: Args
+    kwargs: Kwargs
+    techniques: Hashable = ()
+    activities: Mapping[str, Activity] = field(default_factory=dict)
+    restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = lambda args, kwargs: (args, kwargs)
+
+
+Refine = Callable[[Args, Kwargs], "str | Refined"]
+"""Returns what of a call is recorded, or why it cannot be."""
 
 
 class RecordedNetwork:
@@ -71,30 +92,25 @@ class RecordedNetwork:
     def lines(self) -> list[str]:
         """Return what a report says about it."""
         counts = self.recorded
-        parts = [
-            phrase("{count} CUDA {count|graph|graphs} recorded", count=counts.recorded),
-            phrase("{count} {count|step|steps} replayed so far", count=counts.replayed),
-        ]
+        parts = [f"{_several(counts.recorded, 'CUDA graph')} recorded"]
+        parts.append(f"{_several(counts.replayed, 'step')} replayed so far")
         if counts.held_bytes:
-            parts.append(phrase("{size:.0f} MiB held", size=counts.held_bytes / 2**20))
-        lines: list[str] = [joined(", ", parts)]
+            parts.append(f"{counts.held_bytes / 2**20:.0f} MiB held")
+        lines = [", ".join(parts)]
         if counts.dropped:
-            why = translatable(
-                "another kind of step came (image size, prompt length, ratio), or weights moved (LoRA, offloading)"
-            )
             lines.append(
-                phrase("{count} CUDA {count|graph|graphs} given up: {reason}", count=counts.dropped, reason=why)
+                f"{_several(counts.dropped, 'CUDA graph')} given up: another kind of step came (image size, prompt "
+                "length, ratio), or weights moved (LoRA, offloading)"
             )
         left = dict(self.not_recorded)
         if counts.crowded:
-            why = translatable(
-                "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
-            )
+            why = "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
             left = {why: counts.crowded, **left}
-        return lines + [
-            phrase("{count} {count|step|steps} not recorded: {reason}", count=count, reason=reason)
-            for reason, count in left.items()
-        ]
+        return lines + [f"{_several(count, 'step')} not recorded: {reason}" for reason, count in left.items()]
+
+
+def _several(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _unchanged(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:

@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 
 from ...core.errors import InvalidSetting, not_allowed, require_choice, require_integer
-from ...core.phrases import joined, phrase, translatable
 
 BACKENDS = ("inductor", "aot_eager", "eager")
 """What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""
@@ -20,6 +19,7 @@ DYNAMIC = ("auto", "true", "false")
 ON_ERROR = ("fallback", "raise")
 PRESETS = ("none", "diffusion-fast")
 SCOPES = ("whole_model", "repeated_blocks")
+RECOMPILE_LIMITS = (1, 1000)
 
 # https://github.com/huggingface/diffusion-fast, which sets these globally. Here they go with each compilation.
 _DIFFUSION_FAST = {
@@ -61,30 +61,22 @@ class CompileSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str) or not self.backend:
-            raise not_allowed("backend", self.backend, translatable("It must be a name, e.g. inductor."))
+            raise not_allowed("backend", self.backend, "It must be a name, e.g. inductor.")
         require_choice("mode", self.mode, MODES)
         require_choice("dynamic", self.dynamic, DYNAMIC)
         require_choice("preset", self.preset, PRESETS)
         require_choice("on_error", self.on_error, ON_ERROR)
-        require_integer("recompile_limit", self.recompile_limit, 1, 1000)
+        require_integer("recompile_limit", self.recompile_limit, *RECOMPILE_LIMITS)
         if self.backend != "inductor":
             if self.mode not in ("default", CUDA_GRAPH):
                 raise InvalidSetting(
-                    phrase(
-                        "mode {mode} belongs to the backend inductor, but backend is {backend}.",
-                        mode=self.mode,
-                        backend=self.backend,
-                    ),
-                    translatable("Choose backend inductor, or mode default."),
+                    f"mode {self.mode} belongs to the backend inductor, but backend is {self.backend}.",
+                    "Choose backend inductor, or mode default.",
                 )
             if self.preset != "none":
                 raise InvalidSetting(
-                    phrase(
-                        "preset {preset} consists of options of the backend inductor, but backend is {backend}.",
-                        preset=self.preset,
-                        backend=self.backend,
-                    ),
-                    translatable("Choose backend inductor, or preset none."),
+                    f"preset {self.preset} consists of options of the backend inductor, but backend is {self.backend}.",
+                    "Choose backend inductor, or preset none.",
                 )
 
     @property
@@ -94,16 +86,16 @@ class CompileSettings:
 
     def describe(self) -> str:
         """Return the settings that differ from torch's own defaults, in one line."""
-        parts = [self.backend, phrase("mode {mode}", mode=self.mode)]
+        parts = [self.backend, f"mode {self.mode}"]
         if self.preset != "none":
-            parts.append(phrase("preset {preset}", preset=self.preset))
+            parts.append(f"preset {self.preset}")
         if self.fullgraph:
             parts.append("fullgraph")
         if self.dynamic != "auto":
             parts.append(f"dynamic {self.dynamic}")
         if self.on_error != "fallback":
-            parts.append(translatable("no fallback"))
-        return joined(", ", parts)
+            parts.append("no fallback")
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -132,9 +124,9 @@ def cudagraph_trees_refusal() -> str | None:
     import torch
 
     if not torch.cuda.is_available():
-        return translatable("there is no CUDA device")
+        return "there is no CUDA device"
     if torch.cuda.get_allocator_backend() == "cudaMallocAsync":
-        return translatable(
+        return (
             "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses; start "
             "ComfyUI with --disable-cuda-malloc to use them"
         )

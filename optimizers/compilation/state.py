@@ -1,13 +1,16 @@
-"""What is known about one compiled function: how often it was compiled, how long that took, and what went wrong."""
+"""What is known about one compiled function: how often it was compiled and why, how long that took, what went wrong."""
 
 from __future__ import annotations
 
+import os
+import re
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
-from ...core.phrases import translatable
-
-IDLE, EAGER = "idle", "eager"
-TRACING, GENERATING, READY = translatable("tracing"), translatable("generating code"), translatable("ready")
+from .progress import IDLE, READY, TRACING, Observer, Progress, Watch
 
 
 @dataclass
@@ -18,6 +21,7 @@ class CompileState:
         phase: ``idle`` (not called yet), ``tracing``, ``generating code``, ``ready``, or ``eager`` (given up).
         graphs: how many graphs were compiled, recompiled ones included.
         recompiles: how many of the compilations replaced one that did not fit any more (size, patches, ...).
+        recompile_reasons: what had changed each time, as far as torch says: see :func:`explain_recompile`.
         graph_breaks: places where a function could not be traced through, summed over compilations.
         break_places: where those are, e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
         seconds: spent tracing and compiling.
@@ -31,6 +35,7 @@ class CompileState:
     phase: str = IDLE
     graphs: int = 0
     recompiles: int = 0
+    recompile_reasons: list[str] = field(default_factory=list)
     graph_breaks: int = 0
     seconds: float = 0.0
     compiled_calls: int = 0
@@ -43,3 +48,145 @@ class CompileState:
     def count_eager(self, reason: str) -> None:
         """Count a call that ran as plain Python."""
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
+
+
+class Compilations:
+    """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
+
+    torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
+
+    Args:
+        name: what a person calls the function.
+        state: its counts, which are kept up to date.
+        observer: told about progress and asked about cancelling; None for nobody.
+        expected: returns how long it took the last time; asked only if something is compiled.
+
+    Attributes:
+        happened: whether something was compiled.
+        seconds: how long that took.
+    """
+
+    def __init__(
+        self, name: str, state: CompileState, observer: Observer | None, expected: Callable[[], float | None]
+    ) -> None:
+        self._name = name
+        self._state = state
+        self._observer = observer
+        self._expected = expected
+        self._expected_seconds: float | None = None
+        self._thread = threading.get_ident()
+        self._watch: Watch | None = None
+        self._started = 0.0
+        self._graph_breaks = self._break_reasons = 0
+        self._guards_failed: dict[object, int] = {}
+        self.happened = False
+        self.seconds = 0.0
+
+    @property
+    def cancelled(self) -> BaseException | None:
+        """What the observer has raised to say that the user has cancelled."""
+        return self._watch.cancelled if self._watch is not None else None
+
+    def __enter__(self) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        # torch notes why it compiles anew before it says that it starts.
+        self._guards_failed = {code: len(reasons) for code, reasons in _guard_failures().items()}
+        callback_handler.register_start_callback(self._on_start)
+        callback_handler.register_end_callback(self._on_end)
+
+    def __exit__(self, *error: object) -> None:
+        from torch._dynamo.callback import callback_handler
+
+        callback_handler.remove_start_callback(self._on_start)
+        callback_handler.remove_end_callback(self._on_end)
+
+    def close(self, last: bool = False) -> None:
+        """End the watching; ``last``: show that it is ready, if anything was shown before."""
+        if self._watch is not None:
+            state = self._state
+            ready = Progress(self._name, READY, self.seconds, state.graphs, self._expected_seconds) if last else None
+            self._watch.close(ready)
+
+    def _on_start(self, *arguments: object) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        self._state.phase = TRACING
+        self._started = time.perf_counter()
+        self._graph_breaks, self._break_reasons = _graph_breaks(), len(_break_reasons())
+        if not self.happened and self._observer is not None:
+            self._expected_seconds = self._expected()
+            self._watch = Watch(self._observer, self._progress)
+        self.happened = True
+
+    def _on_end(self, *arguments: object) -> None:
+        if threading.get_ident() == self._thread and self._started:
+            seconds = time.perf_counter() - self._started
+            self.seconds += seconds
+            self._state.seconds += seconds
+            self._state.graph_breaks += _graph_breaks() - self._graph_breaks
+            for place in map(_place, _break_reasons()[self._break_reasons :]):
+                self._state.break_places[place] = self._state.break_places.get(place, 0) + 1
+            for code, reasons in _guard_failures().items():
+                new = reasons[self._guards_failed.get(code, 0) :]
+                self._guards_failed[code] = len(reasons)
+                if new:  # one for each variant that does not fit, the one used last before the others
+                    self._state.recompile_reasons.append(explain_recompile(new[0]))
+            self._started = 0.0
+
+    def _progress(self, seconds: float) -> Progress:
+        state = self._state
+        graph = state.graphs + (state.phase == TRACING)
+        return Progress(self._name, state.phase, seconds, graph, self._expected_seconds)
+
+
+_CHANGES = (
+    (r"size mismatch at index 0\b|\.size\(\)\[0\]", "another batch size"),
+    (r"size mismatch|\.size\(\)\[", "another size"),
+    (r"dtype mismatch", "another dtype"),
+    (r"^weights ==", "weights of another dtype, size or device (a LoRA, a precision)"),
+    (r"stride mismatch|rank mismatch", "another layout of a tensor"),
+    (r"device", "another device"),
+    (r"patches|wrappers|attention_override|transformer_options", "other patches or options"),
+)
+"""What the guards of compiled code that did not hold say, and what has changed then; most specific first."""
+
+
+def explain_recompile(reason: str) -> str:
+    """Return what has changed in words, if that is known, and torch's own line.
+
+    Args:
+        reason: torch's, e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
+    """
+    line = re.sub(r"^\d+/\d+: |\s+# .*", "", reason.partition("\n")[0])[:200]
+    changed = next((words for pattern, words in _CHANGES if re.search(pattern, line)), "")
+    return f"{changed} ({line})" if changed else line
+
+
+def _guard_failures() -> dict[object, list[str]]:
+    """Return torch's reasons for compiling a function anew, by the function's code."""
+    from torch._dynamo import utils
+
+    return dict(getattr(utils, "guard_failures", {}))
+
+
+def _graph_breaks() -> int:
+    from torch._dynamo.utils import counters
+
+    return sum(counters["graph_break"].values())
+
+
+def _break_reasons() -> list[Any]:
+    from torch._dynamo.utils import graph_break_reasons
+
+    return graph_break_reasons
+
+
+def _place(reason: Any) -> str:
+    """Return e.g. ``get_free_memory (model_management.py:1710)`` for what torch says of a graph break."""
+    stack = getattr(reason, "user_stack", None)
+    if not stack:
+        return "an unknown place"
+    # What an installed package does is for its caller to decide: ComfyUI, or another node.
+    frame = next((frame for frame in reversed(stack) if "site-packages" not in frame.filename), stack[-1])
+    return f"{frame.name} ({os.path.basename(frame.filename)}:{frame.lineno})"

@@ -86,7 +86,7 @@ def test_a_compiled_controlnet_does_not_wait_for_the_gpu(studio, call):
             found = control.get_control(latent, sigma, text, 2, {})
     outputs = [tensor for tensors in found.values() for tensor in tensors]
     assert outputs and {tensor.device.type for tensor in outputs} == {"cuda"}
-    (compiled,) = technique.used
+    (compiled,) = technique.policy.used
     counts = compiled.functions[0].state
     # ComfyUI's blocks leave something in the default of an argument in their first call of a process.
     assert counts.graphs <= 2 and (counts.graph_breaks, counts.compiled_calls) == (0, 2)

@@ -9,18 +9,16 @@ import zipfile
 
 import pytest
 from comfy_host.paths import ROOT, host_dir
-from paceline.optimizers.compilation.artifacts import ArtifactStore
+from paceline.optimizers.compilation.cache_folder import CacheFolder
 from paceline.workbench.comfyui import cache_transfer as transfer
 
 
 @pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    made = ArtifactStore(tmp_path / "here")
-    folder = made.folder({"network": "a.UNet"})
-    with folder.in_use():
-        (folder.path / "inductor" / "kernel.so").write_bytes(b"code")
-    return made
+def cache(tmp_path):
+    library = tmp_path / "here" / "inductor" / "kernel.so"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"code")
+    return CacheFolder(tmp_path / "here")
 
 
 def run(*arguments):
@@ -44,60 +42,55 @@ def test_without_comfyui_it_says_what_to_name(tmp_path):
 
 
 @pytest.mark.slow
-def test_export_and_import_by_path(store, tmp_path):
+def test_export_and_import_by_path(cache, tmp_path):
     file, there = tmp_path / "compiled.zip", tmp_path / "there"
-    exported = run("--store", store.root, "export", file)
+    exported = run("--store", cache.path, "export", file)
     fingerprint = exported.stdout.split()[-1]
     refused = run("--store", there, "import", file, "--fingerprint", "0" * 32)
     assert refused.returncode == 1
     assert f"has the fingerprint {fingerprint}" in refused.stderr
     assert not there.exists()
     imported = run("--store", there, "import", file, "--fingerprint", fingerprint)
-    assert "1 compiled models imported" in imported.stdout, imported.stderr
+    assert "1 files imported" in imported.stdout, imported.stderr
     assert "programs: ComfyUI will run them with your rights" in imported.stdout
-    folder = ArtifactStore(there).folder({"network": "a.UNet"})
-    assert (folder.path / "inductor" / "kernel.so").read_bytes() == b"code"
-    with folder.in_use():
-        pass
-    assert folder.was_used
-    assert "a.UNet" in run("--store", there, "list").stdout
+    assert (there / "inductor" / "kernel.so").read_bytes() == b"code"
+    assert run("--store", there, "list").stdout.strip() == f"0.0 MB in {there}"
 
 
-def repack(file, target, change):
+def repack(file, target, change, machine=lambda machine: machine):
     """Write a changed copy whose hashes fit, as somebody would who wants it to be imported."""
     import hashlib
 
     with zipfile.ZipFile(file) as archive:
-        contents = {name: archive.read(name) for name in archive.namelist() if name != transfer.CONTENTS}
-    contents = change(contents)
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
+        files = {name: archive.read(name) for name in archive.namelist() if name != transfer.CONTENTS}
+        machines = json.loads(archive.read(transfer.CONTENTS))["machines"]
+    files = change(files)
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    contents = {"machines": [machine(one) for one in machines], "files": hashes}
     with zipfile.ZipFile(target, "w") as archive:
-        for name, data in contents.items():
+        for name, data in files.items():
             archive.writestr(name, data)
-        archive.writestr(transfer.CONTENTS, json.dumps(hashes))
-    return transfer._fingerprint(hashes)
+        archive.writestr(transfer.CONTENTS, json.dumps(contents))
+    return transfer._fingerprint(contents)
 
 
-def test_a_changed_file_another_machine_and_paths_that_lead_out_are_refused(store, tmp_path):
+def test_a_changed_file_another_machine_and_paths_that_lead_out_are_refused(cache, tmp_path):
     file, changed = tmp_path / "compiled.zip", tmp_path / "changed.zip"
-    fingerprint = transfer.export_entries(store, file)
-    there = ArtifactStore(tmp_path / "there")
+    fingerprint = transfer.export_cache(cache, file)
+    there = CacheFolder(tmp_path / "there")
     repack(file, changed, lambda contents: {name: data + b" " for name, data in contents.items()})
     with pytest.raises(transfer.Refused, match="has the fingerprint"):
-        transfer.import_entries(there, changed, fingerprint)
+        transfer.import_cache(there, changed, fingerprint)
 
     for name in ("../outside", "/etc/outside", "a\\..\\outside", "C:/outside"):
         wrong = repack(file, changed, lambda contents, name=name: {**contents, name: b"x"})
-        with pytest.raises(transfer.Refused, match="outside of the store"):
-            transfer.import_entries(there, changed, wrong)
+        with pytest.raises(transfer.Refused, match="outside of the cache's folder"):
+            transfer.import_cache(there, changed, wrong)
 
-    def elsewhere(contents):
-        return {name: data.replace(b'"torch": "', b'"torch": "9') for name, data in contents.items()}
-
-    wrong = repack(file, changed, elsewhere)
+    wrong = repack(file, changed, lambda contents: contents, lambda machine: {**machine, "torch": "9.9"})
     with pytest.raises(transfer.Refused, match="compiled on another machine"):
-        transfer.import_entries(there, changed, wrong)
+        transfer.import_cache(there, changed, wrong)
     changed.write_bytes(b"")
     with pytest.raises((transfer.Refused, zipfile.BadZipFile)):
-        transfer.import_entries(there, changed, fingerprint)
-    assert not there.root.exists()
+        transfer.import_cache(there, changed, fingerprint)
+    assert not there.path.exists()

@@ -12,8 +12,7 @@ import torch
 from comfy_host.paths import ROOT
 from paceline.optimizers.compilation.cuda_graphs import MEMORY, RecordedFunction
 from paceline.optimizers.compilation.failures import free_frames
-from paceline.optimizers.compilation.network import Refined
-from paceline.optimizers.compilation.recorded_network import RecordedNetwork
+from paceline.optimizers.compilation.recorded_network import RecordedNetwork, Refined
 from paceline.optimizers.compilation.settings import cudagraph_trees_refusal
 
 

@@ -32,8 +32,8 @@ def test_decode_of_a_vae(channels_last: bool) -> None:
 
 def test_a_mode_in_which_only_the_node_records_says_so() -> None:
     note = "without a recording: only the node Compile UNet records"
-    assert note in ComponentCompilation(Compile(mode="cuda-graph")).clauses()
-    assert note not in ComponentCompilation(Compile()).clauses()
+    assert note in ComponentCompilation(Compile(mode="cuda-graph")).policy.clauses()
+    assert note not in ComponentCompilation(Compile()).policy.clauses()
 
 
 def test_blocks_one_by_one() -> None:

@@ -22,8 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
 from paceline.core.timing import KeptTimes
-from paceline.optimizers.compilation.artifact_files import libraries_are_whole, read_about, read_seconds
-from paceline.optimizers.compilation.artifacts import ArtifactStore
+from paceline.optimizers.compilation.cache_folder import CacheFolder
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
 from paceline.optimizers.quantization.settings import QuantizationSettings
@@ -180,23 +179,19 @@ def test_lpips_weights(content):
             Lpips(path)
 
 
-ENTRY = {"format": 3, "about": {"torch": "2", "device": "cpu"}, "libraries": {}, "seconds": {"forward": 1.0}}
+TIMES = {"0123456789abcdef": 1.0, "fedcba9876543210": 90.5}
 
 
 @fuzzed
-@given(st.one_of(st.binary(max_size=80), st.one_of(documents, changed(ENTRY)).map(json.dumps).map(str.encode)))
-def test_the_index_of_compiled_code(content):
+@given(st.one_of(st.binary(max_size=80), st.one_of(documents, changed(TIMES)).map(json.dumps).map(str.encode)))
+def test_how_long_compilations_took(content):
     with tempfile.TemporaryDirectory() as folder:
-        entry = Path(folder, "machine", "entry")
-        entry.mkdir(parents=True)
-        (entry / "entry.json").write_bytes(content)
-        about = read_about(entry / "entry.json")
-        assert about is None or isinstance(about, dict)
-        assert all(isinstance(value, float) for value in read_seconds(entry).values())
-        assert libraries_are_whole(entry) in (True, False)
-        store = ArtifactStore(Path(folder))
-        store.entries()
-        store.size()
+        (Path(folder) / "seconds.json").write_bytes(content)
+        cache = CacheFolder(Path(folder))
+        seconds = cache.expected_seconds("0123456789abcdef")
+        assert seconds is None or seconds >= 0
+        cache.remember_seconds("0123456789abcdef", 2.0)
+        assert cache.expected_seconds("0123456789abcdef") == 2.0
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -207,7 +202,7 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-PLACES = ["../x", "/etc/x", "a/../../x", "C:\\x", "a\\b", "", ".", "m/e/entry.json"]
+PLACES = ["../x", "/etc/x", "a/../../x", "C:\\x", "a\\b", "", ".", "inductor/kernel.so"]
 NAMES = st.one_of(st.sampled_from(PLACES), st.text())
 CONTENTS = st.one_of(
     st.one_of(documents, st.dictionaries(NAMES, documents, max_size=3)).map(json.dumps).map(str.encode),
@@ -221,8 +216,11 @@ CONTENTS = st.one_of(
         st.binary(max_size=100),
         st.builds(lambda contents: zipped({"contents.json": contents}), CONTENTS),
         st.builds(
-            lambda name, data: zipped({"contents.json": json.dumps({name: _sha(data)}).encode(), name or "x": data}),
-            NAMES.filter(lambda name: "\0" not in name and name.isprintable()),
+            lambda machines, name, data: zipped(
+                {"contents.json": json.dumps({"machines": machines, "files": {name: _sha(data)}}).encode(), name: data}
+            ),
+            st.one_of(st.just([]), documents),
+            NAMES.filter(lambda name: name and "\0" not in name and name.isprintable()),
             st.one_of(st.binary(max_size=40), documents.map(json.dumps).map(str.encode)),
         ),
     )
@@ -230,12 +228,12 @@ CONTENTS = st.one_of(
 def test_files_of_compiled_code_that_are_imported(content):
     """Also those whose fingerprint was given with them."""
     with tempfile.TemporaryDirectory() as folder:
-        file, store = Path(folder, "import.zip"), ArtifactStore(Path(folder, "store", "compiled"))
+        file, cache = Path(folder, "import.zip"), CacheFolder(Path(folder, "store", "compiled"))
         file.write_bytes(content)
         fingerprint = "?"
         for _ in range(2):
             try:
-                cache_transfer.import_entries(store, file, fingerprint)
+                cache_transfer.import_cache(cache, file, fingerprint)
             except (cache_transfer.Refused, PacelineError) as refused:
                 fingerprint = re.sub(r".*has the fingerprint (\w+), .*", r"\1", str(refused), flags=re.DOTALL)
         outside = {path for path in Path(folder).rglob("*") if path.is_file()} - {file}

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...core.errors import PacelineError
-from ...optimizers.compilation.artifacts import ArtifactStore, Entry
+from ...optimizers.compilation.cache_folder import CacheFolder
 from ...optimizers.hosts.comfyui.paths import user_folder
-from .cache_transfer import Refused, export_entries, import_entries
+from .cache_transfer import Refused, export_cache, import_cache
 from .standalone import find_comfyui, split_arguments, start_comfyui
 
 
@@ -35,14 +35,14 @@ def main(arguments: Sequence[str], pack: Path) -> int:
     try:
         if options.store is None:
             start_comfyui(find_comfyui(options.comfyui, pack), theirs)
-        store = ArtifactStore(options.store or user_folder("compiled"))
+        folder = CacheFolder(options.store or user_folder("compiled"))
         if options.command == "list":
-            print("\n".join([*map(_line, store.entries()), f"{store.size() / 1e6:8.1f} MB  in {store.root}"]))
+            print(f"{folder.size() / 1e6:.1f} MB in {folder.path}")
         elif options.command == "export":
-            print(f"fingerprint {export_entries(store, options.file)}")
+            print(f"fingerprint {export_cache(folder, options.file)}")
         else:
-            imported = len(import_entries(store, options.file, options.fingerprint))
-            print(f"{imported} compiled models imported. They are programs: ComfyUI will run them with your rights.")
+            imported = import_cache(folder, options.file, options.fingerprint)
+            print(f"{imported} files imported. They are programs: ComfyUI will run them with your rights.")
     except (PacelineError, Refused, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--comfyui", help="ComfyUI's folder; not needed where this pack is in its custom_nodes")
     parser.add_argument("--store", type=Path, help="folder with compiled code, in the place of ComfyUI's")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list", help="show what is kept")
+    commands.add_parser("list", help="show how much is kept, and where")
     commands.add_parser("export", help="write all of it into a file").add_argument("file", type=Path)
     importing = commands.add_parser(
         "import", help="read such a file. It holds programs that will run with your rights: it must be your own"
@@ -62,8 +62,3 @@ def _parser() -> argparse.ArgumentParser:
     importing.add_argument("file", type=Path)
     importing.add_argument("--fingerprint", required=True, help="as the export has printed it")
     return parser
-
-
-def _line(entry: Entry) -> str:
-    about = entry.about
-    return f"{entry.size / 1e6:8.1f} MB  {about.get('network', '?')}  torch {about['torch']}, {about['device']}"

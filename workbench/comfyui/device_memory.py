@@ -30,17 +30,17 @@ def beside_the_allocator(model: ModelPatcher) -> int:
 @contextmanager
 def recordings_kept(*models: ModelPatcher) -> Iterator[None]:
     """Let MODELs that take turns on one network keep their CUDA graphs, which they would record anew in each turn."""
-    techniques = [technique for model in models for technique in _compilations(model)]
-    for technique in techniques:
-        technique.keeps_recordings = True
+    policies = [policy for model in models for policy in _compilations(model)]
+    for policy in policies:
+        policy.keeps_recordings = True
     try:
         yield
     finally:
-        for technique in techniques:
-            technique.keeps_recordings = False
-            technique.forget_recordings()
+        for policy in policies:
+            policy.keeps_recordings = False
+            policy.forget_recordings()
 
 
 def _compilations(model: ModelPatcher) -> list[CompilePolicy]:
     found = stack_of(model).find(COMPILATION)
-    return [found] if isinstance(found, CompilePolicy) else []
+    return [found.policy] if found is not None and isinstance(found.policy, CompilePolicy) else []

@@ -39,9 +39,6 @@ KEY = "paceline"
 ACTIVE_STACK = "paceline_active_stack"
 """Transformer option that names another stack than the wrapper's own: see ``model.calc_cond_batch``."""
 
-FOREIGN_COMPILE = "torch.compile"
-"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
-
 PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 

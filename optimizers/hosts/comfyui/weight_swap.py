@@ -17,8 +17,9 @@ import torch
 from torch.nn import Module
 
 from ....core.errors import UnsupportedModel
+from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
-from .stack import FOREIGN_COMPILE, ComfyTechnique, ModelCall
+from .stack import ComfyTechnique, ModelCall
 from .weight_clone import WeightPlan, second_module
 
 if TYPE_CHECKING:

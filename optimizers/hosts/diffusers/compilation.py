@@ -7,8 +7,7 @@ from functools import partial
 
 from ....core.calls import Function
 from ....core.errors import InvalidSetting, UnsupportedModel
-from ...compilation.compiler import Compiler
-from ...compilation.network import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks
+from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
@@ -40,7 +39,7 @@ class Compile(CompileSettings):
                 raise InvalidSetting(f"{name} is {getattr(self, name)!r}.", "It must be true or false.")
 
 
-class ComponentCompilation(CompilePolicy, PipelineTechnique):
+class ComponentCompilation(PipelineTechnique):
     """Compile on one component.
 
     Raises:
@@ -48,35 +47,34 @@ class ComponentCompilation(CompilePolicy, PipelineTechnique):
         UnsupportedModel: on attaching, where the component cannot be compiled as asked.
     """
 
-    title = "Compile"
+    policy: CompilePolicy
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: CompileSettings) -> None:
-        PipelineTechnique.__init__(self, settings)
         scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
         how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
-        asked = settings.mode == CUDA_GRAPH
-        CompilePolicy.__init__(self, how, "", ("without a recording: only the node Compile UNet records",) * asked)
+        notes = ("without a recording: only the node Compile UNet records",) if settings.mode == CUDA_GRAPH else ()
+        super().__init__(settings, CompilePolicy("Compile", how, "", notes))
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let the host's entry, or the network's blocks, run compiled. The first call compiles."""
-        component, compiler = host.component, Compiler()
-        if self.how.channels_last:
+        component, compiler, policy = host.component, Compiler(), self.policy
+        if policy.how.channels_last:
             to_channels_last(component.part, patches)
-        if self.how.scope == "repeated_blocks" and component.role != VAE:
-            self.what = self._blocks(component)
-            blocks = CompiledBlocks(component.part, self.how, component.name, compiler)
-            self.use(blocks)
+        if policy.how.scope == "repeated_blocks" and component.role != VAE:
+            policy.what = self._blocks(component)
+            blocks = CompiledBlocks(component.part, policy.how, component.name, compiler)
+            policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
-            self.what = f"{component.name}.{component.entry}"
-            whole = CompiledNetwork(compiler.function(host.inner, component.part, self.how, self.what))
-            self.use(whole)
+            policy.what = f"{component.name}.{component.entry}"
+            whole = CompiledNetwork(compiler.function(host.inner, component.part, policy.how, policy.what))
+            policy.use(whole)
             host.inner = partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
-        return self.run(compiled, self.what, self.activity, function, *args, **kwargs)
+        return self.policy.run(compiled, self.policy.what, self.activity, function, *args, **kwargs)
 
     @staticmethod
     def _blocks(component: Component) -> str:

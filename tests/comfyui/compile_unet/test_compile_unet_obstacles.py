@@ -169,7 +169,7 @@ def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(small, c
         assert torch.equal(small.sample(patcher), small_baseline)
         assert "compiled calls: 2, fallbacks: 0" in small.report(patcher)
     technique = other.get_attachment("paceline").find("compilation")
-    assert sorted(used.functions[0].state.compiled_calls for used in technique.used) == [2, 2]
+    assert sorted(used.functions[0].state.compiled_calls for used in technique.policy.used) == [2, 2]
 
 
 FEW_BLOCKS = {

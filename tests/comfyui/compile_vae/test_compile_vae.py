@@ -48,7 +48,7 @@ def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
         assert torch.equal(decode(ours, latent()), expected)
         assert torch.equal(decode(vae, latent()), expected)
     technique = ours.paceline_stack.find("compilation")
-    state = next(iter(technique.used)).functions[0].state
+    state = next(iter(technique.policy.used)).functions[0].state
     assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 20, {})
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from .....core.phrases import data
-from ....compilation.artifacts import ArtifactStore
+from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
 from ..paths import user_folder
 from ..reporting import send
@@ -48,22 +48,20 @@ class NodeObserver:
 class NodeCompiler(Compiler):
     """Compiles for nodes: keeps code in ComfyUI's user folder, and shows progress at the node."""
 
-    def store(self) -> ArtifactStore | None:
-        """Return where compiled code is kept."""
-        return artifact_store()
+    def cache(self) -> CacheFolder | None:
+        return cache_folder()
 
     def observer(self, node_id: str | None) -> NodeObserver:
-        """Return what watches the compilations of a node."""
         return NodeObserver(node_id)
 
 
 @cache
 def node_compiler() -> NodeCompiler:
-    """Return the compiler of all nodes: what one has compiled, another need not compile again."""
+    """Return what compiles for all nodes, so that clones share what is compiled."""
     return NodeCompiler()
 
 
-def artifact_store() -> ArtifactStore | None:
+def cache_folder() -> CacheFolder | None:
     """Return where compiled code is kept: in ComfyUI's user folder; None outside of a running ComfyUI."""
     # Looked up, never imported: importing it reads the command line.
-    return ArtifactStore(user_folder("compiled")) if "folder_paths" in sys.modules else None
+    return CacheFolder(user_folder("compiled")) if "folder_paths" in sys.modules else None

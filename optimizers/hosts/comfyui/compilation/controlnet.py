@@ -38,10 +38,8 @@ def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet,
 class CompileControlNet(CompileMethods):
     """Compile ControlNet on one CONTROL_NET, which is read for its class only; `UnsupportedModel` for some."""
 
-    title = "Compile ControlNet"
-
     def __init__(
         self, control_net: protocols.ControlNet, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
         require_controlnet(control_net)
-        super().__init__(how, ("__call__",), compiler, notes)
+        super().__init__("Compile ControlNet", how, ("__call__",), compiler, notes)

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .....core.phrases import translatable
 from .....core.shadow import Shadows
 from ..attention_chain import SLOT, Attend, add_innermost
 
@@ -41,7 +40,7 @@ _FUNCTION = "optimized_attention"
 _VAE_MODULE = "comfy.ldm.modules.diffusionmodules.model"
 _VAE_OPERATORS = ("normal_attention", "xformers_attention")
 
-BREAK_REMEDIES = {"get_free_memory": translatable("start ComfyUI with --use-pytorch-cross-attention")}
+BREAK_REMEDIES = {"get_free_memory": "start ComfyUI with --use-pytorch-cross-attention"}
 """For networks whose attention is not reached here, by what breaks their graphs."""
 
 _NOT_USED = ("transformer_options", "_inside_attn_wrapper")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
-from ....compilation.network import CompiledNetwork
+from ....compilation.compiler import CompiledNetwork
 from ....compilation.policy import CompilePolicy
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .host_attention import BREAK_REMEDIES, in_modules
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from ....compilation.settings import NetworkSettings
 
 
-class CompileMethods(CompilePolicy, NetworkTechnique):
+class CompileMethods(NetworkTechnique):
     """torch.compile on methods of a VAE's or ControlNet's network.
 
     Args:
+        title: what a person calls it.
         how: how to compile.
         methods: which methods to compile, as ``NetworkCall`` names them.
         compiler: compiles, and keeps what it has compiled.
@@ -35,13 +36,13 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
-    break_remedies = BREAK_REMEDIES
+    policy: CompilePolicy
 
     def __init__(
-        self, how: NetworkSettings, methods: tuple[str, ...], compiler: Compiler, notes: tuple[str, ...] = ()
+        self, title: str, how: NetworkSettings, methods: tuple[str, ...], compiler: Compiler, notes: tuple[str, ...]
     ) -> None:
-        NetworkTechnique.__init__(self)
-        CompilePolicy.__init__(self, how, " and ".join(_name(method) for method in methods), notes)
+        what = " and ".join(_name(method) for method in methods)
+        super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
         self._methods = methods
         self._compiler = compiler
 
@@ -50,7 +51,6 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
         return None
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
-        """Put the compiled methods in the place of the network's own."""
         for method in self._methods:
             call.wrap(method, partial(self._run_method, call, method, activity))
 
@@ -63,7 +63,7 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
             activity.fall_back(reason)
             return inner(*args, **kwargs)
         # A tile is a view with gaps between its rows. How long those are must not be compiled in.
-        order = channels_last if self.how.channels_last else without_gaps
+        order = channels_last if self.policy.how.channels_last else without_gaps
         args = tuple(order(value) for value in args)
         kwargs = {key: order(value) for key, value in kwargs.items()}
         with Shadows() as shadows:
@@ -76,7 +76,7 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
         name, part = _name(method), self.part(network, method)
         if part is None:
             compiled = self._compiled(network, name)
-            return self.run(compiled, name, activity, compiled, network, *args, **kwargs)
+            return self.policy.run(compiled, name, activity, compiled, network, *args, **kwargs)
         module = getattr(network, part)
         compiled = self._compiled(module, "forward")
         fallback = compiled.functions[0].state.fallback
@@ -85,17 +85,19 @@ class CompileMethods(CompilePolicy, NetworkTechnique):
             return inner(*args, **kwargs)
         with_part = ModuleProxy(network, {part: ModuleProxy(module, {"__call__": partial(compiled, module)})})
         fallbacks = activity.fallback_count
-        result = self.run(compiled, name, activity, getattr(type(network), name), with_part, *args, **kwargs)
+        result = self.policy.run(compiled, name, activity, getattr(type(network), name), with_part, *args, **kwargs)
         # Parts hand lists on to each other. One that ran uncompiled may have filled a copy of such a list.
         return inner(*args, **kwargs) if activity.fallback_count > fallbacks else result
 
     def _compiled(self, network: torch.nn.Module, method: str) -> CompiledNetwork:
+        how = self.policy.how
+
         def make() -> CompiledNetwork:
             function = getattr(type(network), method)  # not bound: it must not hold the network
-            return CompiledNetwork(self._compiler.function(function, network, self.how, self.title, method=method))
+            return CompiledNetwork(self._compiler.function(function, network, how, self.title, method=method))
 
-        compiled = self._compiler.once(network, (method, self.how), make)
-        self.use(compiled, self._compiler.observer(self.node_id))
+        compiled = self._compiler.once(network, (method, how), make)
+        self.policy.use(compiled, self._compiler.observer(self.node_id))
         return compiled
 
 

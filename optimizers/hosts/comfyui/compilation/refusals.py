@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 from .....core.errors import UnsupportedModel
-from .....core.phrases import phrase, traced, translatable
 from ..model import first_of
 
 if TYPE_CHECKING:
@@ -16,15 +15,18 @@ if TYPE_CHECKING:
 
     from ..protocols import ModelPatcher, NetworkPatcher, Patcher
 
-SECOND_COPY = translatable(
+FOREIGN_COMPILE = "torch.compile"
+"""Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""
+
+SECOND_COPY = (
     "a second copy of its weights, without dynamic VRAM, which cannot be compiled (to avoid it, start ComfyUI with "
     "--disable-dynamic-vram)"
 )
 """Said of everything that :func:`without_dynamic_vram` has loaded."""
 
-_NOT_LOADED = traced("the network is not loaded completely; compiled code needs all of its weights on the device")
-_DYNAMIC = traced("the network runs with dynamic VRAM, which cannot be compiled")
-_REPLACED = traced("another node has replaced this method of the network itself")
+_NOT_LOADED = "the network is not loaded completely; compiled code needs all of its weights on the device"
+_DYNAMIC = "the network runs with dynamic VRAM, which cannot be compiled"
+_REPLACED = "another node has replaced this method of the network itself"
 
 _second_copies: WeakKeyDictionary[object, ref[object]] = WeakKeyDictionary()
 """The patcher without dynamic VRAM that was loaded for a network, for as long as somebody uses it."""
@@ -75,13 +77,9 @@ def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
         clone = patcher.clone(disable_dynamic=True)
     except (RuntimeError, TypeError) as error:
         raise UnsupportedModel(
-            phrase(
-                "{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
-                "({error}).",
-                what=what,
-                error=str(error),
-            ),
-            translatable("Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders."),
+            f"{what} uses ComfyUI's dynamic VRAM, which cannot be compiled, and its loader cannot load it without "
+            f"({error}).",
+            "Start ComfyUI with --disable-dynamic-vram, or load it with one of ComfyUI's own loaders.",
         ) from error
     _second_copies[patcher.model] = ref(first_of(clone))  # which every clone of it keeps
     return clone

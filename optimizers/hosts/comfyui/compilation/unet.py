@@ -12,25 +12,19 @@ import torch
 
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import first_channels_last
-from .....core.phrases import phrase, translatable
+from .....core.phrases import translatable
 from .....core.shadow import Shadows
-from ....compilation.network import (
-    BLOCK_CALL,
-    CompiledBlocks,
-    CompiledNetwork,
-    Refined,
-    describe_blocks,
-    repeated_blocks,
-)
+from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
 from ....compilation.policy import CompilePolicy
+from ....compilation.recorded_network import Refined
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ....families import find_family
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
-from ..stack import FOREIGN_COMPILE, KEY, PATCHES, ComfyTechnique, ModelCall
+from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
-from .refusals import SECOND_COPY, refusal, without_dynamic_vram
+from .refusals import FOREIGN_COMPILE, SECOND_COPY, refusal, without_dynamic_vram
 
 if TYPE_CHECKING:
     from .....core.activity import Activity
@@ -39,13 +33,9 @@ if TYPE_CHECKING:
     from ..protocols import BaseModel, ModelPatcher, Options
     from ..stack import Stack
 
-_FOREIGN = translatable(
-    "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-)
-_PATCHED = translatable("another node's patches run Python in every step, which a recording cannot repeat")
-_PATCHED_BLOCKS = translatable(
-    "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
-)
+_FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
+_PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
+_PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
 
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
@@ -73,13 +63,13 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
     else:
         clone = patcher.clone()
     if clone.get_wrappers(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE):
-        notes.append(translatable("took ComfyUI's TorchCompileModel (or another pack's) off this model"))
+        notes.append("took ComfyUI's TorchCompileModel (or another pack's) off this model")
     clone.remove_wrappers_with_key(WrappersMP.APPLY_MODEL, FOREIGN_COMPILE)
     clone.model_options.pop("torch_compile_kwargs", None)
     return clone, tuple(notes)
 
 
-class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
+class CompileUNet(ComfyTechnique[ModelCall]):
     """torch.compile on the network of a MODEL.
 
     Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache,
@@ -97,49 +87,45 @@ class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
-    title = "Compile UNet"
-    break_remedies = BREAK_REMEDIES
+    policy: CompilePolicy
     recordable = True
 
     def __init__(
         self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
-        ComfyTechnique.__init__(self)
+        network = patcher.model.diffusion_model
         whole = how.scope == "whole_model"
-        blocks = describe_blocks(patcher.model.diffusion_model)
+        blocks = describe_blocks(network)
         what = translatable("whole model") if whole else blocks
+        narrower = ""
         if whole and blocks:
-            self.narrower = phrase(
-                "Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is.", blocks=blocks
-            )
+            narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
-            problem = phrase("{model} has no blocks that repeat.", model=describe_model(patcher))
-            raise UnsupportedModel(problem, translatable("Choose scope whole_model."))
+            raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
         if how.compilation.mode == CUDA_GRAPH:
             if torch.device(patcher.load_device).type != "cuda":
-                notes = (*notes, translatable("without a recording: CUDA graphs need a CUDA device"))
+                notes = (*notes, "without a recording: CUDA graphs need a CUDA device")
             elif not whole:
-                raise InvalidSetting(
-                    translatable("mode cuda-graph records the whole model."), translatable("Choose scope whole_model.")
-                )
-        CompilePolicy.__init__(self, how, what, notes)
+                raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
+        super().__init__(
+            CompilePolicy("Compile UNet", how, what, notes, break_remedies=BREAK_REMEDIES, narrower=narrower)
+        )
         self._compiler = compiler
-        self._wishes = layers_with_a_preference(patcher.model.diffusion_model)
-        family = find_family(patcher.model.diffusion_model)
+        self._wishes = layers_with_a_preference(network)
+        family = find_family(network)
         self._hands_options = family is None or family.override_hook
         self._runs = 0
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Put the compiled network in the place of the network's own forward pass."""
         network = call.model.diffusion_model
         reason = self._refusal(call, network)
         if reason is not None:
             activity.fall_back(reason)
             return
-        compiled = self._compiler.once(call.model, self.how, partial(self._compile, network))
+        compiled = self._compiler.once(call.model, self.policy.how, partial(self._compile, network))
         compiled.weights_are(self._version(call.model))
-        self.use(compiled, self._compiler.observer(self.node_id))
-        run = partial(self.run, compiled, self.what, activity)
+        self.policy.use(compiled, self._compiler.observer(self.node_id))
+        run = partial(self.policy.run, compiled, self.policy.what, activity)
         if not self._wishes:  # an override, ours included, would silence them
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
@@ -149,16 +135,16 @@ class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
             shadows.put(module, attribute, partial(run, function))
 
     def run_changed(self) -> None:
-        """Look at the weights again: ComfyUI loads and patches them before a run."""
-        self._runs += 1
+        super().run_changed()
+        self._runs += 1  # ComfyUI loads and patches weights before a run
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
         """Give back the memory of recordings, which would outlive the model on the device."""
         self._runs += 1
         heir = None if successor is None else successor.find(self.kind)
-        shared = isinstance(heir, CompileUNet) and heir.how == self.how
-        if successor is None or not (shared or self.keeps_recordings):
-            self.forget_recordings()
+        shared = isinstance(heir, CompileUNet) and heir.policy.how == self.policy.how
+        if successor is None or not (shared or self.policy.keeps_recordings):
+            self.policy.forget_recordings()
 
     def _version(self, model: BaseModel) -> Hashable:
         """Return what changes whenever weights may have moved.
@@ -179,18 +165,13 @@ class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
         )
 
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
-        if self.how.scope != "whole_model":
-            return CompiledBlocks(network, self.how, self.title, self._compiler, _without_place)
-        function = self._compiler.function(
-            with_parts_as_numbers(getattr(network, _forward(network))),
-            network,
-            self.how,
-            self.title,
-            text=2,
-            guard_weights=True,
-        )
+        how = self.policy.how
+        if how.scope != "whole_model":
+            return CompiledBlocks(network, how, self.title, self._compiler, _without_place)
+        forward = with_parts_as_numbers(getattr(network, _forward(network)))
+        function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
         recorded = None
-        if self.how.compilation.mode == CUDA_GRAPH:
+        if how.compilation.mode == CUDA_GRAPH:
             recorded = self._compiler.recorded(network, function, _recordable)
         return CompiledNetwork(function, recorded=recorded)
 
@@ -201,13 +182,13 @@ class CompileUNet(CompilePolicy, ComfyTechnique[ModelCall]):
             for block, function in compiled.places(network):
                 yield block, BLOCK_CALL, function
         else:
-            ordered = partial(first_channels_last, compiled) if self.how.channels_last else compiled
+            ordered = partial(first_channels_last, compiled) if self.policy.how.channels_last else compiled
             yield network, _forward(network), with_parts_as_text(ordered)
 
     def _refusal(self, call: ModelCall, network: torch.nn.Module) -> str | None:
         from comfy.patcher_extension import WrappersMP
 
-        options, whole = call.transformer_options, self.how.scope == "whole_model"
+        options, whole = call.transformer_options, self.policy.how.scope == "whole_model"
         if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
             return _FOREIGN
         if not whole and any(options.get(name) for name in PATCHES):
@@ -251,10 +232,7 @@ def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
         return _PATCHED
     for technique in call.techniques:
         if not technique.recordable:
-            return phrase(
-                "{technique} does something else in each step, which a recording cannot repeat",
-                technique=technique.title,
-            )
+            return f"{technique.title} does something else in each step, which a recording cannot repeat"
     kept = {name: value for name, value in options.items() if name not in _LEFT_OUT and not name.startswith(KEY)}
     kept[KEY] = tuple(call.variants.items())
 

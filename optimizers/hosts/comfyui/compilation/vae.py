@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .....core.errors import InvalidSetting, UnsupportedModel
-from .....core.phrases import phrase, translatable
 from ..vae import describe_vae, moved_to, require_vae
 from .methods import CompileMethods
 from .refusals import SECOND_COPY, without_dynamic_vram
@@ -17,21 +16,21 @@ if TYPE_CHECKING:
     from ....compilation.settings import NetworkSettings
     from ..protocols import VAE
 
-_CHUNKS = translatable("it works in chunks of frames that it writes into a buffer one by one")
-_TILES = translatable("it cuts its input into tiles itself")
-_BREAKS = translatable("it is full of places that torch.compile cannot trace")
+_CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
+_TILES = "it cuts its input into tiles itself"
+_BREAKS = "it is full of places that torch.compile cannot trace"
 
 # By the name of the network's class. Found by tracing every VAE class of ComfyUI 0.30, at full size.
 _REFUSED = {
-    "TAEHV": translatable("it shows a progress bar between its layers, and torch.compile cannot trace that"),
+    "TAEHV": "it shows a progress bar between its layers, and torch.compile cannot trace that",
     "AudioOobleckVAE": _BREAKS,
     "MusicDCAE": _BREAKS,
     "AudioAutoencoder": _BREAKS,
     "AudioVAE": _BREAKS,
     "MiniMaxH3AudioVAE": _BREAKS,
-    "PixelspaceConversionVAE": translatable("it has no layers; its images are its latents"),
-    "ShapeVAE": translatable("it makes a shape, not an image, and its size depends on the shape"),
-    "OctreeGaussianDecoder": translatable("ComfyUI does not decode through the VAE with it"),
+    "PixelspaceConversionVAE": "it has no layers; its images are its latents",
+    "ShapeVAE": "it makes a shape, not an image, and its size depends on the shape",
+    "OctreeGaussianDecoder": "ComfyUI does not decode through the VAE with it",
 }
 
 # These run a part of themselves once for every few frames. The part is compiled: the whole would be unrolled, and
@@ -65,8 +64,7 @@ def require_compilable(vae: VAE) -> None:
     if reason is None and getattr(vae, "handles_tiling", False):
         reason = _TILES
     if reason is not None:
-        problem = phrase("{what} cannot be compiled: {why}.", what=describe_vae(vae), why=reason)
-        raise UnsupportedModel(problem, translatable("Remove the node for this VAE."))
+        raise UnsupportedModel(f"{describe_vae(vae)} cannot be compiled: {reason}.", "Remove the node for this VAE.")
 
 
 class CompileVAE(CompileMethods):
@@ -77,17 +75,13 @@ class CompileVAE(CompileMethods):
         UnsupportedModel: if this VAE cannot be compiled.
     """
 
-    title = "Compile VAE"
-
     def __init__(
         self, vae: VAE, how: NetworkSettings, compiler: Compiler, encoder: bool, decoder: bool, notes: tuple[str, ...]
     ) -> None:
         if not encoder and not decoder:
-            off = translatable("compile_encoder and compile_decoder are both off.")
-            raise InvalidSetting(off, translatable("Switch one of them on."))
+            raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
         require_compilable(vae)
-        super().__init__(how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes)
+        super().__init__("Compile VAE", how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes)
 
     def part(self, network: torch.nn.Module, method: str) -> str | None:
-        """Return the part that is run again and again, for networks that work by frames."""
         return _BY_PARTS.get(type(network).__name__, {}).get(method)

@@ -1,0 +1,167 @@
+"""Keep what torch compiles from one start of the program to the next, in a folder of our own.
+
+torch's inductor keeps its code in the folder that ``TORCHINDUCTOR_CACHE_DIR`` names, by default one among the system's
+temporary files. It finds code again by a hash over the traced operations, their sizes, every option and the machine.
+Here the variable is set once, to a folder that stays, is bounded in size and belongs to the user alone: these files
+are programs that run with the user's rights.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import stat
+import sys
+from math import inf
+from pathlib import Path
+
+from ...core.files import write_atomically
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+LIMIT_BYTES = 4 * 1024**3
+
+_LONGEST_PATH = 259
+_BELOW = len(r"\inductor\triton\0\tmp.pid_123456_\__grp__triton_poi__1234.json") + 52 + 36
+"""Characters of the longest path below the folder: Triton adds a hash of 52 characters and a random name of 36."""
+
+_log = logging.getLogger(__name__)
+_refused: set[Path] = set()
+"""Folders of which the log has said why they are not used."""
+
+
+class CacheFolder:
+    """A folder for compiled code.
+
+    Args:
+        path: made when something is compiled for the first time.
+        limit_bytes: what was not read for the longest time is removed when all exceeds this.
+    """
+
+    def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.path = Path(path)
+        self.limit_bytes = limit_bytes
+        self._times = self.path / "seconds.json"
+
+    def use(self) -> None:
+        """Let inductor keep its code here from now on, if that is safe; a folder that the user has named stays."""
+        named, ours = os.environ.get(VARIABLE), str(self.path / "inductor")
+        if named and named != ours and not _is_default(named):
+            return
+        try:
+            refusal = self._prepare()
+        except OSError as error:
+            refusal = f"{type(error).__name__}: {error}"
+        if refusal is None:
+            os.environ[VARIABLE] = ours
+            return
+        if named == ours:
+            del os.environ[VARIABLE]
+        if self.path not in _refused:
+            _refused.add(self.path)
+            _log.warning("Paceline: compiled code is not kept in %s: %s", self.path, refusal)
+
+    def _prepare(self) -> str | None:
+        """Make the folder; return why it must not be used, or None."""
+        if _is_too_deep(self.path):
+            return "its path is too long for Windows; switch long paths on in Windows, or move ComfyUI up"
+        self.path.mkdir(0o700, parents=True, exist_ok=True)
+        if not _belongs_to_user_alone(self.path):
+            return "others may write to it, and what is kept there is run as a program"
+        self.trim()
+        return None
+
+    def size(self) -> int:
+        """Return the bytes of all files."""
+        return sum(size for _, size, _ in self._files())
+
+    def trim(self) -> None:
+        """Remove the files that were not read or written for the longest time until the rest is within the limit.
+
+        torch makes again what it misses.
+        """
+        files = sorted(self._files())
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if total <= self.limit_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def clear(self) -> None:
+        """Remove everything."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _files(self) -> list[tuple[float, int, Path]]:
+        """Return when each file was last read or written, its size in bytes, and its path."""
+        found = []
+        for path in self.path.rglob("*"):
+            try:
+                details = path.lstat()
+            except OSError:  # removed in the meantime
+                continue
+            if stat.S_ISREG(details.st_mode):
+                found.append((max(details.st_atime, details.st_mtime), details.st_size, path))
+        return found
+
+    def expected_seconds(self, key: str) -> float | None:
+        """Return how long it took to compile the function ``key`` in an earlier start; None if that is not known."""
+        seconds = self._read_times().get(key)
+        return seconds if isinstance(seconds, (int, float)) and 0 <= seconds < inf else None
+
+    def remember_seconds(self, key: str, seconds: float) -> None:
+        """Write down how long it took to compile the function ``key``."""
+        text = json.dumps({**self._read_times(), key: seconds}, indent=1)
+        try:
+            write_atomically(self._times, lambda file: file.write_text(text, "utf-8"))
+        except OSError as error:
+            _log.warning("Paceline: %s could not be written: %s", self._times, error)
+
+    def _read_times(self) -> dict[str, object]:
+        try:
+            return dict(json.loads(self._times.read_text("utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):
+            return {}
+
+
+def _is_default(folder: str) -> bool:
+    """Return whether a folder is what torch itself puts into the variable."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    return Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(default_cache_dir()))
+
+
+def _is_too_deep(folder: Path) -> bool:
+    """Return whether Windows would not find what is kept in a folder, because its path is too long."""
+    if sys.platform != "win32" or len(str(folder)) + _BELOW <= _LONGEST_PATH:
+        return False
+    try:
+        import winreg
+
+        with winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, r"SYSTEM\CurrentControlSet\Control\FileSystem") as key:
+            return not winreg.QueryValueEx(key, "LongPathsEnabled")[0]
+    except (ImportError, OSError):
+        return True
+
+
+def _belongs_to_user_alone(folder: Path) -> bool:
+    """Return whether nobody else may write to ``folder``. On Windows the user's own profile is trusted."""
+    if not hasattr(os, "getuid"):
+        return True
+    details = folder.stat()
+    if details.st_mode & stat.S_IWGRP and not _is_own_group(details.st_gid):
+        return False
+    return details.st_uid in (os.getuid(), 0) and not details.st_mode & stat.S_IWOTH
+
+
+def _is_own_group(number: int) -> bool:
+    """Return whether a group has the user as its only member: many systems make one of the user's name."""
+    import grp  # not on Windows
+    import pwd
+
+    try:
+        group, user = grp.getgrgid(number), pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}

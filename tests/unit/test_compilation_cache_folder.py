@@ -1,0 +1,211 @@
+"""The folder of compiled code: found again, bounded, and never taken from the wrong place."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+from paceline.optimizers.compilation import cache_folder
+from paceline.optimizers.compilation.cache_folder import VARIABLE, CacheFolder
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.settings import CompileSettings
+from waiting import until
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, "is put back after the test")
+    monkeypatch.delenv(VARIABLE)
+    monkeypatch.setattr(cache_folder, "_refused", set())
+    return CacheFolder(tmp_path / "compiled", limit_bytes=10_000)
+
+
+def fill(folder, name, size, used):
+    path = folder.path / "inductor" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    os.utime(path, (used, used))
+
+
+def test_torch_is_told_once_and_a_folder_of_the_users_own_stays(folder, monkeypatch):
+    from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
+
+    for before in (None, default_cache_dir()):  # torch itself sets the variable when it looks for the folder
+        if before is not None:
+            monkeypatch.setenv(VARIABLE, before)
+        for _ in range(2):
+            folder.use()
+            assert cache_dir() == os.environ[VARIABLE] == str(folder.path / "inductor")
+    monkeypatch.setenv(VARIABLE, "/the/users/own")
+    folder.use()
+    assert os.environ[VARIABLE] == "/the/users/own"
+
+
+def test_a_folder_that_is_too_deep_for_windows_is_not_used(folder, tmp_path, monkeypatch, caplog):
+    deep = CacheFolder(tmp_path / ("x" * 120))
+    with monkeypatch.context() as windows:
+        windows.setattr(cache_folder, "sys", SimpleNamespace(platform="win32"))
+        deep.use()
+        assert VARIABLE not in os.environ
+    assert "too long for Windows" in caplog.text
+    deep.use()
+    assert VARIABLE in os.environ
+
+
+def test_what_was_not_used_for_the_longest_time_goes_first(folder):
+    for index, name in enumerate("abc"):
+        fill(folder, name, 4000, used=1000 + index)
+    fill(folder, "a", 4000, used=2000)
+    assert folder.size() == 12_000
+    folder.use()
+    assert sorted(path.name for path in (folder.path / "inductor").iterdir()) == ["a", "c"]
+    assert folder.size() <= folder.limit_bytes
+
+
+def test_what_was_removed_while_in_use_is_made_again(folder):
+    """By the button that clears the cache."""
+    for _ in range(2):
+        folder.use()
+        fill(folder, "kernel.bin", 10, used=1)
+        folder.clear()
+        assert folder.size() == 0 and not folder.path.exists()
+    folder.use()
+    assert os.environ[VARIABLE] == str(folder.path / "inductor") and folder.path.exists()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+@pytest.mark.parametrize(("mode", "group"), [(0o777, None), (0o775, 12345)])
+def test_nothing_is_read_where_others_may_write(folder, caplog, mode, group):
+    folder.path.mkdir(parents=True)
+    if group is not None:
+        try:
+            os.chown(folder.path, -1, group)
+        except PermissionError:
+            pytest.skip("only root gives a folder to a group that it is not in")
+    folder.path.chmod(mode)
+    for _ in range(2):
+        folder.use()
+        assert VARIABLE not in os.environ
+    assert caplog.text.count("others may write to it") == 1
+    folder.path.chmod(0o700)
+    folder.use()
+    assert VARIABLE in os.environ
+    folder.path.chmod(0o777)
+    folder.use()
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_a_new_folder_is_the_users_own_and_a_group_of_one_is_the_user(folder, monkeypatch):
+    before = os.umask(0)
+    try:
+        folder.use()
+    finally:
+        os.umask(before)
+    assert VARIABLE in os.environ
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    if has_a_group_of_its_own():
+        folder.path.chmod(0o775)
+        monkeypatch.delenv(VARIABLE)
+        folder.use()
+        assert VARIABLE in os.environ
+
+
+def has_a_group_of_its_own() -> bool:
+    import grp
+    import pwd
+
+    user = pwd.getpwuid(os.getuid())
+    return grp.getgrgid(user.pw_gid).gr_name == user.pw_name
+
+
+INDUCTOR = CompileSettings(backend="inductor", dynamic="false")
+
+
+def test_a_damaged_library_costs_one_compilation_and_not_the_speed(folder):
+    """What cannot be loaded is thrown away, and the next call compiles anew."""
+    attempts = []
+
+    def backend(graph, inputs):
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise OSError("kernel.so: file too short")
+        return graph
+
+    fill(folder, "kernel.so", 10, used=1)
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    x = torch.randn(3)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x.relu())
+    assert not compiled.state.fallback
+    assert compiled.state.compiled_calls == 1
+    assert compiled.state.eager_calls == {"what was kept from an earlier start was damaged, and is removed": 1}
+    assert not (folder.path / "inductor" / "kernel.so").exists()
+
+
+def test_what_still_fails_without_the_kept_code_is_given_up(folder):
+    attempts = []
+
+    def backend(graph, inputs):
+        attempts.append(1)
+        raise OSError("kernel.so: file too short")
+
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    for _ in range(4):
+        assert torch.equal(compiled(torch.ones(3)), torch.ones(3))
+    assert len(attempts) == 2 and compiled.state.fallback
+
+
+def test_another_failure_leaves_the_kept_code_alone(folder):
+    def backend(graph, inputs):
+        raise RuntimeError("No working C++ compiler found")
+
+    fill(folder, "kernel.so", 10, used=1)
+    compiled = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key="a", backend=backend)
+    compiled(torch.ones(3))
+    assert "no C++ compiler" in compiled.state.fallback
+    assert (folder.path / "inductor" / "kernel.so").exists()
+
+
+def test_how_long_a_compilation_took_is_known_the_next_time(folder):
+    """To the next start of the program, for the same function of the same network; not for what comes after it."""
+    seen = []
+
+    class Observer:
+        def progress(self, progress):
+            seen.append(progress)
+
+        def check_cancelled(self):
+            pass
+
+    def backend(graph, inputs):
+        assert until(lambda: seen)
+        return graph
+
+    def start(key):
+        torch._dynamo.reset()
+        made = CompiledFunction(lambda x: x.relu(), INDUCTOR, cache=folder, key=key, backend=backend)
+        made.observer = Observer()
+        return made
+
+    def called(made, size):
+        seen.clear()
+        made(torch.ones(size))
+        assert until(lambda: seen[-1].phase == "ready")
+        return {progress.expected_seconds for progress in seen}
+
+    first = start("network")
+    assert called(first, 3) == {None}
+    assert "ready" not in [progress.phase for progress in seen[:-1]] and len(seen) > 1
+    assert re.fullmatch(r"compiled in \d\d:\d\d · 1 graph", seen[-1].text)
+    second = start("network")
+    (expected,) = called(second, 3)
+    assert expected == pytest.approx(first.state.seconds) and expected > 0.9
+    assert called(second, 4) == {None}
+    assert called(start("another part"), 3) == {None}
+    shutil.rmtree(folder.path)
+    assert called(start("network"), 3) == {None}
