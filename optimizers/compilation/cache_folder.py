@@ -26,7 +26,6 @@ _LONGEST_PATH = 259
 _BELOW = len(r"\inductor\triton\0\tmp.pid_123456_\__grp__triton_poi__1234.json") + 52 + 36
 """Characters of the longest path below the folder: Triton adds a hash of 52 characters and a random name of 36."""
 
-_log = logging.getLogger(__name__)
 _refused: set[Path] = set()
 """Folders of which the log has said why they are not used."""
 
@@ -60,7 +59,7 @@ class CacheFolder:
             del os.environ[VARIABLE]
         if self.path not in _refused:
             _refused.add(self.path)
-            _log.warning("Paceline: compiled code is not kept in %s: %s", self.path, refusal)
+            logging.warning("Paceline: compiled code is not kept in %s: %s", self.path, refusal)
 
     def _prepare(self) -> str | None:
         """Make the folder; return why it must not be used, or None."""
@@ -116,7 +115,7 @@ class CacheFolder:
         try:
             write_atomically(self._times, lambda file: file.write_text(text, "utf-8"))
         except OSError as error:
-            _log.warning("Paceline: %s could not be written: %s", self._times, error)
+            logging.warning("Paceline: %s could not be written: %s", self._times, error)
 
     def _read_times(self) -> dict[str, object]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from contextlib import nullcontext
 from functools import cache
 from typing import Any, cast
@@ -151,6 +152,7 @@ class CompiledFunction:
             raise CompilationFailed(f"Compiling {self.name} failed: {reason}.", remedy) from error
         if self._cache is not None and is_damage(error) and not self._cleared_cache:
             self._cleared_cache = True  # the next call compiles once more, without it
+            logging.warning("Paceline: compiled code in %s is damaged, and is removed: %s", self._cache.path, reason)
             self._cache.clear()
             self._compiled = None
             state.count_eager("what was kept from an earlier start was damaged, and is removed")

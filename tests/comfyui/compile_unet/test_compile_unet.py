@@ -93,6 +93,28 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
+def test_the_node_names_what_changed_when_it_compiled_again(small, compiled):
+    model = compiled(small.model, dynamic="false")
+    technique = model.get_attachment("paceline").find("compilation")
+
+    def reasons():
+        return [line for line in technique.last_summary().details if line.startswith("compiled again for ")]
+
+    small.sample(model, size=(24, 16))
+    assert reasons() == []
+    small.sample(model, size=(32, 16))
+    assert len(reasons()) == 1 and reasons()[0].startswith("compiled again for another size (tensor ")
+    small.sample(model, size=(32, 16), batch=2)
+    assert reasons()[1].startswith("compiled again for another batch size (tensor ")
+    changed = model.clone()
+    changed.set_model_compute_dtype(torch.float64)
+    small.sample(changed, size=(32, 16), batch=2)
+    assert "dtype" in reasons()[2]
+    assert reasons()[2] in small.report(changed)
+    small.sample(changed, size=(40, 16), batch=2)
+    assert len(reasons()) == 3 and reasons()[2].startswith("compiled again for another size (tensor ")
+
+
 def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node):
     model = compiled(small.model)
     with_tome = small.tome(model)
