@@ -46,7 +46,6 @@ class PacelineSaveInt8Model(OptimizingNode):
 
     @classmethod
     def apply(cls, model: ModelPatcher, filename_prefix: str) -> io.NodeOutput:
-        """Write the file and show its name."""
         output = OutputFiles(filename_prefix)
         path, entry = output.path(".safetensors"), output.entry(".safetensors")
         metadata = save_int8_model(model, path)

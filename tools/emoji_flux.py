@@ -34,7 +34,6 @@ def build(args: argparse.Namespace, device: torch.device) -> tuple[nn.Module, di
             """See above."""
 
             def forward(self, x: torch.Tensor) -> torch.Tensor:
-                """Normalise a copy."""
                 return super().forward(x.clone())
 
     double, single = (int(value) for value in args.mult.split(","))

@@ -17,7 +17,6 @@ class EmojiModelLoader(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the node."""
         files = sorted(path.name for path in emoji.FOLDER.glob("*.safetensors"))
         return io.Schema(
             node_id="EmojiModelLoader",
@@ -49,7 +48,6 @@ class EmojiTextEncode(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the node."""
         return io.Schema(
             node_id="EmojiTextEncode",
             display_name="Emoji Text Encode",
@@ -70,7 +68,6 @@ class EmojiTextEncode(io.ComfyNode):
 
     @classmethod
     def execute(cls, text_encoder: emoji.EmojiText, text: str) -> io.NodeOutput:
-        """Look the words up."""
         return io.NodeOutput(text_encoder(text))
 
 
@@ -79,7 +76,6 @@ class EmojiEmptyLatent(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the node."""
         tooltip = "In latent pixels, which are the pixels of the picture. The model was trained at 32."
         return io.Schema(
             node_id="EmojiEmptyLatent",
@@ -106,7 +102,6 @@ class EmojiDecode(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the node."""
         return io.Schema(
             node_id="EmojiDecode",
             display_name="Emoji Decode",
@@ -123,7 +118,6 @@ class EmojiDecode(io.ComfyNode):
 
     @classmethod
     def execute(cls, samples: dict, scale: int) -> io.NodeOutput:
-        """Composite and enlarge."""
         return io.NodeOutput(emoji.decode(samples, scale))
 
 
@@ -131,5 +125,4 @@ class EmojiExtension(ComfyExtension):
     """Lists the nodes for ComfyUI."""
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        """Return every node of this pack."""
         return [EmojiModelLoader, EmojiTextEncode, EmojiEmptyLatent, EmojiDecode]

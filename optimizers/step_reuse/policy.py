@@ -64,7 +64,6 @@ class StepReusePolicy(Policy):
         return Rule(settings, noise_levels, outcome, solver, unet)
 
     def clauses(self) -> tuple[str, ...]:
-        """Return the settings."""
         return (*self.settings.clauses(), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:

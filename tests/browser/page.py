@@ -37,7 +37,6 @@ class Page(Tab):
     """The page of a running ComfyUI."""
 
     def restart(self) -> None:
-        """Go on in another browser, in which nothing has been made yet."""
         super().restart()
         self.open()
 

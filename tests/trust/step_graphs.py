@@ -41,7 +41,6 @@ class StepGraphs(Generator):
         self._inputs = list(inputs_of(object_info[NODE]))
 
     def graph(self, seed: int, quick: bool = True) -> Graph:
-        """Return the graph of this seed."""
         graph = super().graph(seed, quick)
         draw = random.Random(f"steps {seed}")
         if quick and graph.kind == "sd15" and graph.shape != "controlnet" and draw.random() < 0.8:

@@ -17,7 +17,7 @@ from ...attention.quickest import OWN
 from ...families import find_family
 from .attention_chain import SLOT, Attend, add_layer
 from .model import describe_model, inference_dtype, is_unet
-from .newer import unheard
+from .newer import checkpoint_attention_overrides
 from .paths import user_folder
 from .stack import KEY, ComfyTechnique, ModelCall
 from .unet import attention_blocks
@@ -67,7 +67,7 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             user_folder("attention_timings.json"),
             host_sdpa=_host_sdpa,
             always_raised=(InterruptProcessingException,),
-            notes=(*unheard(patcher.model.diffusion_model), NOT_REACHED),
+            notes=(*checkpoint_attention_overrides(patcher.model.diffusion_model), NOT_REACHED),
         )
         super().__init__(policy)
         self._nothing_gained: set[Hashable] = set()

@@ -23,7 +23,6 @@ class ControlNetTarget(NetworkTarget[ControlNet]):
     """A CONTROL_NET that techniques are attached to."""
 
     def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> ControlNet:
-        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
         copy = _copy_with(self.thing, Stack(techniques))
         home = getattr(self.thing, HOME, None)
         if not techniques and home is not None:

@@ -26,14 +26,14 @@ def kept_memory() -> AbstractContextManager[object]:
 def layers_with_a_preference(network: Module) -> int:
     """Return how many layers have an attention of their own that the checkpoint asks for (ComfyUI 0.34 and newer).
 
-    ComfyUI asks overrides first, so a layer's wish is not heard where something of ours is one.
+    ComfyUI asks overrides first, so an override of ours takes the place of a layer's own attention.
     """
-    wishes = (getattr(module, "comfy_attention", None) for module in network.modules())
-    return sum(getattr(wish, "config", None) is not None for wish in wishes)
+    own = (getattr(module, "comfy_attention", None) for module in network.modules())
+    return sum(getattr(attention, "config", None) is not None for attention in own)
 
 
-def unheard(network: Module) -> tuple[str, ...]:
-    """Return the sentence about layers whose wish is not heard; empty if there are none."""
+def checkpoint_attention_overrides(network: Module) -> tuple[str, ...]:
+    """Return a note on the layers whose own attention an override of ours replaces; empty if there are none."""
     count = layers_with_a_preference(network)
     if not count:
         return ()

@@ -59,7 +59,6 @@ class Scheduled(ComfyTechnique[ModelCall]):
     """A technique that asks where in the schedule a model call stands."""
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return what follows the sampler."""
         from comfy.patcher_extension import WrappersMP
 
         return ((WrappersMP.SAMPLER_SAMPLE, sampler_sample),)

@@ -28,7 +28,6 @@ class VAETarget(NetworkTarget["VAE"]):
     """A VAE that techniques are attached to."""
 
     def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> VAE:
-        """Return a copy with these techniques and nothing else of ours; without any, on the network it came with."""
         bare = _bare_copy(self.thing)
         if not techniques:
             return at_home(bare)

@@ -25,11 +25,9 @@ class ScheduleOnCPUPolicy(Policy):
     title = "Schedule on the CPU"
 
     def clauses(self) -> tuple[str, ...]:
-        """Return what is done."""
         return ("timesteps stay on the CPU, so that no step waits for the GPU to read them",)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return how many schedules were made."""
         count = activity.model_calls
         return Summary("active", f"{count} {'schedule' if count == 1 else 'schedules'} made on the CPU")
 

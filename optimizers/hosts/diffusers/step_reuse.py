@@ -80,7 +80,6 @@ class PipelineStepReuse(PipelineTechnique):
         patches.on_undo(self._end_run)
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        """Compute one call of the network, or give what it gave before."""
         call = NetworkCall.of(args, kwargs)
         run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
         if call is None or run is None:

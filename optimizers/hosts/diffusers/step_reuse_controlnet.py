@@ -41,11 +41,9 @@ class ControlNetReusePolicy(Policy):
         self.left_out = 0
 
     def clauses(self) -> tuple[str, ...]:
-        """Return what is done."""
         return ("is left out in steps that are forecast",)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return how often it was left out."""
         calls, left_out = activity.model_calls, self.left_out
         state = "active" if left_out else "inactive"
         counts = {"calls": calls + left_out, "left_out": left_out}

@@ -22,7 +22,7 @@ from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, 
 from ....token_merging.policy import counted
 from ..attention_chain import Attend, add_layer
 from ..model import describe_model
-from ..newer import kept_memory, unheard
+from ..newer import checkpoint_attention_overrides, kept_memory
 from ..schedule import Scheduled, SchedulePosition
 from ..stack import ModelCall
 
@@ -85,7 +85,7 @@ class JointTokenMerging(Scheduled):
     def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
         network = patcher.model.diffusion_model
         blocks = sum(len(getattr(network, name, ())) for name in tokens.blocks)
-        places, notes = translatable("blocks"), unheard(network)
+        places, notes = translatable("blocks"), checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
         self.recordable = policy.repeats
@@ -93,7 +93,6 @@ class JointTokenMerging(Scheduled):
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Become a layer around the attention backend of this call."""
         policy, position = self.policy, SchedulePosition(call)
         if not policy.is_active(position, activity):
             return

@@ -45,7 +45,6 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
         return PipelineJointTokenMerging(self.settings, self.component)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Shadow the forward of every attention layer."""
         for name, layer in _attention_layers(host.component.part):
             patches.shadow(layer, "forward", self._fewer_keys(name, current(layer, "forward")))
 

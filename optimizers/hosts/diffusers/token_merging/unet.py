@@ -48,7 +48,6 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         return PipelineUNetTokenMerging(self.settings, self.component)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Shadow the forward of the layers that the settings name."""
         for block in self.policy.blocks:
             if block.joined:
                 patches.shadow(block.module, "forward", self._fewer_keys(block, current(block.module, "forward")))
