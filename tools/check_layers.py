@@ -1,4 +1,4 @@
-"""Check that imports only point down the layers: the contracts of import-linter in pyproject.toml.
+"""Check that imports only point down the layers (import-linter, contracts in pyproject.toml), and never in a circle.
 
     python tools/check_layers.py [FOLDER]
 
@@ -17,26 +17,37 @@ from pathlib import Path
 
 LAYERS = ("core", "optimizers", "workbench", "server", "nodes")
 
+# Grimp is what import-linter reads imports with. Those below TYPE_CHECKING count.
+_CIRCLES = """
+import sys, grimp
+graph = grimp.build_graph("paceline", cache_dir=None)
+pairs = ((a, b) for a in sorted(graph.modules) for b in graph.find_modules_directly_imported_by(a))
+found = {frozenset(chain): chain for a, b in pairs if (chain := graph.find_shortest_chain(b, a))}
+for chain in found.values():
+    print("a circle of imports:", " -> ".join((chain[-1], *chain)))
+print(len(graph.modules), "files,", len(found), "circles of imports")
+sys.exit(bool(found))
+"""
 
-def check(checkout: Path) -> subprocess.CompletedProcess[str]:
-    """Run import-linter over the layers of ``checkout``, with the contracts of its ``pyproject.toml``."""
+
+def check(checkout: Path) -> tuple[bool, str]:
+    """Return whether the layers of ``checkout`` keep the contracts of its ``pyproject.toml``, and what was found."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "paceline"
         package.mkdir()
         for name in LAYERS:
             shutil.copytree(checkout / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(checkout / "__init__.py", package)
-        return subprocess.run(
-            [Path(sys.executable).with_name("lint-imports"), "--config", checkout / "pyproject.toml", "--no-cache"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": folder, "NO_COLOR": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        linter = [Path(sys.executable).with_name("lint-imports"), "--config", checkout / "pyproject.toml", "--no-cache"]
+        environment = {**os.environ, "PYTHONPATH": folder, "NO_COLOR": "1"}
+        done = [
+            subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+            for command in (linter, [sys.executable, "-c", _CIRCLES])
+        ]
+    return not any(one.returncode for one in done), "".join(one.stdout + one.stderr for one in done)
 
 
 if __name__ == "__main__":
-    done = check(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve())
-    print(done.stdout + done.stderr)
-    sys.exit(done.returncode)
+    kept, said = check(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[1]).resolve())
+    print(said)
+    sys.exit(not kept)
