@@ -29,8 +29,8 @@ class PacelineApplyToMe(TechniqueNode):
             node_id="PacelineApplyToMe",
             display_name="Apply ToMe",
             description=(
-                "Merges similar image tokens before self-attention (Token Merging for Stable Diffusion, "
-                "arXiv 2303.17604). Large images gain most; fine detail changes a little."
+                "Lets attention work on fewer image tokens: it merges similar ones (Token Merging, arXiv 2303.17604) "
+                "or leaves out keys and values. Large images gain most; fine detail changes a little."
             ),
             search_aliases=["tomesd", "token merging", "tome", "TomePatchModel", "speed", "faster", "slow", "memory"],
             inputs=[
@@ -44,38 +44,36 @@ class PacelineApplyToMe(TechniqueNode):
                     "preset",
                     options=list(PRESET_NAMES),
                     default="custom",
-                    tooltip="Ready-made values in place of method, ratio, max_downsample and level_decay. Work left in "
-                    "self-attention, and distance to the original on two trained models: quality 58 %, 47.8 and 44.5 "
-                    "dB; balanced 37 %, 45.4 and 39.4; fast 17 %, 39.7 and 32.9. For comparison, bf16 instead of "
-                    "fp32: 42.7 and 48.7; another seed: 10.3 and 30.6. custom: the values below.",
+                    tooltip="Ready-made values for method, ratio, max_downsample and level_decay: quality changes "
+                    "the image least, fast saves most. custom: the values below.",
                 ),
-                setting("method", " ".join(f"{name}: {method.help}." for name, method in METHODS.items())),
+                setting("method", "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + "."),
                 setting(
                     "ratio",
-                    "Share of the tokens that are merged away. Higher is faster, needs less memory and changes "
-                    "the image more. 0 leaves it exactly as it is. Limited by sx and sy: with 2 x 2 at most 0.75.",
+                    "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
+                    "needs less memory and changes the image more; 0 changes nothing.",
                 ),
                 setting(
                     "max_downsample",
-                    "Merge in blocks whose resolution is at most this many times below the latent's. auto: the "
-                    "first level that has attention (1 for SD 1.x, 2 for SDXL). Higher: more blocks, a little faster, "
-                    "more change.",
+                    "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
+                    "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for "
+                    "SDXL).",
                 ),
                 setting(
                     "sx",
-                    "One token in every sx by sy cell is kept for sure. Larger cells allow higher ratios.",
+                    "Width of the cells of which one token each is always kept. Larger cells allow higher ratios.",
                     advanced=True,
                 ),
-                setting("sy", "Height of the cell, see sx.", advanced=True),
+                setting("sy", "Height of the cells, see sx.", advanced=True),
                 setting(
                     "use_rand",
-                    "Choose the kept token of each cell at random, anew for each step and block: better images."
-                    " Off: always the upper left one.",
+                    "Choose the kept token of each cell at random, anew for each step and block. Off: always the "
+                    "upper left one.",
                     advanced=True,
                 ),
                 setting(
                     "seed",
-                    "Seed of that choice. It has its own random sequence: your image's noise is not touched.",
+                    "Seed of the random choice of use_rand. The image's own noise does not change.",
                     max=0xFFFFFFFF,
                     control_after_generate=False,
                     advanced=True,
@@ -93,31 +91,31 @@ class PacelineApplyToMe(TechniqueNode):
                 ),
                 setting(
                     "start_percent",
-                    "Start merging at this part of denoising. Later keeps the composition as it was.",
+                    "Start merging at this share of the denoising: 0 is the beginning, 1 the end. Later keeps more "
+                    "of the composition.",
                     advanced=True,
                 ),
                 setting(
                     "end_percent",
-                    "Stop merging at this part of denoising. Earlier keeps fine detail closer to the original.",
+                    "Stop merging at this share of the denoising. Earlier keeps fine detail closer to the original.",
                     advanced=True,
                 ),
                 setting(
                     "level_decay",
-                    "Factor of the ratio at each coarser level. Lower: coarse levels, which hold the meaning "
-                    "of the picture, keep more of their tokens.",
+                    "Factor of the ratio at each coarser level of the UNet. Below 1, the coarse levels keep more "
+                    "tokens, which protects the composition.",
                     advanced=True,
                 ),
                 setting(
                     "refresh_every",
-                    "Use a matching for this many steps, and share it among the blocks of a level. 1 is "
-                    "exact; higher makes the merging methods cheaper. kv_downsample needs no matching.",
+                    "For how many steps the merging methods use one matching, which the blocks of a level then "
+                    "share. Higher is cheaper and changes more; 1 computes it in every block.",
                     advanced=True,
                 ),
                 setting(
                     "ramp",
-                    "fade_out: half of the ratio in the second half of the steps, to keep fine detail. "
-                    "fade_in: half of it in the first half, to keep the composition. Compiled models then have two "
-                    "graphs.",
+                    "fade_out: half of the ratio in the second half of the steps, to keep fine detail; fade_in: half "
+                    "of it in the first half, to keep the composition. A compiled model then has two graphs.",
                     advanced=True,
                 ),
             ],

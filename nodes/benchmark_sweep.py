@@ -40,27 +40,30 @@ class PacelineBenchmarkSweep(PacelineNode):
             node_id="PacelineBenchmarkSweep",
             display_name="Benchmark Sweep",
             description=(
-                "Tries out settings of the Paceline nodes, each against the plain model, shows speed against "
-                "difference, and saves the best as a preset of Optimize (Preset). Can be stopped at any time: the next "
-                "run continues where it stopped."
+                "Measures settings of the Paceline nodes against the plain model, plots speed against difference, "
+                "and saves the best as a preset of Optimize (Preset). You can stop it at any time: the next run "
+                "continues."
             ),
             search_aliases=["grid search", "tune", "optuna", "pareto", "benchmark", "hyperparameter"],
             inputs=[
                 io.Model.Input("model", tooltip="The plain model, as it comes from its loader (and LoRAs)."),
                 io.Conditioning.Input("positive", tooltip="As in the KSampler."),
                 io.Conditioning.Input("negative", tooltip="As in the KSampler."),
-                io.Latent.Input("latent_image", tooltip="As in the KSampler. size and batch of a cell change it."),
+                io.Latent.Input(
+                    "latent_image", tooltip="As in the KSampler. Cells with their own size or batch change it."
+                ),
                 io.Vae.Input(
                     "vae",
                     optional=True,
-                    tooltip="Decodes the images that are compared. Without it, rough previews of the latent are.",
+                    tooltip="Decodes the images that are compared. Without it, rough previews of the latents are "
+                    "compared.",
                 ),
                 io.String.Input(
                     "grid",
                     default=_GRID,
                     multiline=True,
-                    tooltip="What to try, one setting to the line: Node.input: value, value; Node: on, off; "
-                    "size: 512, 768x1024; batch: 1, 4. Each line multiplies the work.",
+                    tooltip="What to try, one setting in each line: Node.input: value, value; Node: on, off; size: "
+                    "512, 768x1024; batch: 1, 4. Each line multiplies the work.",
                 ),
                 io.Combo.Input(
                     "search",
@@ -70,12 +73,16 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "trying; lines may hold ranges (0.2 .. 0.8).",
                 ),
                 io.Int.Input(
-                    "trials", default=20, min=1, max=10000, tooltip="How many settings optuna tries. grid ignores it."
+                    "trials",
+                    default=20,
+                    min=1,
+                    max=10000,
+                    tooltip="How many combinations optuna tries. Not used by grid.",
                 ),
                 io.String.Input(
                     "study",
                     default="my settings",
-                    tooltip="Name of the results and of the preset. The same name continues where it stopped.",
+                    tooltip="Name of the results and of the preset. A run with the same name continues an earlier one.",
                 ),
                 io.Float.Input(
                     "largest_difference",
@@ -83,8 +90,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     min=0.0,
                     max=10.0,
                     step=0.01,
-                    tooltip="The preset is the fastest setting whose image differs by no more than this share of what "
-                    "another seed changes. 0: only the very same image.",
+                    tooltip="The preset is the fastest setting whose image differs by at most this share of what "
+                    "another seed changes. 0: only an identical image.",
                 ),
                 *sampling_inputs(
                     seed="Seed of all cells.",
@@ -101,7 +108,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "filename_prefix",
                     default="paceline/sweep",
                     advanced=True,
-                    tooltip="Where in ComfyUI's output folder plot, tables and numbers are saved, if they are.",
+                    tooltip="Folder and name in ComfyUI's output folder for plot, tables and numbers. Used only with "
+                    "save_files.",
                 ),
                 save_files_input(),
             ],

@@ -66,8 +66,8 @@ class OptimizingNode(PacelineNode):
             default=False,
             optional=True,
             advanced=True,
-            tooltip="What happens where the node can do nothing. Off: it hands on what it was given, and says why. On: "
-            "it stops with an error, for workflows that run unattended.",
+            tooltip="Off: where the node can do nothing, it hands on its inputs unchanged and says why. On: it stops "
+            "with an error.",
         )
         return super().schema(**description | {"inputs": [*description["inputs"], strict]})
 

@@ -36,8 +36,8 @@ class PacelineCompareModels(PacelineNode):
             node_id="PacelineCompareModels",
             display_name="Compare Models",
             description=(
-                "Samples with both models in turn, from the same seed, and shows how much faster the optimized one is, "
-                "how much memory it needs, how far its image is from the baseline's, and what chance alone would do."
+                "Samples with both models in turn, from the same seed. Shows how much faster the optimized one is, "
+                "how much memory it needs, and how its image differs from the baseline's."
             ),
             search_aliases=[
                 "benchmark",
@@ -58,35 +58,38 @@ class PacelineCompareModels(PacelineNode):
                 io.Model.Input(
                     "model_optimized",
                     optional=True,
-                    tooltip="The same model behind the nodes to be judged. Leave it empty to compare two VAEs only.",
+                    tooltip="The same model after the nodes you want to judge. Leave it empty to compare two VAEs "
+                    "only.",
                 ),
                 io.Vae.Input(
                     "vae",
                     optional=True,
-                    tooltip="Decodes the images that are compared. Without it, rough previews of the latent are.",
+                    tooltip="Decodes the images that are compared. Without it, rough previews of the latents are "
+                    "compared.",
                 ),
                 io.Vae.Input(
                     "vae_optimized",
                     optional=True,
-                    tooltip="The same VAE behind the nodes to be judged: its decoding is timed too.",
+                    tooltip="The same VAE after the nodes you want to judge. Its decoding is timed too.",
                 ),
                 *sampling_inputs(
-                    seed="Seed of both sides. The next one gives the 'other seed' that differences are compared with.",
-                    runs="Timed runs of each side, in turn. More take longer and make the speed-up surer; with 1 "
-                    "there is no telling a gain from chance.",
+                    seed="Seed of both sides. The next seed draws the image that differences are measured against.",
+                    runs="Timed runs of each side, in turn. More take longer and make the speed-up more certain; a "
+                    "single run cannot tell a gain from chance.",
                 ),
                 io.Boolean.Input(
                     "fp32_reference",
                     default=False,
                     advanced=True,
-                    tooltip="Also draw the baseline in fp32 once, to see what rounding alone does to the image. Slow, "
-                    "and needs more memory.",
+                    tooltip="Also draw the baseline in fp32 once, to show what rounding alone changes. Slow, and "
+                    "needs more memory.",
                 ),
                 io.String.Input(
                     "filename_prefix",
                     default="paceline/compare",
                     advanced=True,
-                    tooltip="Where in ComfyUI's output folder images and numbers (JSON) are saved, if they are.",
+                    tooltip="Folder and name in ComfyUI's output folder for images and numbers (JSON). Used only "
+                    "with save_files.",
                 ),
                 save_files_input(),
                 io.Boolean.Input(
@@ -94,14 +97,14 @@ class PacelineCompareModels(PacelineNode):
                     default=True,
                     optional=True,
                     advanced=True,
-                    tooltip="Where the optimized model is faster and draws another image: also draw the baseline with "
-                    "as many steps as fit into the same time, to see whether fewer steps would do as well.",
+                    tooltip="If the optimized model is faster and draws another image, also draw the baseline with "
+                    "as many steps as fit into the same time. Shows whether fewer steps would do as well.",
                 ),
                 *(
                     io.Conditioning.Input(
                         f"{name}_optimized",
                         optional=True,
-                        tooltip=f"The same as {name}, with the ControlNet behind the nodes to be judged.",
+                        tooltip=f"The same as {name}, with the ControlNet after the nodes you want to judge.",
                     )
                     for name in ("positive", "negative")
                 ),

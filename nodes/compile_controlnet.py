@@ -25,12 +25,12 @@ class PacelineCompileControlNet(CompileNode):
             node_id="PacelineCompileControlNet",
             display_name="Compile ControlNet",
             description=(
-                "Compiles the ControlNet with torch.compile. Its first step takes longer, those after it less; so "
-                "does the first step of another image size. Disconnect the node to get the ControlNet back as it was."
+                "Compiles the ControlNet with torch.compile: its first step takes longer, also for a new image size, "
+                "and later steps take less. Disconnect the node to get the original ControlNet back."
             ),
             search_aliases=["torch.compile", "TorchCompileControlNet", "inductor", "speed", "faster"],
             inputs=[
-                io.ControlNet.Input("control_net", tooltip="Goes before the node that applies the ControlNet."),
+                io.ControlNet.Input("control_net", tooltip="The ControlNet, before the node that applies it."),
                 *compile_inputs(),
             ],
             outputs=[io.ControlNet.Output()],

@@ -68,15 +68,15 @@ def compile_inputs(
             "backend",
             options=list(BACKENDS),
             default=CompileSettings.backend,
-            tooltip="inductor: generates code for this device. aot_eager, eager: only trace, no faster; to find out "
-            "what goes wrong.",
+            tooltip="inductor: generates code for this device. aot_eager, eager: trace only, without a gain in "
+            "speed, to find the cause of a problem.",
         ),
         io.Combo.Input(
             "mode",
             options=list(modes),
             default=CompileSettings.mode,
-            tooltip="default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, "
-            "may run faster. reduce-overhead, max-autotune: with CUDA graphs, which need more memory; for GPUs only.",
+            tooltip="default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may "
+            "run faster. reduce-overhead, max-autotune: use CUDA graphs and more memory, NVIDIA only.",
         ),
         *after_mode,
         io.Combo.Input(
@@ -84,30 +84,30 @@ def compile_inputs(
             options=list(PRESETS),
             default=CompileSettings.preset,
             advanced=True,
-            tooltip="diffusion-fast: that recipe's inductor options, for this network only (conv_1x1_as_mm, coordinate "
-            "descent tuning, no epilogue fusion). Compiles longer; for GPUs.",
+            tooltip="diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. "
+            "Compiles longer; for GPUs.",
         ),
         io.Combo.Input(
             "dynamic",
             options=list(DYNAMIC),
             default=CompileSettings.dynamic,
             advanced=True,
-            tooltip="auto: compiled for the size it sees, and once more for any size when that changes. true: for any "
-            "size at once, a little slower. false: anew for each size.",
+            tooltip="auto: compiled for the first size, and once more for all sizes when it changes. true: for all "
+            "sizes at once, a little slower; false: for each size separately.",
         ),
         io.Boolean.Input(
             "fullgraph",
             default=CompileSettings.fullgraph,
             advanced=True,
-            tooltip="Fail where the network cannot be compiled in one piece, instead of running parts of it as before. "
-            "The report counts such places either way.",
+            tooltip="Fail where the network cannot be compiled as one graph. Off: such places run uncompiled, and "
+            "the report counts them.",
         ),
         io.Boolean.Input(
             "channels_last",
             default=NetworkSettings.channels_last,
             advanced=True,
-            tooltip="Hand images over with their channels last in memory. Can be faster or slower on your device; "
-            "same memory, differences in the image are rounding. Undone with the node.",
+            tooltip="Store images with their channels last in memory. Faster or slower, depending on the device; the "
+            "image changes by rounding only.",
         ),
         io.Int.Input(
             "recompile_limit",
@@ -115,15 +115,15 @@ def compile_inputs(
             min=RECOMPILE_LIMITS[0],
             max=RECOMPILE_LIMITS[1],
             advanced=True,
-            tooltip="How many variants may be compiled (sizes, batches). After that, what needs a new one runs "
-            "uncompiled. Each takes some memory.",
+            tooltip="How many variants (sizes, batches) may be compiled; each takes some memory. Beyond that, new "
+            "variants run uncompiled.",
         ),
         io.Combo.Input(
             "on_error",
             options=list(ON_ERROR),
             default=CompileSettings.on_error,
             advanced=True,
-            tooltip="fallback: if compiling fails, run as without the node, and say why. raise: stop with the reason.",
+            tooltip="fallback: if compiling fails, run uncompiled and say why. raise: stop with the reason.",
         ),
     ]
     for entry in inputs:

@@ -17,27 +17,26 @@ if TYPE_CHECKING:
     from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 _TOOLTIPS = {
-    "mode": "default: compiles soonest. max-autotune-no-cudagraphs: tries out kernels, compiles for minutes, may run "
-    "faster. reduce-overhead, max-autotune: with torch's CUDA graphs, more memory. cuda-graph: records each step once "
-    "and replays it (experimental). The last three: NVIDIA only.",
-    "preset": "diffusion-fast: that recipe's inductor options, for this model only (conv_1x1_as_mm, coordinate descent "
-    "tuning, no epilogue fusion). Compiles longer; for GPUs.",
-    "dynamic": "auto: compiled for the image size it sees, and once more for any size when that changes. true: for any "
-    "size at once, a little slower. false: anew for each size and prompt length.",
-    "fullgraph": "Fail where the model cannot be compiled in one piece, instead of running parts of it as before. The "
-    "report counts such places either way.",
-    "channels_last": "Hand the latent over with its channels last in memory. Can be faster or slower on your device; "
-    "same memory, differences in the image are rounding. Undone with the node.",
-    "recompile_limit": "How many variants may be compiled (image sizes, sets of patches). After that, what needs a new "
-    "one runs uncompiled; the report says when few are left. Each takes some memory.",
+    "mode": "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run "
+    "faster. reduce-overhead, max-autotune: use CUDA graphs and more memory; cuda-graph (experimental): records each "
+    "step once and replays it; these three are for NVIDIA only.",
+    "preset": "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this model only. Compiles "
+    "longer; for GPUs.",
+    "dynamic": "auto: compiled for the first image size, and once more for all sizes when it changes. true: for all "
+    "sizes at once, a little slower; false: for each size and prompt length separately.",
+    "fullgraph": "Fail where the model cannot be compiled as one graph. Off: such places run uncompiled, and the "
+    "report counts them.",
+    "channels_last": "Store the latent with its channels last in memory. Faster or slower, depending on the device; "
+    "the image changes by rounding only.",
+    "recompile_limit": "How many variants (image sizes, sets of patches) may be compiled; each takes some memory. "
+    "Beyond that, new variants run uncompiled.",
 }
 _SCOPE = io.Combo.Input(
     "scope",
     options=list(SCOPES),
     default=NetworkSettings.scope,
-    tooltip="whole_model: fastest steps. repeated_blocks: compiles one block of each kind for all of its repetitions, "
-    "so the first step comes much sooner; steps are a little slower. Not with patches (Apply ToMe, ...): those calls "
-    "run uncompiled.",
+    tooltip="whole_model: fastest steps. repeated_blocks: compiles one block of each kind, so the first step comes "
+    "much sooner and later ones are a little slower; calls with patches (Apply ToMe, ...) run uncompiled.",
 )
 
 
@@ -51,8 +50,8 @@ class PacelineCompileUNet(CompileNode):
             node_id="PacelineCompileUNet",
             display_name="Compile UNet",
             description=(
-                "Compiles the diffusion model with torch.compile. The first step takes longer, once; the ones after "
-                "it take less. Goes with LoRA, ControlNet, Apply ToMe and other patches, in any order."
+                "Compiles the diffusion model with torch.compile: the first step takes longer, later ones take less. "
+                "Works with LoRA, ControlNet, Apply ToMe and other patches, in any order."
             ),
             search_aliases=[
                 "torch.compile",

@@ -25,8 +25,8 @@ class PacelineCompileVAE(CompileNode):
             node_id="PacelineCompileVAE",
             display_name="Compile VAE",
             description=(
-                "Compiles the VAE with torch.compile. The first image takes longer, those after it less; so does the "
-                "first one of another size. Disconnect the node to get the VAE back as it was."
+                "Compiles the VAE with torch.compile: the first image takes longer, also for a new size, and later "
+                "ones take less. Disconnect the node to get the original VAE back."
             ),
             search_aliases=["torch.compile", "TorchCompileVAE", "inductor", "speed", "faster", "decode"],
             inputs=[
@@ -34,13 +34,13 @@ class PacelineCompileVAE(CompileNode):
                 io.Boolean.Input(
                     "compile_decoder",
                     default=True,
-                    tooltip="Compile decoding (latent to image), tiled too. Costs compile time at the first image.",
+                    tooltip="Compile decoding (latent to image), also in tiles. The first image takes longer.",
                 ),
                 io.Boolean.Input(
                     "compile_encoder",
                     default=True,
-                    tooltip="Compile encoding (image to latent), tiled too. Costs nothing in a workflow that does not "
-                    "encode.",
+                    tooltip="Compile encoding (image to latent), also in tiles. Costs nothing in a workflow that "
+                    "never encodes.",
                 ),
                 *compile_inputs(),
             ],

@@ -24,9 +24,8 @@ class PacelineFuseQKV(TechniqueNode):
             node_id="PacelineFuseQKV",
             display_name="Fuse QKV",
             description=(
-                "Computes query, key and value of each attention layer in one matrix multiplication instead of three. "
-                "The image stays the same but for rounding, and no memory is needed for more weights. The gain is "
-                "small: see the help page for what was measured."
+                "Computes query, key and value of each attention layer in one matrix product instead of three, "
+                "without a second copy of the weights. The gain is small, and the image changes by rounding only."
             ),
             search_aliases=["fused projections", "fuse_qkv_projections", "to_qkv", "attention", "speed"],
             inputs=[

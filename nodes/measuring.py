@@ -29,7 +29,9 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
             tooltip=seed,
         ),
         io.Int.Input("steps", default=20, min=1, max=10000, tooltip="Sampling steps of each run."),
-        io.Float.Input("cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance."),
+        io.Float.Input(
+            "cfg", default=7.0, min=0.0, max=100.0, step=0.1, round=0.01, tooltip="Guidance scale, as in the KSampler."
+        ),
         io.Combo.Input("sampler_name", options=sampler_names(), tooltip="As in the KSampler."),
         io.Combo.Input("scheduler", options=scheduler_names(), tooltip="As in the KSampler."),
         io.Float.Input(
@@ -42,7 +44,7 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
             min=0,
             max=20,
             advanced=True,
-            tooltip="Runs of each side before, not timed: loading and compiling happen here.",
+            tooltip="Untimed runs of each side before the timed ones. Loading and compiling happen here.",
         ),
     ]
 
@@ -54,8 +56,8 @@ def save_files_input() -> io.Input:
         default=False,
         optional=True,
         advanced=True,
-        tooltip="Keep pictures and numbers in ComfyUI's output folder. Off: they are in its folder for temporary "
-        "files, which is emptied when ComfyUI starts.",
+        tooltip="Keep pictures and numbers in ComfyUI's output folder. Off: they go to its temporary folder, which "
+        "ComfyUI empties when it starts.",
     )
 
 

@@ -27,24 +27,24 @@ def precision_inputs() -> list[io.Input]:
     return [
         setting(
             "dtype",
-            "What the network computes in: bf16 and fp16 need half the memory of fp32, are quicker on GPUs and change "
-            "the image slightly. auto: ComfyUI's choice on GPUs, bf16 on processors that have instructions for it.",
+            "Number format of the computation: bf16 and fp16 need half the memory of fp32, are faster on GPUs and "
+            "change the image slightly. auto: ComfyUI's choice on GPUs, bf16 on processors that have instructions "
+            "for it.",
         ),
         setting(
             "channels_last",
-            "Convolutions with their channels last in memory: quicker on GPUs with tensor cores in 16 bits, on "
-            "processors in some sizes. The image changes by rounding only.",
+            "Store weights of convolutions and their inputs with their channels last in memory. Faster or slower, "
+            "depending on the device; the image changes by rounding only.",
         ),
         setting(
             "fp16_accumulation",
-            "fp16 products add up in fp16 while this model runs: quicker on GeForce cards, less precise. As ComfyUI's "
-            "--fast fp16_accumulation, but for this model only.",
+            "Add up fp16 products in fp16, as ComfyUI's --fast fp16_accumulation does, but for this model only. "
+            "Faster on GeForce cards, less precise.",
             advanced=True,
         ),
         setting(
             "tf32",
-            "fp32 products with inputs rounded to TF32 while it runs: quicker from RTX 30 on. For models that compute "
-            "in fp32.",
+            "Round the inputs of fp32 products to TF32. Faster on RTX 30 and newer, for models that compute in fp32.",
             advanced=True,
         ),
     ]

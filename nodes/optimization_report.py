@@ -26,8 +26,8 @@ class PacelineOptimizationReport(PacelineNode):
             node_id="PacelineOptimizationReport",
             display_name="Optimization Report",
             description=(
-                "Shows what is attached to the model, VAE or ControlNet and what it did when it was last used: where "
-                "it was active, tokens before and after, graphs compiled, fallbacks and their reasons."
+                "Shows what Paceline nodes attached to the model, VAE or ControlNet, and what it did in the last "
+                "run: where it was active, what it saved, and each fallback with its reason."
             ),
             search_aliases=["report", "statistics", "is it active", "benchmark", "profile"],
             inputs=[
@@ -35,8 +35,8 @@ class PacelineOptimizationReport(PacelineNode):
                 io.AnyType.Input(
                     "after",
                     optional=True,
-                    tooltip="Connect the sampler's latent (or the image made from it), so that the report is written "
-                    "after sampling and not before.",
+                    tooltip="Connect the sampler's latent, or the image made from it. The report is then written "
+                    "after sampling.",
                 ),
                 io.Vae.Input("vae", optional=True, tooltip="The VAE that decodes or encodes."),
                 io.ControlNet.Input(

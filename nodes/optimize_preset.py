@@ -42,19 +42,17 @@ class PacelineOptimizePreset(OptimizingNode):
                     "preset",
                     options=[*BUILT_IN, *preset_files()],
                     default="balanced",
-                    tooltip="lossless: only what changes no more than rounding does. balanced: a little detail for "
-                    "speed, hard to see. fast: more of both; look at Compare Models before you trust it. The others "
-                    "are yours, saved by Benchmark Sweep.",
+                    tooltip="lossless: the image changes by rounding only; balanced: a little detail for speed, hard "
+                    "to see; fast: more of both, so check it with Compare Models. Other names are presets saved by "
+                    "Benchmark Sweep.",
                 ),
-                io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to have it optimized too."),
+                io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to optimize it too."),
                 io.Boolean.Input(
                     "reuse_steps",
                     default=False,
                     optional=True,
-                    tooltip="balanced and fast also leave out steps that can be forecast from the steps before, as the "
-                    "node Reuse Steps does, with budgets of 0.05 and 0.15. It pays with 15 steps and more, and does "
-                    "nothing on models of 4 steps. lossless never does. Off, so that workflows from before draw what "
-                    "they drew.",
+                    tooltip="balanced and fast also skip steps that can be forecast, as the node Reuse Steps does. "
+                    "Helps with 15 steps and more; lossless ignores it.",
                 ),
             ],
             outputs=[io.Model.Output(), io.Vae.Output(), io.String.Output(display_name="report")],

@@ -43,8 +43,8 @@ class PacelineProfile(PacelineNode):
             node_id="PacelineProfile",
             display_name="Profile",
             description=(
-                "Samples once and shows where the time goes: loading, every step, decoding; and inside of one step: "
-                "attention, linear layers, convolutions, norms, copies, waiting. Says what helps, and how much at most."
+                "Shows where the time of a run goes (loading, steps, decoding) and where the time of one step goes. "
+                "Names the nodes that can help, and how much each can save at most."
             ),
             search_aliases=["profile", "slow", "speed", "bottleneck", "where the time goes", "measure"],
             inputs=[
@@ -52,7 +52,7 @@ class PacelineProfile(PacelineNode):
                 io.Conditioning.Input("positive", tooltip="As in the KSampler."),
                 io.Conditioning.Input("negative", tooltip="As in the KSampler."),
                 io.Latent.Input("latent_image", tooltip="As in the KSampler. Its size and batch are measured."),
-                io.Vae.Input("vae", optional=True, tooltip="Times decoding too."),
+                io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to time decoding too."),
                 *(entry for entry in sampling if entry.id not in ("runs", "warmup_runs")),
             ],
             outputs=[io.String.Output(display_name="summary"), io.String.Output(display_name="json")],

@@ -28,7 +28,7 @@ class PacelineQuantizeInt8(TechniqueNode):
             node_id="PacelineQuantizeInt8",
             display_name="Quantize int8",
             description=(
-                "Computes linear layers in int8: those that are quicker that way on this machine, measured. Their "
+                "Computes in int8 the linear layers that are measured to be faster that way on this machine; their "
                 "weights need half the memory of 16 bits. LoRAs work before and after this node."
             ),
             search_aliases=["w8a8", "torchao", "quantization", "convrot", "low memory", "vram", "speed", "faster"],
@@ -36,30 +36,29 @@ class PacelineQuantizeInt8(TechniqueNode):
                 io.Model.Input("model", tooltip="A full-precision model (fp16, bf16 or fp32), or a file in int8."),
                 setting(
                     "preset",
-                    "How much error a layer may have: 1.2 % (quality), 2 % (balanced) or 5 % (speed). Others stay in "
-                    "full precision, as do layers that are not quicker in int8.",
+                    "How much a layer's output may be off: quality allows least, speed most. Other layers stay in "
+                    "full precision, and so do those that are not faster in int8.",
                 ),
                 setting(
                     "mode",
-                    "int8: weights and arithmetic, for speed. weight_only: all layers' weights; saves memory, costs a "
-                    "little speed, changes the image less.",
+                    "int8: weights and arithmetic, for speed. weight_only: only the weights, to save memory; costs a "
+                    "little speed and changes the image less.",
                 ),
                 setting(
                     "include",
-                    "Layers that are quantised whatever their speed and error: names with commas between them, or "
-                    "patterns such as *.attn2.*, time_embed*. The output layers lists the names.",
+                    "Layers that are quantised whatever their speed and error: comma-separated names or patterns, "
+                    "e.g. *.attn2.*, time_embed*. The output layers lists all names.",
                     advanced=True,
                 ),
                 setting(
                     "exclude",
-                    "Layers that stay in full precision: names with commas between them, e.g. attn2, ff, or patterns "
-                    "such as *.attn2.*, time_embed*.",
+                    "Layers that stay in full precision: comma-separated names or patterns, e.g. attn2, *.ff.*.",
                     advanced=True,
                 ),
                 setting(
                     "rotation",
-                    "auto: rotate the inputs (ConvRot) of layers that have too much error otherwise; costs a little of "
-                    "the gain. off: leave such layers in full precision.",
+                    "auto: rotates the inputs of layers whose error is too large otherwise (ConvRot), which costs a "
+                    "little of the gain. off: such layers stay in full precision.",
                     advanced=True,
                 ),
                 setting(
@@ -70,13 +69,14 @@ class PacelineQuantizeInt8(TechniqueNode):
                 io.Latent.Input(
                     "latent",
                     optional=True,
-                    tooltip="What you will sample: which layers gain depends on that. Not connected: the model's own.",
+                    tooltip="The size you will sample, on which the choice of layers depends. Not connected: the "
+                    "model's usual size.",
                 ),
                 io.Conditioning.Input(
                     "conditioning",
                     optional=True,
-                    tooltip="With a latent: one sampling step shows what each layer is really given, and the layers "
-                    "with outliers are kept. Not connected: random numbers of the usual distribution stand in.",
+                    tooltip="Needs latent: one sampling step shows which layers have outliers. Not connected: random "
+                    "numbers stand in for their inputs.",
                 ),
             ],
             outputs=[io.Model.Output(), io.String.Output("layers", display_name="layers")],

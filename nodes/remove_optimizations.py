@@ -38,8 +38,8 @@ class PacelineRemoveOptimizations(PacelineNode):
             node_id="PacelineRemoveOptimizations",
             display_name="Remove Optimizations",
             description=(
-                "Returns the model, VAE or ControlNet without anything that Paceline nodes attached to it, e.g. for a "
-                "second pass at full quality. LoRAs and patches of other packs stay."
+                "Returns the model, VAE or ControlNet without anything that Paceline nodes attached to it, e.g. for "
+                "a second pass at full quality. LoRAs and patches of other packs stay."
             ),
             search_aliases=["unpatch", "restore", "baseline", "remove tome", "uncompile"],
             inputs=[

@@ -33,8 +33,8 @@ class PacelineReuseSteps(TechniqueNode):
             node_id="PacelineReuseSteps",
             display_name="Reuse Steps",
             description=(
-                "Leaves out the network in steps whose result can be forecast from the steps before, and stops where "
-                "the picture would move farther than the budget allows. Each computed step tests the forecasts."
+                "Skips the network in steps whose result can be forecast from earlier steps, as long as the image "
+                "stays within a budget. Each computed step tests the forecasts."
             ),
             search_aliases=[
                 "cache",
@@ -47,7 +47,7 @@ class PacelineReuseSteps(TechniqueNode):
                 "speed",
             ],
             inputs=[
-                io.Model.Input("model", tooltip="Any diffusion model, with any other node of this pack on it."),
+                io.Model.Input("model", tooltip="Any diffusion model, before or after other Paceline nodes."),
                 setting(
                     "budget",
                     "How far the picture may move from the one without this node, as a share of what another seed "
@@ -55,17 +55,15 @@ class PacelineReuseSteps(TechniqueNode):
                 ),
                 setting(
                     "forecast",
-                    "How a step is forecast. auto: whichever was nearest in the steps that were computed; hold: the "
-                    "last predicted picture or noise; linear: a line through the last two.",
+                    "auto: the forecast that was closest in the computed steps. hold: the last predicted image or "
+                    "noise; linear: a line through the last two.",
                     advanced=True,
                 ),
-                setting(
-                    "use_forecast", "Leave out whole steps: all of their time.", id="reuse_forecast", advanced=True
-                ),
+                setting("use_forecast", "Skip whole steps.", id="reuse_forecast", advanced=True),
                 setting(
                     "use_guidance",
-                    "Where a step must be computed, leave out the negative pass and use its last difference to the "
-                    "positive one again: about half of the step's time.",
+                    "In computed steps, skip the negative pass and use its last difference to the positive one "
+                    "again. Saves about half of such a step.",
                     id="reuse_guidance",
                     advanced=True,
                 ),

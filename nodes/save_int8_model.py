@@ -36,8 +36,8 @@ class PacelineSaveInt8Model(OptimizingNode):
                 io.String.Input(
                     "filename_prefix",
                     default="diffusion_models/int8",
-                    tooltip="Folder and name in ComfyUI's output directory. Load Diffusion Model lists what is in its "
-                    "folder diffusion_models.",
+                    tooltip="Folder and name in ComfyUI's output folder. Load Diffusion Model lists the files in its "
+                    "subfolder diffusion_models.",
                 ),
             ],
             outputs=[],

@@ -26,8 +26,8 @@ class PacelineSetAttentionProcessor(TechniqueNode):
             node_id="PacelineSetAttentionProcessor",
             display_name="Set Attention Processor",
             description=(
-                "Computes this model's attention with the backend you choose. Calls that the backend cannot take "
-                "fall back to ComfyUI's own, counted and shown. Does not reach VAE, text encoders and ControlNets."
+                "Computes this model's attention with the backend you choose. Calls that the backend cannot take use "
+                "ComfyUI's own attention and are counted; VAE, text encoders and ControlNets are not changed."
             ),
             search_aliases=[
                 "attention",
@@ -45,9 +45,9 @@ class PacelineSetAttentionProcessor(TechniqueNode):
                     "backend",
                     options=["auto", *names()],
                     default="auto",
-                    tooltip="auto: the fastest exact backend known for this device. vanilla: plain softmax, slow and "
-                    "hungry, for reproducibility. sage: approximate (int8), faster for long sequences. A backend "
-                    "that cannot run here is not used: the node says why and what to install.",
+                    tooltip="auto: the fastest exact backend for this device; vanilla: plain softmax, slow but "
+                    "reproducible; sage: approximate (int8), fast for long sequences. If a backend cannot run here, "
+                    "the node says why and what to install.",
                 ),
             ],
             outputs=[io.Model.Output()],

@@ -24,7 +24,7 @@ class Automatic(Method):
     """
 
     name = "auto"
-    help = "what was fastest for the least change at this image size, or nothing where nothing would be gained"
+    help = "kv_downsample where that saves time at this image size, nothing elsewhere"
     action = translatable("merge {share:.0%} of the tokens")
     serves_other_layers = True
     needs_matching = True

@@ -38,7 +38,7 @@ class KVDownsampling(Reduction):
     ratio: float
     index: Tensor | None = field(default=None, compare=False)
     name = "kv_downsample"
-    help = "leave out keys and values (ToDo)"
+    help = "leaves out keys and values (ToDo)"
     action = translatable("leave out {share:.0%} of the keys and values")
     works_after_rope = True
 

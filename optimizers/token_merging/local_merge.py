@@ -59,7 +59,7 @@ class LocalMerging(Reduction):
     unmerge_weights: Tensor
     windows: Windows
     name = "local_merge"
-    help = "merge within small windows (after ToMA)"
+    help = "merges within small windows (after ToMA)"
     action = translatable("merge {share:.0%} of the tokens")
     shrinks_queries = True
     serves_other_layers = True

@@ -19,7 +19,7 @@ class Merging(Reduction):
 
     matching: Matching
     name = "merge"
-    help = "tokens that are alike (ToMe)"
+    help = "merges similar tokens (ToMe)"
     action = translatable("merge {share:.0%} of the tokens")
     shrinks_queries = True
     serves_other_layers = True

@@ -85,7 +85,7 @@ def known(monkeypatch):
 def test_the_node_offers_it_with_its_help(studio):
     inputs = {put.id: put for put in studio.nodes["PacelineApplyToMe"].define_schema().inputs}
     assert list(inputs["method"].options)[-2:] == ["even_rows", "pairs"]
-    assert inputs["method"].tooltip.endswith("even_rows: every second row of keys and values. pairs: the mean of two "
+    assert inputs["method"].tooltip.endswith("even_rows: every second row of keys and values; pairs: the mean of two "
                                              "neighbours.")  # fmt: skip
     assert "auto or kv_downsample or even_rows also" in inputs["model"].tooltip
 
