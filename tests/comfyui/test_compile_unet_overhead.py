@@ -56,7 +56,7 @@ def test_the_empty_network_is_replayed_and_nothing_is_compiled(small, models):
     for mode, model in models.items():
         small.sample(model, steps=4)
         technique = model.get_attachment("paceline").find("compilation")
-        (compiled,) = technique.used
+        (compiled,) = technique.policy.used
         assert not compiled.functions[0].state.graphs and not technique.runs.latest.activity.fallbacks
         assert (compiled.recorded.recorded.replayed if compiled.recorded else 0) == 3 * (mode == REPLAY)
 
