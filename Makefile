@@ -10,7 +10,8 @@ TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores 
 PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rerun-show-tracebacks
 TRUST_MINUTES ?= 180
 SOAK_MINUTES ?= 30
-AUDIT := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)/audit
+CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
+AUDIT := $(CACHE)/audit
 AUDIT_ARGS ?=
 FUZZ_EXAMPLES ?= 6000
 DEMO_ARGS ?=
@@ -30,7 +31,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all quick trust soak lint audit fuzz pictures bench gpu-check gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz pictures bench gpu-check gpu-results results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +47,9 @@ test: setup ## run the tests that every change must pass (PYTEST_ARGS="-k name -
 
 test-all: setup ## run those and the thorough ones, which CI runs each night
 	@$(PYTEST) $(PYTEST_ARGS)
+
+test-newest: ## run them with the newest torch, frontend and, in COMFYUI_PATH, ComfyUI, in an environment of their own
+	@PACELINE_NEWEST=1 PACELINE_VENV="$(CACHE)/newest/venv" PACELINE_CACHE="$(CACHE)/newest" $(MAKE) test
 
 quick: setup ## run the tests of the techniques alone: no ComfyUI, no pipelines, no generated code
 	@$(PYTEST) -m "not thorough and not slow" --ignore-glob="*/test_diffusers_*" tests/unit $(PYTEST_ARGS)
@@ -91,6 +95,6 @@ train-emoji: setup ## train the demo's small model anew
 	@$(VENV_PYTHON) tools/train_emoji.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
-	rm -rf "$(VENV)" "$(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)" \
+	rm -rf "$(VENV)" "$(CACHE)" \
 		.pytest_cache .mypy_cache .ruff_cache .hypothesis demo/output tests/artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,8 @@ it has succeeded, so a second call does nothing. A stage that was interrupted in
 takes a package that it was interrupted in for a whole one.
 
 Environment variables: COMFYUI_PATH uses an existing ComfyUI instead of fetching one, COMFYUI_VERSION picks another
-version to fetch, PACELINE_VENV and PACELINE_CACHE move the environment and the cache.
+version to fetch, PACELINE_VENV and PACELINE_CACHE move the environment and the cache. PACELINE_NEWEST=1 installs the
+newest torch and ComfyUI frontend, and looks for newer ones once a day.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from types import FrameType
 
@@ -39,7 +41,9 @@ from fetch_host import SetupFailed, fetch  # noqa: E402
 
 CPU_TORCH, CPU_TORCHVISION = "torch==2.13.0", "torchvision==0.28.0"
 TORCH_PACKAGES = ("torch", "torchvision", "torchaudio")
+FRONTEND = "comfyui-frontend-package"
 STAGES = 4
+NEWEST = bool(os.environ.get("PACELINE_NEWEST"))
 
 # Runs in the environment without our stand-ins. Exit status 0: both packages work as they are.
 PROBE_REAL = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != 'StandInFinder']"
@@ -91,7 +95,8 @@ class Environment:
 
     def stage(self, name: str, fingerprint: Sequence[str], install: Callable[[], None]) -> bool:
         """Run ``install`` unless it has succeeded for the same ``fingerprint`` before; return whether it ran."""
-        digest = hashlib.sha256(json.dumps([str(part) for part in fingerprint]).encode()).hexdigest()
+        parts = [*map(str, fingerprint), *([str(date.today())] if NEWEST else [])]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         stamp, running = self.stamps / f"{name}.json", self.stamps / "running"
         try:
             if json.loads(stamp.read_text())["fingerprint"] == digest:
@@ -99,7 +104,8 @@ class Environment:
         except (OSError, ValueError, KeyError, TypeError):
             pass
         self.stamps.mkdir(exist_ok=True)
-        self._anew = ("--ignore-installed",) if running.exists() else ()
+        upgrade = ("--upgrade",) if NEWEST else ()
+        self._anew = ("--ignore-installed",) if running.exists() else upgrade
         running.write_text(name)
         install()
         stamp.write_text(json.dumps({"fingerprint": digest}))
@@ -149,10 +155,12 @@ def set_up_torch(environment: Environment) -> None:
     standins = (ROOT / "tools" / "comfy_host" / "standins.py").read_text(encoding="utf-8")
     wanted = list(TORCH_PACKAGES) if gpu else [CPU_TORCH, CPU_TORCHVISION, "torchaudio"]
     name = "torch with CUDA" if gpu else f"{CPU_TORCH}, no GPU found"
+    if NEWEST:  # torchaudio's releases lag behind torch's, and have a stand-in
+        wanted, name = ["torch", "torchvision"], "the newest torch"
 
     def install() -> None:
         say(2, f"{name}: installing, the largest download")
-        if gpu:
+        if gpu or NEWEST:
             environment.pip("Installing torch", "install", *wanted)
         else:
             environment.pip("Installing torch", "install", CPU_TORCH)
@@ -192,6 +200,8 @@ def set_up_host(environment: Environment) -> None:
         fetch(version, host, lambda *arguments: environment.pip(f"Fetching {name}", *arguments))
     lines = (host / "requirements.txt").read_text(encoding="utf-8").splitlines()
     wanted = [line for line in lines if package_name(line) not in ("", *TORCH_PACKAGES)]
+    if NEWEST:
+        wanted = [FRONTEND if package_name(line) == FRONTEND else line for line in wanted]
 
     def install() -> None:
         say(3, f"host: {name}, installing its requirements")

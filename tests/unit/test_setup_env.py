@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import subprocess
 import sys
@@ -102,7 +103,7 @@ class RecordingEnvironment(Environment):
         self.calls.append(what)
         if self.fail_at and self.fail_at in what:
             raise SetupFailed(what)
-        self.anew = bool(self._anew)
+        self.anew, self.upgraded = "--ignore-installed" in self._anew, "--upgrade" in self._anew
         if "Fetching" in what:
             good_pip(*arguments)
 
@@ -123,6 +124,7 @@ class TestStages:
         monkeypatch.delenv("COMFYUI_PATH", raising=False)
         monkeypatch.delenv("COMFYUI_VERSION", raising=False)
         monkeypatch.setattr(setup_env, "has_nvidia_gpu", lambda: False)
+        monkeypatch.setattr(setup_env, "NEWEST", False)
         return RecordingEnvironment(tmp_path)
 
     def test_second_call_does_nothing(self, environment, capsys):
@@ -177,6 +179,22 @@ class TestStages:
         monkeypatch.setenv("COMFYUI_PATH", str(host))
         assert not any("Fetching" in call for call in environment.set_up())
         assert (environment.cache / "host-requirements.txt").read_text() == "aiohttp\n"
+
+    def test_the_newest_versions(self, environment, monkeypatch):
+        monkeypatch.setitem(HOST_FILES, "requirements.txt", "comfyui-frontend-package==1.47.0\neinops==0.8\ntorch\n")
+        monkeypatch.setattr(setup_env, "NEWEST", True)
+        assert len(environment.set_up()) == 4  # torchaudio is left out
+        assert environment.upgraded
+        assert (environment.cache / "host-requirements.txt").read_text() == "comfyui-frontend-package\neinops==0.8\n"
+        assert environment.set_up() == []
+
+        class Tomorrow(datetime.date):
+            @classmethod
+            def today(cls):
+                return datetime.date.today() + datetime.timedelta(days=1)
+
+        monkeypatch.setattr(setup_env, "date", Tomorrow)
+        assert len(environment.set_up()) == 3  # nothing is fetched again
 
     def test_a_wrong_path_is_explained(self, environment, tmp_path, monkeypatch):
         monkeypatch.setenv("COMFYUI_PATH", str(tmp_path))
