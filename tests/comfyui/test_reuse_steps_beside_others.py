@@ -196,7 +196,7 @@ def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
 
 
 def test_int8_fused_projections_and_shared_matchings(studio):
-    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn|ff")
+    model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
     model = studio.tome(studio.run("PacelineFuseQKV", model=model), refresh_every=3)
     check(studio, model)
 

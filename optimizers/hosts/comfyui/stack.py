@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -116,8 +116,8 @@ class ComfyTechnique(core.Technique, Generic[Call]):
     under_way: ClassVar[str] = translatable("sampling")
     recordable: bool = False
 
-    def __init__(self, policy: core.Policy | None = None) -> None:
-        super().__init__(policy or cast(core.Policy, self))
+    def __init__(self, policy: core.Policy) -> None:
+        super().__init__(policy)
         self.node_id: str | None = None
         self.runs = RunLog()
         self.report: Callable[[], None] = self._announce
@@ -136,8 +136,7 @@ class ComfyTechnique(core.Technique, Generic[Call]):
 
     def run_changed(self) -> None:
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
-        if self.policy is not self:
-            self.policy.run_changed()
+        self.policy.run_changed()
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
         """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.

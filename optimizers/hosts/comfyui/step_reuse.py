@@ -75,7 +75,6 @@ class StepReuse(Scheduled):
         super().__init__(StepReusePolicy(settings, UNASKED, notes))
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Count a call."""
         activity.use("call")
 
     def run_changed(self) -> None:
@@ -85,7 +84,6 @@ class StepReuse(Scheduled):
             self.policy.outcome = Outcome()
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return the three wrappers of this module, inside of what follows the sampler."""
         from comfy.patcher_extension import WrappersMP
 
         return (

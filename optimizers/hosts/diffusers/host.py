@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, ClassVar, cast
 
@@ -42,15 +42,16 @@ class PipelineTechnique(core.Technique):
 
     roles: ClassVar[tuple[str, ...]]
 
-    def __init__(self, settings: Any, policy: core.Policy | None = None) -> None:
-        super().__init__(policy or cast(core.Policy, self))
+    def __init__(self, settings: Any, policy: core.Policy) -> None:
+        super().__init__(policy)
         self.settings = settings
         self.activity = Activity()
         self.total = Activity()
 
     def renewed(self) -> PipelineTechnique:
         """Return the technique with the same settings, without what it found on a component, and without counts."""
-        return type(self)(self.settings)
+        made: Callable[[Any], PipelineTechnique] = cast(Any, type(self))  # a technique is made from its settings alone
+        return made(self.settings)
 
     @abstractmethod
     def attach(self, host: Host, patches: Patches) -> None:

@@ -131,7 +131,6 @@ class PipelineStepReuse(PipelineTechnique):
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
-        """Take note of what the scheduler is given, or put the forecast in its place."""
         run, timesteps = self._run, None if self._timesteps is None else self._timesteps()
         if run is None or not run.open or timesteps is not scheduler.timesteps:
             return self._end_run()  # another network has taken over
@@ -139,7 +138,6 @@ class PipelineStepReuse(PipelineTechnique):
         return None if reason is None else self._step_aside(reason)
 
     def after_step(self, scheduler: Any, latent: Tensor) -> None:
-        """Remember what the step has led to."""
         if self._run is not None and self._index >= self._run.last:
             self._end_run()
         elif self._run is not None:
