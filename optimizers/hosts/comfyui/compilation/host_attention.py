@@ -166,7 +166,10 @@ def in_layers(network: Module, shadows: Shadows) -> None:
     for module in _with_attention(network):
         forward = type(module).forward
         if _FUNCTION in _names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
-            shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
+            # The function inside of ComfyUI's wrapper, as overrides are given it: torch 2.15 reads another name
+            # of a wrapper than Python does.
+            operator = _calling_operator(forward, chosen.__wrapped__)
+            shadows.put(module, "forward", MethodType(operator, module))
 
 
 @cache
