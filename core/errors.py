@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, TypeVar
 
-from .phrases import translatable
+from .phrases import phrase
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ class CannotHelp(PacelineError):
         must_be_mended: whether it is an error all the same, because nobody would want to go on.
     """
 
-    outcome: ClassVar[str] = translatable("not possible here")
+    outcome: ClassVar[str] = phrase("not possible here")
     must_be_mended: ClassVar[bool] = False
 
     def __init__(self, problem: str, remedy: str = "", brief: str = "") -> None:
@@ -62,7 +62,7 @@ class UnsupportedModel(CannotHelp):
 class NothingGained(UnsupportedModel):
     """The technique works with this model, but would change nothing, or make nothing faster."""
 
-    outcome = translatable("not worth it here")
+    outcome = phrase("not worth it here")
 
 
 class WrongObject(UnsupportedModel):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 PLACEHOLDER = re.compile(r"\{(\w+)(?::([^{}|]*))?(?:\|([^{}]*))?\}")
 """Name, format and words of a placeholder."""
@@ -33,7 +33,7 @@ class Phrase(str):
 
 
 def phrase(template: str, **values: str | float) -> Phrase:
-    """Return ``template``, a literal that ``tools/update_locales.py`` finds, with ``values``."""
+    """Return ``template`` with ``values``. It is a literal, which ``tools/update_locales.py`` finds."""
 
     def fill(match: re.Match[str]) -> str:
         name, form, words = match.groups()
@@ -48,58 +48,15 @@ def phrase(template: str, **values: str | float) -> Phrase:
     return made
 
 
+def translatable(template: str) -> str:
+    """Return ``template``, which a :func:`phrase` elsewhere fills: marks it for ``tools/update_locales.py``."""
+    return template
+
+
 def data(text: Data) -> Data:
     """Return what the browser is sent of a text or a number."""
     if isinstance(text, Phrase):
         return {"template": text.template, "values": {name: data(value) for name, value in text.values.items()}}
     if isinstance(text, float) and not math.isfinite(text):
         return str(text)  # JSON has no such numbers
-    return text
-
-
-# In the place of what was translated before, until no file asks for it any more.
-
-
-def translatable(text: str) -> Phrase:
-    """Return a text without placeholders as a phrase."""
-    if isinstance(text, Phrase):
-        return text
-    made = Phrase(text)
-    made.template, made.values = text, {}
-    return made
-
-
-def traced(text: str) -> str:
-    """Return ``text``."""
-    return text
-
-
-def joined(separator: str, parts: Iterable[str]) -> Phrase:
-    """Return a phrase of texts with ``separator`` between them."""
-    named = {f"part{index}": part for index, part in enumerate(parts)}
-    return phrase(separator.join(f"{{{name}}}" for name in named), **named)
-
-
-def all_of(parts: Iterable[str]) -> str:
-    """Return texts with ``and`` between them."""
-    return " and ".join(parts)
-
-
-def any_of(parts: Iterable[str]) -> str:
-    """Return texts with ``or`` between them."""
-    return " or ".join(parts)
-
-
-def sentence(text: str) -> str:
-    """Return ``text`` with a capital letter at its start."""
-    return text[:1].upper() + text[1:]
-
-
-def clause(text: str) -> str:
-    """Return ``text`` without the full stop at its end, and with commas in the place of semicolons."""
-    return text.rstrip(".").replace(";", ",")
-
-
-def restored(text: str, kept: object) -> str:
-    """Return ``text``."""
     return text

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
 from ...core.errors import BackendUnavailable
-from ...core.phrases import all_of, joined, phrase
+from ...core.phrases import phrase
 from ...core.technique import COMPILATION, Policy
 from .failures import NOTHING_KNOWN
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
@@ -131,9 +131,10 @@ class CompilePolicy(Policy):
             return Summary("inactive", phrase("not compiled: {why}", why=why), counts, tuple(details))
         if new_graphs:
             details.append(f"{new_graphs} of the graphs compiled in this run; the next run of this kind has them")
-        headline = phrase("compiled {what}: {how}", what=all_of(used), how=_describe(counts))
+        headline = phrase("compiled {what}: {how}", what=" and ".join(used), how=_describe(counts))
         if counts["graph_breaks"]:
-            headline = joined(", ", [headline, self._graph_breaks(int(counts["graph_breaks"]))])
+            breaks = self._graph_breaks(int(counts["graph_breaks"]))
+            headline = phrase("{headline}, {breaks}", headline=headline, breaks=breaks)
         return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
 
     def _graph_breaks(self, count: int) -> str:
@@ -174,7 +175,7 @@ def _describe(counts: dict[str, float]) -> str:
     if counts["cache_hits"]:
         graphs = phrase("{graphs} ({count} from the cache)", graphs=graphs, count=counts["cache_hits"])
     again = phrase("{count} {count|recompile|recompiles}", count=counts["recompiles"])
-    return joined(", ", [graphs, again, phrase("{seconds:.0f} s once", seconds=counts["seconds"])])
+    return phrase("{graphs}, {again}, {seconds:.0f} s once", graphs=graphs, again=again, seconds=counts["seconds"])
 
 
 def _warnings(function: CompiledFunction, narrower: str) -> list[str]:

@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
-from ...core.phrases import phrase, translatable
+from ...core.phrases import phrase
 from ...core.technique import QKV_FUSION, Policy
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
@@ -53,8 +53,8 @@ class QKVFusion(Policy):
         calls = {what: activity.used.get(what, 0) for what in (ALL, KEYS_AND_VALUES)}
         counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}
         if not activity.used:
-            none = translatable("no attention layer was called")
-            why = translatable("every layer was left alone") if fallbacks else none
+            none = phrase("no attention layer was called")
+            why = phrase("every layer was left alone") if fallbacks else none
             return Summary("inactive", phrase("not active: {why}", why=why), counts, details)
         if all(calls.values()):
             headline = phrase(

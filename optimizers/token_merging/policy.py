@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.phrases import phrase, translatable
+from ...core.phrases import phrase
 from ...core.technique import TOKEN_MERGING, Policy
 from .method import Reduction
 from .methods import METHODS
@@ -86,8 +86,8 @@ class TokenMergingPolicy(Policy):
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}
         if not settings.does_something:
-            options = translatable("all three merge options are off")
-            reason = translatable("ratio is 0") if settings.ratio == 0 else options
+            options = phrase("all three merge options are off")
+            reason = phrase("ratio is 0") if settings.ratio == 0 else options
             return Summary("inactive", phrase("off: {reason}", reason=reason), counts)
         if calls and activity.idle_calls == calls:
             headline = phrase(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.activity import Activity
 from ...core.errors import InvalidSetting, UnsupportedModel
-from ...core.phrases import translatable
+from ...core.phrases import phrase
 from .grid import Partition
 from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenMergingPolicy
@@ -93,7 +93,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
     """
 
     def __init__(self, model: str, blocks: Sequence[B], settings: TokenMergingSettings) -> None:
-        places = translatable("self-attention blocks") if settings.merge_attn else translatable("blocks")
+        places = phrase("self-attention blocks") if settings.merge_attn else phrase("blocks")
         super().__init__(settings, places, len(blocks))
         if not blocks:
             raise UnsupportedModel(

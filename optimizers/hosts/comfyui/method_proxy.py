@@ -22,7 +22,7 @@ from torch.nn import Module
 
 from ....core.activity import Activity
 from ....core.calls import Function
-from ....core.phrases import translatable
+from ....core.phrases import phrase
 from ....core.technique import COMPILATION
 from .stack import AnyTechnique, ComfyTechnique, Stack
 
@@ -114,8 +114,8 @@ class ModuleProxy:
 class NetworkTechnique(ComfyTechnique[NetworkCall]):
     """One optimization attached to a VAE or ControlNet; one that changes how a method is called wraps it."""
 
-    not_run = translatable("not used yet")
-    under_way = translatable("running")
+    not_run = phrase("not used yet")
+    under_way = phrase("running")
 
 
 class NetworkTarget(ABC, Generic[T]):

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
-from ....core.phrases import translatable
+from ....core.phrases import phrase
 from .reporting import announce
 from .runs import RunLog
 
@@ -112,8 +112,8 @@ class ComfyTechnique(core.Technique, Generic[Call]):
             ``ModelCall.variants``.
     """
 
-    not_run: ClassVar[str] = translatable("not sampled yet")
-    under_way: ClassVar[str] = translatable("sampling")
+    not_run: ClassVar[str] = phrase("not sampled yet")
+    under_way: ClassVar[str] = phrase("sampling")
     recordable: bool = False
 
     def __init__(self, policy: core.Policy) -> None:
@@ -154,11 +154,11 @@ class ComfyTechnique(core.Technique, Generic[Call]):
             return self.policy.summarize(run.activity)
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.policy.describe(),))
-        why = translatable(
+        why = (
             "the run was cancelled or failed before its first call was finished, or a guider ran this model with the "
             "nodes of its first one"
         )
-        return Summary("inactive", translatable("no call was finished"), details=(why,))
+        return Summary("inactive", phrase("no call was finished"), details=(why,))
 
     def _announce(self) -> None:
         announce(self.node_id, self.last_summary(), self.title)

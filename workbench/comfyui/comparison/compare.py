@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from ....core.errors import InvalidSetting
-from ....core.phrases import translatable
+from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
@@ -80,15 +80,15 @@ def compare(
             baseline_runs, optimized_runs = rounds.measure(sides, settings.runs)
         reference = None
         if in_fp32 is not None:
-            say(translatable("baseline in fp32"))
+            say(phrase("baseline in fp32"))
             _, reference = rounds.draw(in_fp32)
-        say(translatable("comparing the pictures"))
+        say(phrase("comparing the pictures"))
         pictures = make_pictures(baseline_runs, optimized_runs, other_seed, reference)
         notes, control, drawn = [why_not] if why_not else [], None, 0
         draws_another = any(not output.equals(baseline_runs.outputs[1]) for output in optimized_runs.outputs.values())
         faster = speedup_of(baseline_runs.runs, optimized_runs.runs)[1].faster
         if controls and draws_another and faster and not pictures.broken:
-            say(translatable("baseline with fewer steps"))
+            say(phrase("baseline with fewer steps"))
             control, why_none = draw_fewer_steps(rounds, job.steps, baseline_runs, optimized_runs)
             notes += [why_none] if why_none else []
             drawn = control.steps if control else 0

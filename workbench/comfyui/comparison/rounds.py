@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....core.devices import synchronize
 from ....core.errors import require_integer
-from ....core.phrases import phrase, translatable
+from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.protocols import VAE, Conditioning, ModelPatcher
 from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
 from ...measurement.steps import Clock
@@ -147,7 +147,7 @@ class Rounds:
         for number in range(max(1, runs)):
             for side in sides if runs else sides[:1]:
                 warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=side.title)
-                self._say(warming if runs else translatable("another seed"))
+                self._say(warming if runs else phrase("another seed"))
                 _, output = self._run(side, self._job.seed + 1 + number)
                 other = other or output
         assert other is not None, "the baseline has run"

@@ -12,7 +12,7 @@ import torch
 
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import first_channels_last
-from .....core.phrases import translatable
+from .....core.phrases import phrase
 from .....core.shadow import Shadows
 from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
 from ....compilation.policy import CompilePolicy
@@ -96,7 +96,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         network = patcher.model.diffusion_model
         whole = how.scope == "whole_model"
         blocks = describe_blocks(network)
-        what = translatable("whole model") if whole else blocks
+        what = phrase("whole model") if whole else blocks
         narrower = ""
         if whole and blocks:
             narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .....core.phrases import translatable
+from .....core.phrases import phrase
 from .....core.technique import COMPILATION, find
 from ....families.family import TEXT_FIRST, TokenLayout
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
@@ -85,7 +85,7 @@ class JointTokenMerging(Scheduled):
     def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
         network = patcher.model.diffusion_model
         blocks = sum(len(getattr(network, name, ())) for name in tokens.blocks)
-        places, notes = translatable("blocks"), checkpoint_attention_overrides(network)
+        places, notes = phrase("blocks"), checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
         self.recordable = policy.repeats
