@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
-if TYPE_CHECKING:
-    from .calls import Function
+from .calls import Function
 
 T = TypeVar("T")
 

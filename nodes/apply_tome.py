@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
 from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset
 from .common import Made, TechniqueNode
 from .inputs import setting_input
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 class PacelineApplyToMe(TechniqueNode):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import require_text
 from ..core.phrases import phrase
+from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_view import SweepView
 from ..workbench.comfyui import sweeping
@@ -21,9 +22,6 @@ from ..workbench.recipe import require_preset_name
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 from .sweeps import bench_for, plain, read_space
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
 ApplyToMe.preset: quality, balanced, fast

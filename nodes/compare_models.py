@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.errors import InvalidSetting
+from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..workbench.comfyui import comparison
 from ..workbench.comfyui.comparison.findings import seconds
 from ..workbench.comfyui.comparison.rounds import TimedRun
@@ -18,9 +19,6 @@ from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement import Verdict, comparison_sheet
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.controlnet import CompileControlNet, compilable
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
+from ..optimizers.hosts.comfyui.protocols import ControlNet
 from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ControlNet
 
 
 class PacelineCompileControlNet(CompileNode):

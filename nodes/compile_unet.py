@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
@@ -10,11 +10,9 @@ from ..optimizers.compilation.settings import MODES, SCOPES, NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 _TOOLTIPS = {
     "mode": "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run "

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.precision.model import model_precision
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import Made, TechniqueNode
 from .inputs import setting_input
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-
 
 SEARCH_ALIASES = ("dtype", "bf16", "fp16", "fp32", "half precision", "channels_last")
 """What people search both precision nodes by."""

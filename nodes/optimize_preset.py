@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from comfy_api.latest import io
 
@@ -12,14 +11,12 @@ from ..core.errors import UnsupportedModel, require_choice
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
 from ..optimizers.hosts.comfyui.paths import user_folder
+from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..server.built_in_presets import BUILT_IN, built_in_recipe, machine_for
 from ..server.recipes import apply_recipe, describe_step, shown_steps
 from ..workbench.recipe import Recipe, load_recipe
 from . import NODES
 from .common import OptimizingNode
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
 class PacelineOptimizePreset(OptimizingNode):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
+from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..server.recipes import shown_steps
 from ..server.remedies import Remedy, remedies_for
@@ -21,9 +22,6 @@ from ..workbench.comfyui.sampling import SamplingJob
 from . import NODES
 from .common import PacelineNode
 from .measuring import sampling_inputs
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
 
 _NAMES = {
     "norm_elementwise": "norms and elementwise",

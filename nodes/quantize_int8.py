@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
+from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.technique import quantize
 from ..optimizers.quantization.settings import QuantizationSettings
 from ..workbench.comfyui.links import fitting, mismatch_explained, require_conditioning, require_latent
 from .common import Made, TechniqueNode
 from .inputs import setting_input
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 
 class PacelineQuantizeInt8(TechniqueNode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
@@ -14,13 +14,10 @@ from ..core.phrases import phrase
 from ..core.technique import Target, detach_all
 from ..optimizers.hosts.comfyui.controlnet import ControlNetTarget
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..workbench.comfyui.links import require_control_net, require_decoder
 from .common import PacelineNode
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
-
 
 _TARGETS: dict[str, Callable[[Any], Target[Any]]] = {
     "model": ModelTarget,

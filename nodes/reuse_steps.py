@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.step_reuse import StepReuse
 from ..optimizers.step_reuse.forecasts import FORECASTS
 from ..optimizers.step_reuse.settings import BUDGETS, StepReuseSettings
 from .common import Made, TechniqueNode
 from .inputs import setting_input
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-
 
 FORMER_FORECASTS = ("quadratic_noise", "taylor", "chebyshev")
 """Values of ``forecast`` in older workflows. They load, and ``auto`` is used."""

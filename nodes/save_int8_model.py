@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from comfy_api.latest import io
 
 from ..core.activity import Summary
 from ..core.phrases import phrase
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..workbench.comfyui.int8_file import save_int8_model
 from ..workbench.comfyui.output_files import OutputFiles
 from .common import OptimizingNode
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 class PacelineSaveInt8Model(OptimizingNode):

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
 from ..optimizers.attention.registry import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import Made, TechniqueNode
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 class PacelineSetAttentionProcessor(TechniqueNode):

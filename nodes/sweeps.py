@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ..core.errors import InvalidSetting
 from ..core.technique import detach_all
 from ..optimizers.hosts.comfyui.model import ModelTarget, require_model
+from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..server.built_in_presets import BUILT_IN
 from ..server.recipes import apply_recipe, check_steps, full_id, ids_by_title
+from ..workbench.comfyui.comparison import ComparisonSettings
+from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.comfyui.sweeping import Applied, Bench
 from ..workbench.recipe import Recipe, Step, Value
 from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
 from . import NODES
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
-    from ..workbench.comfyui.comparison import ComparisonSettings
-    from ..workbench.comfyui.sampling import SamplingJob
 
 __all__ = ["BUILT_IN", "bench_for", "plain", "read_space"]
 

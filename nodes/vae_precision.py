@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.precision.vae import with_precision
+from ..optimizers.hosts.comfyui.protocols import VAE
 from ..optimizers.hosts.comfyui.vae import VAETarget
 from ..optimizers.precision.settings import PrecisionSettings
 from .common import Made, TechniqueNode
 from .model_precision import SEARCH_ALIASES, precision_inputs
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import VAE
 
 
 class PacelineVAEPrecision(TechniqueNode):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..core.activity import Summary
 from ..core.phrases import phrase
 from ..core.technique import Target, attach, find
 from ..optimizers.hosts.comfyui.reporting import announce
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.stack import AnyTechnique
+from ..optimizers.hosts.comfyui.stack import AnyTechnique
 
 
 def attach_for(node: str | None, target: Target[AnyTechnique], technique: AnyTechnique) -> object:

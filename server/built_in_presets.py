@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 
 from ..core.errors import require_choice
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.step_reuse.settings import BUDGETS
 from ..workbench.comfyui.machine import host_device
 from ..workbench.recipe import Recipe, Step
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 BUILT_IN = ("lossless", "balanced", "fast")
 

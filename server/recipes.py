@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.errors import CannotHelp, InvalidSetting
+from ..optimizers.hosts.comfyui.stack import AnyTechnique
+from ..workbench.recipe import Recipe, Step
 from .attaching import attach_for, report_together
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.stack import AnyTechnique
-    from ..workbench.recipe import Recipe, Step
 
 Nodes = Mapping[str, Any]
 """The classes of our nodes by id: the package ``nodes`` hands them in."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..optimizers.hosts.comfyui.model import stack_of
+from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.token_merging import apply_preset
 from ..workbench.recipe import Recipe, Step
 from .recipes import Nodes, apply_recipe
-
-if TYPE_CHECKING:
-    from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from PIL import Image
 
 from ..optimizers.hosts.comfyui.reporting import Payload, send
+from ..workbench.comfyui.comparison import Comparison
 from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
 from ..workbench.sweep import Cell, Result, cell_key, pareto_front
 from .recipes import shown_steps
-
-if TYPE_CHECKING:
-    from ..workbench.comfyui.comparison import Comparison
 
 SWEEP_EVENT = "paceline.sweep"
 _MOST_CELLS = 500

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from ...core.activity import Activity, Summary
+from ...core.calls import Function
 from ...core.errors import BackendUnavailable
 from ...core.phrases import phrase
 from ...core.technique import COMPILATION, Policy
+from .compiled import CompiledFunction
+from .compiler import CompiledNetwork
 from .failures import NOTHING_KNOWN
+from .progress import Observer
 from .settings import CUDAGRAPH_TREE_MODES, NetworkSettings, cudagraph_trees_refusal
-
-if TYPE_CHECKING:
-    from ...core.calls import Function
-    from .compiled import CompiledFunction
-    from .compiler import CompiledNetwork
-    from .progress import Observer
 
 _GRAPHS = "graphs compiled"
 _FEW_LEFT = 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 from torch.nn import Module
@@ -13,11 +12,9 @@ from ...core.activity import Activity, Summary
 from ...core.errors import UnsupportedModel
 from ...core.phrases import phrase
 from ...core.technique import QKV_FUSION, Policy
+from ..families.family import AttentionLayer
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
 from .rows import refuse_rows
-
-if TYPE_CHECKING:
-    from ..families.family import AttentionLayer
 
 
 class QKVFusion(Policy):

@@ -6,20 +6,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...core.timing import KernelFailed
+from ..families.family import Family
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
 from .rounding import ROTATION_GROUPS, Int8Weight, quantize_rows, quantize_weight, rotate
 from .settings import QuantizationSettings
 from .timing import Shape, Timing
-
-if TYPE_CHECKING:
-    from ..families.family import Family
 
 FEWEST_TOKENS = 17
 """Layers with fewer tokens (time and size embeddings: one per image) are left alone: int8 products on GPUs need more,

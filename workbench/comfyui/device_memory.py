@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from ...core.technique import COMPILATION
 from ...optimizers.compilation.policy import CompilePolicy
 from ...optimizers.hosts.comfyui.model import stack_of
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 
 
 def beside_the_allocator(model: ModelPatcher) -> int:

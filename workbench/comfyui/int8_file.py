@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,13 +11,11 @@ from ...core.errors import UnsupportedModel
 from ...core.files import require_space, sha256, write_atomically
 from ...core.technique import INT8
 from ...optimizers.hosts.comfyui.model import describe_model, require_model, stack_of
+from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ...optimizers.hosts.comfyui.quantization.technique import Int8Quantization
 from ...optimizers.hosts.comfyui.weight_swap import ORIGIN
 from .machine import host_version
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import ModelPatcher
 
 WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only, which computes them in floating point"
 

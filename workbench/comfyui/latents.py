@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...optimizers.hosts.comfyui.model import describe_model
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
+from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
 from ...core.errors import InvalidSetting, kind_of
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
+from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
 
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from ...core.devices import device_name
 from ...optimizers.hosts.comfyui.method_proxy import NetworkTechnique, stack_on
 from ...optimizers.hosts.comfyui.model import describe_model, stack_of
+from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
+from ...optimizers.hosts.comfyui.stack import AnyTechnique, Stack
 from ...optimizers.hosts.comfyui.vae import describe_vae
 from .machine import host_version
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import VAE, ControlNet, ModelPatcher
-    from ...optimizers.hosts.comfyui.stack import AnyTechnique, Stack
 
 
 def report_text(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
+from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
-
-if TYPE_CHECKING:
-    from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 
 
 def sampler_names() -> list[str]:

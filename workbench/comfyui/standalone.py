@@ -8,14 +8,11 @@ import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ...core.calls import Function
 from ...core.errors import BackendUnavailable, InvalidSetting
+from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ..exit_status import exit_status
-
-if TYPE_CHECKING:
-    from ...core.calls import Function
-    from ...optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ....core.activity import Activity
 from ....core.errors import UnsupportedModel
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION, find
 from ...attention.backend import Mask
 from ...attention.policy import HOST_DOES_IT, AttentionPolicy
-from ...attention.quickest import OWN
+from ...attention.quickest import OWN, QuickestKernel
 from ...families import find_family
 from .attention_chain import SLOT, Attend, add_layer
 from .model import describe_model, inference_dtype, is_unet
 from .newer import checkpoint_attention_overrides
 from .paths import user_folder
+from .protocols import ModelPatcher
 from .stack import KEY, ComfyTechnique, ModelCall
-from .unet import attention_blocks
-
-if TYPE_CHECKING:
-    from ....core.activity import Activity
-    from ...attention.quickest import QuickestKernel
-    from .protocols import ModelPatcher
-    from .unet import AttentionBlock
+from .unet import AttentionBlock, attention_blocks
 
 SAME = phrase("ComfyUI's own attention is sdpa already, so nothing was changed")
 SAME_AND_QUICKEST = phrase("ComfyUI's own attention was the quickest of those timed, so nothing was changed")

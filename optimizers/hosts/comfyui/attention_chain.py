@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ....core.activity import Activity
-    from .protocols import Options
+from ....core.activity import Activity
+from .protocols import Options
 
 SLOT = "optimized_attention_override"
 _CHAIN = "paceline_attention_chain"

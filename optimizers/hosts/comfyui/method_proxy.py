@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from torch.nn import Module
 
@@ -24,10 +24,8 @@ from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.phrases import phrase
 from ....core.technique import COMPILATION
+from .protocols import NetworkPatcher
 from .stack import AnyTechnique, ComfyTechnique, Stack
-
-if TYPE_CHECKING:
-    from .protocols import NetworkPatcher
 
 T = TypeVar("T")
 

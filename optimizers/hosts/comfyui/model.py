@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
+from ....core.calls import Function
 from ....core.errors import WrongObject, kind_of
+from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 from .stack import ACTIVE_STACK, KEY, AnyTechnique, Stack, loading
-
-if TYPE_CHECKING:
-    from ....core.calls import Function
-    from .protocols import BaseModel, Executor, Guider, ModelPatcher, Options, Patcher
 
 _GUIDER = "paceline_guider"
 

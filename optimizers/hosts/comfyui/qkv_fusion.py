@@ -5,25 +5,21 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
 
+from ....core.activity import Activity
 from ....core.shadow import Shadows
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
-from ...qkv_fusion.projections import place_of
+from ...qkv_fusion.projections import FusedProjections, place_of
 from ...qkv_fusion.rows import PLAIN, join_rows, refuse_rows, separate_rows
 from .model import describe_model
-from .stack import ComfyTechnique, ModelCall
-
-if TYPE_CHECKING:
-    from ....core.activity import Activity
-    from ...qkv_fusion.projections import FusedProjections
-    from .protocols import BaseModel, ModelPatcher
-    from .stack import Stack
+from .protocols import BaseModel, ModelPatcher
+from .stack import ComfyTechnique, ModelCall, Stack
 
 OTHER_FORWARD = "another node has changed how its projections compute (a LoRA in bypass mode, for example)"
 STREAMED = "dynamic VRAM brings in the weights of each layer one by one (--disable-dynamic-vram loads the whole model)"

@@ -8,12 +8,10 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ....core.activity import Summary
 from ....core.phrases import data
-
-if TYPE_CHECKING:
-    from ....core.activity import Summary
 
 ACTIVITY_EVENT = "paceline.activity"
 """Websocket event, sent by :func:`announce` when a node knows more about what it does."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ....core.calls import Function
+from .protocols import Executor, Options
 from .stack import KEY, RUN, ComfyTechnique, ModelCall
-
-if TYPE_CHECKING:
-    from ....core.calls import Function
-    from .protocols import Executor, Options
 
 STEPS = "sampling_steps"
 """Key of the ``SamplingSteps`` among what is kept for a sampling run."""

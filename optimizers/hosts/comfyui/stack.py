@@ -19,19 +19,17 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
+from ....core.calls import Args, Function, Kwargs
 from ....core.phrases import phrase
+from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce
 from .runs import RunLog
-
-if TYPE_CHECKING:
-    from ....core.calls import Args, Function, Kwargs
-    from .protocols import BaseModel, Executor, ModelPatcher, Options
 
 KEY = "paceline"
 """Our name in ComfyUI's attachments, wrappers, callbacks and transformer options."""

@@ -8,27 +8,23 @@ of a step's work can be left out: ControlNets, both halves of the batch, questio
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
+from ....core.activity import Activity
+from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION, STEP_REUSE
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy
-from ...step_reuse.rule import Action
+from ...step_reuse.rule import Action, Rule
+from ...step_reuse.settings import StepReuseSettings
 from .model import is_unet, require_model, stack_of
-from .schedule import STEPS, Scheduled
+from .protocols import Executor, ModelPatcher, Options
+from .schedule import STEPS, SamplingSteps, Scheduled
 from .stack import RUN, ModelCall
 from .step_reuse_run import ReuseRun
-
-if TYPE_CHECKING:
-    from ....core.activity import Activity
-    from ....core.calls import Function
-    from ...step_reuse.rule import Rule
-    from ...step_reuse.settings import StepReuseSettings
-    from .protocols import Executor, ModelPatcher, Options
-    from .schedule import SamplingSteps
 
 UNASKED = "it is on the second model of a guider, whose first one decides: put this node on that one"
 

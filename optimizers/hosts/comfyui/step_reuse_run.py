@@ -6,15 +6,12 @@ It lives in the run's own copy of the options, and goes with it: nothing crosses
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from ...step_reuse.passes import Passes
-from ...step_reuse.rule import Action
-
-if TYPE_CHECKING:
-    from ...step_reuse.rule import Rule
+from ...step_reuse.rule import Action, Rule
 
 
 class ReuseRun:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from torch.nn import Module
 
-if TYPE_CHECKING:
-    from .protocols import ModelPatcher, TransformerBlock, UNet
-
+from .protocols import ModelPatcher, TransformerBlock, UNet
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""

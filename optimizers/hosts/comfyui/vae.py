@@ -8,17 +8,15 @@ a class of its own, derived from the one it had, whose decoding and encoding let
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torch.nn import Module
 
+from ....core.calls import Args, Kwargs
 from ....core.errors import WrongObject, kind_of
 from .method_proxy import HOME, STACK, NetworkCall, NetworkTarget, class_with, count, install, plain_class, stack_on
+from .protocols import VAE, NetworkPatcher
 from .stack import AnyTechnique, Stack
-
-if TYPE_CHECKING:
-    from ....core.calls import Args, Kwargs
-    from .protocols import VAE, NetworkPatcher
 
 _T = TypeVar("_T")
 _METHODS = ("decode", "encode", "decode_tiled", "encode_tiled")

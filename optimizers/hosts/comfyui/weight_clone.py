@@ -10,13 +10,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.nn import Module
 
-if TYPE_CHECKING:
-    from .protocols import ModelConfig, ModuleTree
+from .protocols import ModelConfig, ModuleTree
 
 
 @dataclass

@@ -11,20 +11,17 @@ import uuid
 import weakref
 from collections.abc import Iterable, Sequence
 from types import MethodType
-from typing import TYPE_CHECKING
 
 import torch
 from torch.nn import Module
 
+from ....core import technique as core
 from ....core.errors import UnsupportedModel
 from .compilation.refusals import FOREIGN_COMPILE
 from .model import describe_model, first_of
+from .protocols import BaseModel, ModelConfig, ModelPatcher, SharedBackups
 from .stack import ComfyTechnique, ModelCall
 from .weight_clone import WeightPlan, second_module
-
-if TYPE_CHECKING:
-    from ....core import technique as core
-    from .protocols import BaseModel, ModelConfig, ModelPatcher, SharedBackups
 
 ORIGIN = "paceline_origin"
 """Attachment of a re-based clone: the original it came from."""

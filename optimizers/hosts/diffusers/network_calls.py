@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ....core.calls import Args, Kwargs
-    from .prediction import Prediction
+from ....core.calls import Args, Kwargs
+from .prediction import Prediction
 
 
 @dataclass(frozen=True)

@@ -10,31 +10,28 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION
 from ...step_reuse.outcome import Outcome
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
-from .host import PipelineTechnique
+from .host import Host, PipelineTechnique
 from .network_calls import NetworkCall, Text, latent_of, positive_half, text_of
+from .patches import Patches
 from .position import PipelinePosition
 from .prediction import noise_levels
+from .settings import ReuseSteps
 from .solvers import solver_of
 from .step_hook import step_hook_of
 from .step_reuse_run import PipelineRun
 from .unet import is_unet
-
-if TYPE_CHECKING:
-    from ....core.calls import Args, Function, Kwargs
-    from .host import Host
-    from .patches import Patches
-    from .settings import ReuseSteps
 
 
 class PipelineStepReuse(PipelineTechnique):

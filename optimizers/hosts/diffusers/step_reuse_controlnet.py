@@ -6,25 +6,22 @@ A pipeline calls it before the denoiser, which therefore is asked to decide now.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ....core.activity import Activity, Summary
+from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.technique import STEP_REUSE, Policy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, Component
-from .host import PipelineTechnique, host_of
+from .host import Host, PipelineTechnique, host_of
 from .network_calls import NetworkCall, text_of
+from .patches import Patches
+from .settings import ReuseSteps
 from .step_reuse import PipelineStepReuse
-
-if TYPE_CHECKING:
-    from ....core.calls import Args, Function, Kwargs
-    from .host import Host
-    from .patches import Patches
-    from .settings import ReuseSteps
 
 
 class ControlNetReusePolicy(Policy):

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from ...step_reuse.rule import Action, Rule
 from .network_calls import LastCalls, Text, version_of
+from .prediction import NoiseLevels
 from .solvers import is_changed
-
-if TYPE_CHECKING:
-    from .prediction import NoiseLevels
-    from .step_hook import StepHook
+from .step_hook import StepHook
 
 
 class PipelineRun:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
 
 from .....core.phrases import data
 from ....compilation.cache_folder import CacheFolder
 from ....compilation.compiler import Compiler
+from ....compilation.progress import Progress
 from ..paths import user_folder
 from ..reporting import send
-
-if TYPE_CHECKING:
-    from ....compilation.progress import Progress
-
 
 COMPILE_EVENT = "paceline.compile"
 """Websocket event, sent about once a second while something is compiled."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from ....compilation.compiler import Compiler
+from ....compilation.settings import NetworkSettings
+from .. import protocols
 from ..controlnet import moved_to, require_controlnet
 from ..weight_clone import second_module
 from ..weight_swap import unload
 from .methods import CompileMethods
 from .refusals import SECOND_COPY
-
-if TYPE_CHECKING:
-    from ....compilation.compiler import Compiler
-    from ....compilation.settings import NetworkSettings
-    from .. import protocols
 
 
 def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet, tuple[str, ...]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -19,9 +18,7 @@ from torch.nn import Module
 
 from .....core.shadow import Shadows
 from ..attention_chain import SLOT, Attend, add_innermost
-
-if TYPE_CHECKING:
-    from ..protocols import Options
+from ..protocols import Options
 
 _OPERATORS = (
     "attention_sub_quad",

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
+import torch
+
+from .....core.activity import Activity
+from .....core.calls import Args, Function, Kwargs
 from .....core.memory_format import channels_last, without_gaps
 from .....core.shadow import Shadows
-from ....compilation.compiler import CompiledNetwork
+from ....compilation.compiler import CompiledNetwork, Compiler
 from ....compilation.policy import CompilePolicy
+from ....compilation.settings import NetworkSettings
 from ..method_proxy import ModuleProxy, NetworkCall, NetworkTechnique
 from .host_attention import BREAK_REMEDIES, in_modules
 from .refusals import refusal
-
-if TYPE_CHECKING:
-    import torch
-
-    from .....core.activity import Activity
-    from .....core.calls import Args, Function, Kwargs
-    from ....compilation.compiler import Compiler
-    from ....compilation.settings import NetworkSettings
 
 
 class CompileMethods(NetworkTechnique):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .....core.calls import Function
+from .....core.calls import Function
 
 _PARTS = "cond_or_uncond"
 """The option that says which part of the prompt each part of the batch is of."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary, ref
+
+import torch
 
 from .....core.errors import UnsupportedModel
 from ..model import first_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    import torch
-
-    from ..protocols import ModelPatcher, NetworkPatcher, Patcher
+from ..protocols import ModelPatcher, NetworkPatcher, Patcher
 
 FOREIGN_COMPILE = "torch.compile"
 """Under this key ComfyUI's TorchCompileModel and other packs put their own compile wrapper on a model."""

@@ -5,33 +5,35 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 
+from .....core.activity import Activity
+from .....core.calls import Args, Function, Kwargs
 from .....core.errors import InvalidSetting, UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
-from ....compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, describe_blocks, repeated_blocks
+from ....compilation.compiler import (
+    BLOCK_CALL,
+    CompiledBlocks,
+    CompiledNetwork,
+    Compiler,
+    describe_blocks,
+    repeated_blocks,
+)
 from ....compilation.policy import CompilePolicy
 from ....compilation.recorded_network import Refined
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ....families import find_family
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
-from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall
+from ..protocols import BaseModel, ModelPatcher, Options
+from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall, Stack
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
 from .refusals import FOREIGN_COMPILE, SECOND_COPY, refusal, without_dynamic_vram
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from .....core.calls import Args, Function, Kwargs
-    from ....compilation.compiler import Compiler
-    from ..protocols import BaseModel, ModelPatcher, Options
-    from ..stack import Stack
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import torch
 
 from .....core.errors import InvalidSetting, UnsupportedModel
+from ....compilation.compiler import Compiler
+from ....compilation.settings import NetworkSettings
+from ..protocols import VAE
 from ..vae import describe_vae, moved_to, require_vae
 from .methods import CompileMethods
 from .refusals import SECOND_COPY, without_dynamic_vram
-
-if TYPE_CHECKING:
-    import torch
-
-    from ....compilation.compiler import Compiler
-    from ....compilation.settings import NetworkSettings
-    from ..protocols import VAE
 
 _CHUNKS = "it works in chunks of frames that it writes into a buffer one by one"
 _TILES = "it cuts its input into tiles itself"

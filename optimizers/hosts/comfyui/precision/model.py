@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .....core.activity import Activity
 from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from ....families import find_family
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype, storage_dtype
+from ....precision.settings import PrecisionSettings
 from ..model import describe_model, inference_dtype, is_unet, require_model
+from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, ModelCall
 from ..weight_clone import WeightPlan, stage_in
 from ..weight_swap import WeightTechnique, original
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from ....precision.settings import PrecisionSettings
-    from ..protocols import BaseModel, ModelPatcher
 
 _NETWORK = "diffusion_model."
 

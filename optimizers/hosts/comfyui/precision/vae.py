@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch.nn import Module
 
+from .....core.activity import Activity
 from .....core.memory_format import first_channels_last
 from ....precision.arithmetic import arithmetic
 from ....precision.policy import PrecisionPolicy, choose_dtype
+from ....precision.settings import PrecisionSettings
 from ..method_proxy import NetworkCall, NetworkTechnique
+from ..protocols import VAE, NetworkPatcher
 from ..vae import at_home, describe_vae, moved_to, require_vae
 from ..weight_clone import second_module, stage_in
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from ....precision.settings import PrecisionSettings
-    from ..protocols import VAE, NetworkPatcher
 
 
 class VAEPrecision(NetworkTechnique):

@@ -9,22 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
+from .....core.calls import Function
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....families import find_family
 from ....quantization.layers import Layer
 from ..model import describe_model, is_unet
+from ..protocols import Conditioning, ModelPatcher
 from ..weight_clone import second_module
 from ..weight_swap import on_second_model
-
-if TYPE_CHECKING:
-    from .....core.calls import Function
-    from ..protocols import Conditioning, ModelPatcher
 
 KEPT_TOKENS = 128
 """Tokens of each layer that are kept for measuring its error."""

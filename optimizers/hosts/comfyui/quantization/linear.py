@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.calls import Function, Kwargs
 from .....core.errors import UnsupportedModel
 from ....quantization.chunked import shape_of_linear
 from ....quantization.kernels import Kernel, Kitchen, SafeKernel, kernel_named
 from ....quantization.rounding import Int8Weight, with_row_scales
-
-if TYPE_CHECKING:
-    from .....core.calls import Function, Kwargs
 
 FORMAT = "int8_tensorwise"
 LAYOUT = "TensorWiseINT8Layout"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module
 
+from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from ....quantization.kernels import SafeKernel
 from ....quantization.layers import LayerChoice, LayerChoices
@@ -18,16 +18,12 @@ from ....quantization.settings import QuantizationSettings
 from ....quantization.timing import Timings
 from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
+from ..protocols import Conditioning, ModelPatcher
+from ..stack import ModelCall
+from ..weight_clone import WeightPlan
 from ..weight_swap import WeightTechnique, original, unload
 from .layers import linear_layers, observe
-from .linear import both_layers, existing_weight, int8_layers, is_int8, quantized_linear
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from ..protocols import Conditioning, ModelPatcher
-    from ..stack import ModelCall
-    from ..weight_clone import WeightPlan
-    from .linear import QuantizedLayer
+from .linear import QuantizedLayer, both_layers, existing_weight, int8_layers, is_int8, quantized_linear
 
 _PREFIX = "diffusion_model."
 _OFFLOADED = "a LoRA on a layer that is not loaded: computed in full precision"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .....core.errors import UnsupportedModel
 from ....families import families, find_family, not_reduced
+from ....token_merging import TokenMergingSettings
 from ..model import describe_model, is_unet, require_model
+from ..protocols import ModelPatcher
 from .joint import JointTokenMerging
 from .unet import UNetTokenMerging
-
-if TYPE_CHECKING:
-    from ....token_merging import TokenMergingSettings
-    from ..protocols import ModelPatcher
 
 
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> UNetTokenMerging | JointTokenMerging:

@@ -10,26 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .....core.activity import Activity
 from .....core.phrases import phrase
 from .....core.technique import COMPILATION, find
 from ....families.family import TEXT_FIRST, TokenLayout
+from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
 from ..attention_chain import Attend, add_layer
 from ..model import describe_model
 from ..newer import checkpoint_attention_overrides, kept_memory
+from ..protocols import ModelPatcher, Options
 from ..schedule import Scheduled, SchedulePosition
 from ..stack import ModelCall
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from ....token_merging import TokenMergingSettings
-    from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_joint_token_merging"
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch import Tensor
 from torch.nn import Module
 
+from .....core.activity import Activity
+from .....core.calls import Function
 from .....core.shadow import Shadows
 from .....core.technique import COMPILATION, find
+from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..model import describe_model
 from ..newer import kept_memory
+from ..protocols import ModelPatcher, Options
 from ..schedule import Scheduled, SchedulePosition
 from ..stack import ModelCall
 from ..unet import AttentionBlock, BlockKey, attention_blocks, transformer_blocks
-
-if TYPE_CHECKING:
-    from .....core.activity import Activity
-    from .....core.calls import Function
-    from ....token_merging import Reduction, TokenMergingSettings
-    from ..protocols import ModelPatcher, Options
 
 STATE = "paceline_token_merging"
 _RESTORE = "paceline_restore_tokens"
