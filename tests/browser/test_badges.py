@@ -19,22 +19,6 @@ ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
 pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
 
 
-def contrast(page: Page, element: Any) -> float:
-    """Return the contrast of an element's text with its background, by WCAG's formula."""
-    return page.script(
-        """
-        const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3)
-          .map((c) => c / 255)
-          .map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-          .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-        const { color, backgroundColor } = getComputedStyle(args[0]);
-        const [a, b] = [light(color), light(backgroundColor)].sort((x, y) => y - x);
-        return (a + 0.05) / (b + 0.05);
-        """,
-        element,
-    )
-
-
 @pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
 def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
@@ -45,7 +29,6 @@ def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
     assert badge.is_displayed()
     assert badge.text.endswith("active in 3 of 7 self-attention blocks")
     assert badge.get_attribute("data-state") == "active"
-    assert contrast(page, badge) >= 4.5
     area = badge.rect
     node = page.script(
         """
