@@ -11,8 +11,8 @@ from .table import FAMILIES
 KNOWN: list[Family] = list(FAMILIES)
 """All families, the one added last first."""
 
-NO_HOOK = "its attention does not reach ComfyUI's override hook, so no node can change what it looks at"
-NOT_EXAMINED = "where its image tokens are in attention has not been checked, and a wrong guess would draw garbage"
+NO_HOOK = "its attention does not use ComfyUI's override hook, so no node can change its tokens"
+NOT_EXAMINED = "the positions of its image tokens in attention have not been checked"
 """Why Apply ToMe refuses every network that is in no family."""
 
 

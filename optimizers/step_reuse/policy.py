@@ -81,7 +81,7 @@ class StepReusePolicy(Policy):
             details.append(self.unasked)
         if not found.forecast and not found.guidance:
             if found.evaluations:
-                details.append("no evaluation fits into the budget: a larger budget, or more steps, would help")
+                details.append("no skip fits into the budget: a larger budget or more steps would help")
                 details.extend(_doubts(found))
             return Summary("inactive", phrase("nothing was reused"), counts, tuple(details))
         headline = phrase("{count} of {total} evaluations computed", count=found.computed, total=found.evaluations)
@@ -93,8 +93,8 @@ class StepReusePolicy(Policy):
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
-                "a later step changed more than the forecasts before it let expect: look at the picture with "
-                "Compare Models, or take a smaller budget"
+                "a later step changed more than the earlier forecasts predicted: check the picture with "
+                "Compare Models, or choose a smaller budget"
             )
         details.append(
             f"estimated distance to the picture without this node: {found.share:.1%} of what another seed changes, "
@@ -123,7 +123,7 @@ def too_few(steps: int) -> str:
 def _doubts(found: Outcome) -> Iterator[str]:
     """Yield why the estimate is rough."""
     if not found.measured:
-        yield "this sampler was not measured: the rule keeps more in hand, and its estimate is rough"
+        yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
     if not found.unet:
         yield "the rule was measured on one small transformer only: for this model its estimate is rough"
 

@@ -38,8 +38,9 @@ BEGINNING = 0.2
 """This part of the steps, or their root, is always computed: it decides what is drawn, and errors tell little there."""
 
 CAREFUL = 0.05
-"""Up to this budget, the solver's order and one evaluations in a row may be forecast, above it twice as many: they are
-known afterwards from a polynomial of that order. With one more, Euler was a tenth farther off."""
+"""Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
+polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
+"""
 
 SEEDS, SKIPPED, DIFFERENCE = "seeds", "skipped", "difference"
 """Names of what is measured beside the forecasts: the distance from the mean, errors that are known by now, and how

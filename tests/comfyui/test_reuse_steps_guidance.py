@@ -41,7 +41,8 @@ def reuses_guidance(studio, model, **sampling):
     """Return how often, and whether the report has a word on who else needs the negative pass."""
     model = reuse(studio, model, reuse_forecast=False, reuse_guidance=True)
     studio.sample(model, steps=12, **sampling)
-    return outcome(model).guidance, any("looks at it" in line for line in technique(model).last_summary().details)
+    details = technique(model).last_summary().details
+    return outcome(model).guidance, any("the sampler, uses it" in line for line in details)
 
 
 def test_the_negative_pass_is_computed_where_somebody_looks_at_it(studio, core_node):

@@ -38,6 +38,6 @@ def checkpoint_attention_overrides(network: Module) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"the checkpoint asks for an attention of its own in {count} layer{'' if count == 1 else 's'}, which this node "
-        "takes the place of",
+        f"the checkpoint asks for an attention of its own in {count} layer{'' if count == 1 else 's'}, "
+        "which this node replaces",
     )

@@ -66,7 +66,7 @@ class StepReuse(Scheduled):
         if other is not None:
             raise UnsupportedModel(
                 f"{other} is on this MODEL already, and also leaves out steps.",
-                f"Remove {other} or Reuse Steps: each would measure what the other has made up.",
+                f"Remove {other} or Reuse Steps: each would measure the other's forecasts.",
             )
         super().__init__(StepReusePolicy(settings, UNASKED, notes))
 
@@ -112,7 +112,7 @@ class StepReuse(Scheduled):
         if name in ADAPTIVE:
             refusals.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
         if "context_handler" in options:
-            refusals.append("context windows move over the frames, so that earlier steps say nothing about later ones")
+            refusals.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
         compiled = stack_of(guider.model_patcher).find(COMPILATION) is not None
         negative_needed = "without it, Compile UNet would need one more graph" if compiled else ""
         return self.policy.begin(levels, name, is_unet(guider.model_patcher), refusals, negative_needed)
@@ -129,7 +129,7 @@ class StepReuse(Scheduled):
         guider = executor.class_obj
         guidance = getattr(guider, "cfg", None)
         if run.rule.settings.use_guidance and any(options.get(name) for name in LOOK_AT_PASSES):
-            run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, looks at it")
+            run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
             guidance = None
         run.begin(sigma, x, getattr(guider, "conds", {}), guidance)
         return run.end(executor(x, timestep, *args, **kwargs))

@@ -72,7 +72,7 @@ class PipelineStepReuse(PipelineTechnique):
         if _has_cache(host):
             raise UnsupportedModel(
                 f"{host.component.name} has a cache of diffusers already, which also leaves out work.",
-                "Call disable_cache() first, or leave Reuse Steps out: each would measure what the other has made up.",
+                "Call disable_cache() first, or leave Reuse Steps out: each would measure the other's forecasts.",
             )
         patches.on_undo(self._end_run)
 
