@@ -1,8 +1,7 @@
 """Put a clone of a MODEL on a second BaseModel with other weights, and back on the original.
 
-The clone keeps its LoRA patches, wrappers, callbacks and options; ComfyUI applies the patches to the other weights, as
-it would to those of another file. The original is not touched, and is not kept alive either: whoever holds the
-original MODEL (normally the loader's cached output) does that. When it is gone, going back loads the file again.
+The clone keeps its LoRA patches, wrappers, callbacks and options; ComfyUI applies the patches to the other weights.
+Nothing here keeps the original alive: once ComfyUI's cache has dropped it, going back loads the file again.
 """
 
 from __future__ import annotations
