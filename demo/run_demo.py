@@ -105,7 +105,7 @@ def four_rows(build: Callable[[bool, int], Prompt]) -> list[Row]:
 def checkpoint_rows(client: ComfyClient, checkpoint: Path, size: int, steps: int) -> list[Row]:
     """Return the shipped example workflows, set to this checkpoint."""
     info = client.object_info()
-    files = {True: "txt2img_tome_attention.json", False: "txt2img_baseline.json"}
+    files = {True: "Text to image - token merging.json", False: "Text to image - without Paceline.json"}
 
     def build(optimized: bool, seed: int) -> Prompt:
         prompt = example_workflow(ROOT / "example_workflows" / files[optimized], info)

@@ -110,7 +110,7 @@ def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
     """The example with Apply ToMe, Set Attention Processor and Optimization Report."""
     from browser.graphs import example
 
-    return example("txt2img_tome_attention", sd15_checkpoint)
+    return example("Text to image - token merging", sd15_checkpoint)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ ESCAPE, ENTER, TAB, LEFT = "\ue00c", "\ue007", "\ue004", "\ue012"
 """Keys, as WebDriver names them."""
 
 TOME, ATTENTION, SAMPLER = 4, 5, 8
-"""Numbers of nodes in the example ``txt2img_tome_attention``."""
+"""Numbers of nodes in the example ``Text to image - token merging``."""
 
 CANVAS, VUE = "canvas", "vue"
 """The frontend's two renderers of nodes: LiteGraph's canvas, and "Nodes 2.0"."""

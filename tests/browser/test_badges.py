@@ -32,6 +32,8 @@ def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
     area = badge.rect
     node = page.script(
         """
+        const element = document.querySelector(`[data-node-id="${args[0]}"]`); // in Nodes 2.0
+        if (element) return element.getBoundingClientRect().toJSON();
         const { pos, size } = app.canvas.graph.getNodeById(args[0]), { scale, offset } = app.canvas.ds;
         const { left, top } = app.canvas.canvas.getBoundingClientRect();
         const x = left + (pos[0] + offset[0]) * scale, y = top + (pos[1] + offset[1]) * scale;

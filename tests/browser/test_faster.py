@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("quiet_console")
 @pytest.fixture
 def baseline(page: Page, sd15_checkpoint: Path) -> dict[str, Any]:
     """A workflow without our nodes, open in the canvas renderer."""
-    workflow = example("txt2img_baseline", sd15_checkpoint)
+    workflow = example("Text to image - without Paceline", sd15_checkpoint)
     workflow["nodes"] = [node for node in workflow["nodes"] if not node["type"].startswith("Paceline")]
     page.use(CANVAS)
     page.load(workflow)

@@ -28,7 +28,7 @@ def timed(page: Page, seeds: Iterator[int], sd15_checkpoint: Path) -> dict[str, 
 
     def draw() -> dict[str, str]:
         page.use(VUE)
-        page.load(example("txt2img_tome_attention", sd15_checkpoint))
+        page.load(example("Text to image - token merging", sd15_checkpoint))
         found = {}
         for name, mode, said in (("off", 4, " · off"), ("on", 0, "x against off")):
             page.script(MODE, [TOME, ATTENTION], mode)
@@ -219,7 +219,7 @@ def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[s
 
 def test_a_missing_baseline_is_measured_at_a_click(page: Page, seeds: Iterator[int], sd15_checkpoint: Path):
     page.use(VUE)
-    workflow = example("txt2img_tome_attention", sd15_checkpoint)
+    workflow = example("Text to image - token merging", sd15_checkpoint)
     for node in workflow["nodes"]:
         if node["type"] == "EmptyLatentImage":
             node["widgets_values"][:2] = [192, 128]  # nobody has drawn this size before

@@ -10,6 +10,8 @@ from browser.page import Page
 from PIL import Image, ImageDraw, ImageFont
 
 SIDE, MARGIN, GAP = 640, 36, 20
+BELOW_LABEL = 96
+"""Where the title begins: the frontend lays a label over the card's upper left corner."""
 LINE, LETTERS = 52, 26
 MOST_NODES = 2
 ROOM = 640
@@ -50,8 +52,8 @@ def card(title: str, pictures: list[Image.Image]) -> Image.Image:
     font = ImageFont.load_default(44)
     lines = textwrap.wrap(title, LETTERS)
     for number, line in enumerate(lines):
-        ImageDraw.Draw(made).text((MARGIN, MARGIN + number * LINE), line, INK, font)
-    top = MARGIN + len(lines) * LINE + GAP
+        ImageDraw.Draw(made).text((MARGIN, BELOW_LABEL + number * LINE), line, INK, font)
+    top = BELOW_LABEL + len(lines) * LINE + GAP
     room = SIDE - 2 * MARGIN, SIDE - top - MARGIN
     widths, heights = zip(*(picture.size for picture in pictures), strict=True)
     between = GAP * (len(pictures) - 1)

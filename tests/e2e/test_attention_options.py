@@ -41,7 +41,8 @@ def test_compiled_code_is_one_graph_and_draws_the_same(comfy, options):
         ComfyServer((), {"checkpoints": [checkpoint]}, options, cpu=True, own_attention=True) as server,
         server.client() as client,
     ):
-        saved = json.loads((ROOT / "example_workflows" / "txt2img_baseline.json").read_text(encoding="utf-8"))
+        path = ROOT / "example_workflows" / "Text to image - without Paceline.json"
+        saved = json.loads(path.read_text(encoding="utf-8"))
         prompt = to_api(saved, client.object_info())
         only(prompt, "CheckpointLoaderSimple")["ckpt_name"] = checkpoint.name
         only(prompt, "EmptyLatentImage").update(width=128, height=192)

@@ -33,7 +33,8 @@ def plain(comfy, client, server) -> dict:
     """The shipped baseline workflow, small, and with few blocks: code is generated for each of them."""
     checkpoint = generated("sd15_smallest")
     server.add_model("checkpoints", checkpoint)
-    saved = json.loads((ROOT / "example_workflows" / "txt2img_baseline.json").read_text(encoding="utf-8"))
+    path = ROOT / "example_workflows" / "Text to image - without Paceline.json"
+    saved = json.loads(path.read_text(encoding="utf-8"))
     prompt = to_api(saved, client.object_info())
     prompt[only(prompt, "CheckpointLoaderSimple")]["inputs"]["ckpt_name"] = checkpoint.name
     prompt[only(prompt, "EmptyLatentImage")]["inputs"].update(width=128, height=192)

@@ -16,7 +16,10 @@ from PIL import Image
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = sorted((ROOT / "example_workflows").glob("*.json"))
+FOLDER = ROOT / "example_workflows"
+EXAMPLES = sorted(FOLDER.glob("*.json"))
+PLAIN = FOLDER / "Text to image - without Paceline.json"
+OPTIMIZED = FOLDER / "Text to image - token merging.json"
 
 
 def nodes_of(prompt: dict, class_type: str) -> list[str]:
@@ -59,7 +62,7 @@ def example(path: Path, client, checkpoint: Path) -> dict:
 @pytest.fixture(scope="module")
 def workflow(client, sd15_checkpoint):
     """The example with both nodes, ready to be changed."""
-    return example(ROOT / "example_workflows" / "txt2img_tome_attention.json", client, sd15_checkpoint)
+    return example(OPTIMIZED, client, sd15_checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +128,10 @@ def test_the_nodes_tell_what_they_did(workflow, client, server):
 
 
 def test_bypassing_the_nodes_gives_the_baseline_file_bit_for_bit(client, sd15_checkpoint, workflow):
-    plain = ROOT / "example_workflows" / "txt2img_baseline.json"
-    baseline = client.run(example(plain, client, sd15_checkpoint)).pixels()
+    baseline = client.run(example(PLAIN, client, sd15_checkpoint)).pixels()
     optimized = client.run(workflow).pixels()
     assert not np.array_equal(optimized, baseline)
-    saved = json.loads((ROOT / "example_workflows" / "txt2img_tome_attention.json").read_text(encoding="utf-8"))
+    saved = json.loads(OPTIMIZED.read_text(encoding="utf-8"))
     for node in saved["nodes"]:
         if node["type"] in ("PacelineApplyToMe", "PacelineSetAttentionProcessor"):
             node["mode"] = 4  # bypassed

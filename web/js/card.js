@@ -9,6 +9,8 @@ const [WIDTH, HEIGHT, MARGIN, GAP] = [1200, 630, 40, 16];
 const PICTURE = { width: (WIDTH - 2 * MARGIN - GAP) / 2, height: 310 };
 const INK = "#f4f4f5";
 const PALE = "#a9a9b4";
+const GROUND = "#15161a";
+const MAT = "#202228";
 
 /**
  * @param {object} content
@@ -22,10 +24,10 @@ const PALE = "#a9a9b4";
 export async function createCard({ images, headline, proved, lines, sheet }) {
   const canvas = createElement("canvas", { width: WIDTH, height: HEIGHT });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  context.fillStyle = "#15161a";
+  context.fillStyle = GROUND;
   context.fillRect(0, 0, WIDTH, HEIGHT);
   images.forEach((image, index) => {
-    drawCrop(context, image, MARGIN + index * (PICTURE.width + GAP), MARGIN);
+    drawWhole(context, image, MARGIN + index * (PICTURE.width + GAP), MARGIN);
   });
   let y = MARGIN + PICTURE.height + (proved ? 72 : 56);
   write(context, headline, y, proved ? 60 : 34, INK, 700);
@@ -48,20 +50,21 @@ export async function createCard({ images, headline, proved, lines, sheet }) {
 }
 
 /**
- * Draw as much of the middle of a picture as fills its place.
+ * Draw a whole picture, as large as its place allows, in the middle of it.
  * @param {CanvasRenderingContext2D} context
  * @param {HTMLImageElement} image
  * @param {number} x
  * @param {number} y
  */
-function drawCrop(context, image, x, y) {
+function drawWhole(context, image, x, y) {
   const { naturalWidth, naturalHeight } = image;
-  const scale = Math.max(PICTURE.width / naturalWidth, PICTURE.height / naturalHeight);
-  const [width, height] = [PICTURE.width / scale, PICTURE.height / scale];
+  const scale = Math.min(PICTURE.width / naturalWidth, PICTURE.height / naturalHeight);
+  const [width, height] = [naturalWidth * scale, naturalHeight * scale];
+  context.fillStyle = MAT;
+  context.fillRect(x, y, PICTURE.width, PICTURE.height);
   context.imageSmoothingEnabled = scale < 3;
   context.imageSmoothingQuality = "high";
-  const from = [(naturalWidth - width) / 2, (naturalHeight - height) / 2];
-  context.drawImage(image, from[0], from[1], width, height, x, y, PICTURE.width, PICTURE.height);
+  context.drawImage(image, x + (PICTURE.width - width) / 2, y + (PICTURE.height - height) / 2, width, height);
   context.font = "600 20px system-ui, sans-serif";
   const label = image.alt;
   context.fillStyle = "rgb(0 0 0 / 70%)";
