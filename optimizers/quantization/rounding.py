@@ -1,7 +1,6 @@
 """Scales and rounding: floating point to int8 with one scale for each row, and back.
 
-The arithmetic is that of comfy-kitchen's reference (eager) backend, operation by operation, so that a saved model gives
-the same bits in ComfyUI without this pack.
+Each operation is that of comfy-kitchen's reference (eager) backend, so a saved model gives the same bits in ComfyUI.
 """
 
 from __future__ import annotations
