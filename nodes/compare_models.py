@@ -16,7 +16,8 @@ from ..workbench.comfyui.comparison.rounds import TimedRun
 from ..workbench.comfyui.links import require_conditioning, require_decoder
 from ..workbench.comfyui.output_files import OutputFiles
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.measurement import Verdict, comparison_sheet
+from ..workbench.measurement.picture import comparison_sheet
+from ..workbench.measurement.verdict import Verdict
 from .common import PacelineNode
 from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
 

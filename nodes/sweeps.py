@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 from ..core.errors import InvalidSetting
@@ -13,9 +14,9 @@ from ..server.built_in_presets import BUILT_IN
 from ..server.recipes import apply_recipe, check_steps, full_id, ids_by_title
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.sampling import SamplingJob
-from ..workbench.comfyui.sweeping import Applied, Bench
+from ..workbench.comfyui.sweeping import Bench
 from ..workbench.recipe import Recipe, Step, Value
-from ..workbench.sweep import Cell, Range, Space, nodes_of, parse_space
+from ..workbench.sweep.space import Cell, Range, Space, nodes_of, parse_space
 from . import NODES
 
 __all__ = ["BUILT_IN", "bench_for", "plain", "read_space"]
@@ -87,7 +88,7 @@ def bench_for(model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: 
     """Return what measures cells, with our nodes to apply them."""
     require_model(model)
 
-    def apply(steps: tuple[Step, ...]) -> Applied:
+    def apply(steps: tuple[Step, ...]) -> tuple[ModelPatcher, VAE | None, Sequence[str]]:
         # Cells report nowhere by themselves: their activity is in the comparison.
         applied = apply_recipe(Recipe("this cell", steps), {"model": model, "vae": vae}, NODES)
         return applied.objects["model"], applied.objects.get("vae"), applied.left_out

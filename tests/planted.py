@@ -13,15 +13,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
-from paceline.workbench.measurement import (
-    Evidence,
-    Verdict,
-    compare_pictures,
-    farthest,
-    interleaved,
-    judge,
-    measure_speedup,
-)
+from paceline.workbench.measurement.evidence import Evidence
+from paceline.workbench.measurement.farthest import farthest
+from paceline.workbench.measurement.quality import compare_pictures
+from paceline.workbench.measurement.timing import interleaved, measure_speedup
+from paceline.workbench.measurement.verdict import Verdict, judge
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "noise" / "wall.json").read_text())["long"]
 

@@ -9,12 +9,9 @@ from ..core.errors import PacelineError
 
 
 def exit_status(run: Callable[[], object], stopped: str, prefix: str = "") -> int:
-    """Run a command; return 0, 2 after an error of ours, or 130 where it was stopped with Ctrl-C.
+    """Run a command; return 0, 2 after an error of ours, which ``prefix`` begins, or 130 where Ctrl-C stopped it.
 
-    Args:
-        run: the command.
-        stopped: what is said where it was stopped: what is kept, and how to go on.
-        prefix: what errors begin with.
+    ``stopped`` is said then: what is kept, and how to go on.
     """
     try:
         run()

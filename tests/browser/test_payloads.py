@@ -73,7 +73,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     from paceline.server.recipes import shown_steps
     from paceline.server.run_routes import run_payload
     from paceline.server.sweep_view import SWEEP_EVENT
-    from paceline.workbench.measurement import Distance
+    from paceline.workbench.measurement.quality import Distance
     from paceline.workbench.recipe import Step
 
     reporting.announce("7", Summary("active", "well", {"calls": 1}, ("a detail",)), "a title")
@@ -127,7 +127,8 @@ def advised() -> tuple[dict[str, Any], dict[str, Any]]:
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
     """Return the parts of a saved comparison that the page is shown."""
-    from paceline.workbench.measurement import Distance, FewerSteps
+    from paceline.workbench.measurement.evidence import FewerSteps
+    from paceline.workbench.measurement.quality import Distance
 
     speedup = dict.fromkeys(("speedup", "speedup_low", "speedup_high"), 1.0)
     around = dict.fromkeys(("model", "device", "torch", "comfyui"), "")
@@ -156,7 +157,7 @@ def profiled() -> dict[str, Any]:
 def swept() -> dict[str, Any]:
     """Return what the page is shown of a sweep with one cell, which is sent as an event too."""
     from paceline.server.sweep_view import SweepView
-    from paceline.workbench.sweep import Result
+    from paceline.workbench.sweep.results import Result
 
     view = SweepView("7", "a study", 0.25, SimpleNamespace(steps_of=lambda cell: ()))
     view.watch([Result({"size": 512}, "measured", 1.5, 1.0, 0.1)], 2)

@@ -87,7 +87,7 @@ def test_the_grid_is_a_form(page: Page, renderer: str, axe):
 
 
 def test_the_form_counts_as_the_server_does(page: Page, comfy):
-    from paceline.workbench.sweep import parse_space
+    from paceline.workbench.sweep.space import parse_space
 
     grids = ["A.x: 1, 2\nB: on, off\nB.y: 3, 4, 5\nsize: 512, 768", "A: off\nA.x: 1, 2", "A.x: 1", "A.x: 0.2 .. 0.8"]
     counted = page.script(

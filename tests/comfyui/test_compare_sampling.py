@@ -77,7 +77,7 @@ def sampled(emoji, steps: int) -> torch.Tensor:
 def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
     """Merging that takes 0.45 of the time: 9 of 20 steps. The numbers are those of the picture with 9 steps."""
     from paceline.workbench.comfyui.comparison import record
-    from paceline.workbench.measurement import compare_pictures
+    from paceline.workbench.measurement.quality import compare_pictures
 
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.25)

@@ -28,10 +28,9 @@ from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scale
 from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.optimizers.quantization.timing import Shape, Timings
 from paceline.workbench.comfyui import cache_transfer
-from paceline.workbench.measurement import Lpips, WrongWeights
+from paceline.workbench.measurement.lpips import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe
-from paceline.workbench.sweep import Range, parse_space
-from paceline.workbench.sweep.space import nodes_of, picture_of
+from paceline.workbench.sweep.space import Range, nodes_of, parse_space, picture_of
 
 fuzzed = settings(
     max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),

@@ -6,8 +6,11 @@ import dataclasses
 import math
 
 import pytest
-from paceline.workbench.measurement import Distance, Evidence, Farthest, FewerSteps, Speedup, judge, measure_speedup
-from paceline.workbench.measurement.verdict import QUALITIES
+from paceline.workbench.measurement.evidence import Evidence, FewerSteps
+from paceline.workbench.measurement.farthest import Farthest
+from paceline.workbench.measurement.quality import Distance
+from paceline.workbench.measurement.timing import Speedup, measure_speedup
+from paceline.workbench.measurement.verdict import QUALITIES, judge
 
 FASTER = measure_speedup([1.42, 1.43, 1.41], [1.0, 1.0, 1.0])
 SEED = Distance(0.5, 6.0, 0.2)

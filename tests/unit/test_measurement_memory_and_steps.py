@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.workbench.measurement import PeakMemory, steps
+from paceline.workbench.measurement import steps
+from paceline.workbench.measurement.memory import PeakMemory
 from waiting import until
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from paceline.workbench.measurement import comparison_sheet
-from paceline.workbench.measurement.picture import _PAPER, _font, _wrapped, difference_gain
+from paceline.workbench.measurement.picture import _PAPER, _font, _wrapped, comparison_sheet, difference_gain
 
 VERDICT = "1.34x faster (1.31 to 1.37); difference is 1/9 of a seed change."
 

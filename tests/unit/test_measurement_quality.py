@@ -11,7 +11,8 @@ import torch
 from comfy_host.packages import PackageMissing
 from needs import missing
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.measurement import Lpips, WrongWeights, compare_pictures, to_8_bit
+from paceline.workbench.measurement.lpips import Lpips, WrongWeights
+from paceline.workbench.measurement.quality import compare_pictures, to_8_bit
 from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 

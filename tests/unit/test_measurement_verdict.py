@@ -7,15 +7,10 @@ import random
 
 import pytest
 import torch
-from paceline.workbench.measurement import (
-    Distance,
-    Evidence,
-    FewerSteps,
-    interleaved,
-    judge,
-    measure_speedup,
-)
-from paceline.workbench.measurement.timing import _T
+from paceline.workbench.measurement.evidence import Evidence, FewerSteps
+from paceline.workbench.measurement.quality import Distance
+from paceline.workbench.measurement.timing import _T, interleaved, measure_speedup
+from paceline.workbench.measurement.verdict import judge
 from paceline.workbench.measurement.verdict_text import fraction
 
 SAME = Distance(0.0, None, 1.0)

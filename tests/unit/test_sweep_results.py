@@ -6,7 +6,8 @@ import csv
 import io
 from dataclasses import replace
 
-from paceline.workbench.sweep import Result, best, pareto_front, pareto_picture, to_csv, to_markdown
+from paceline.workbench.sweep.plot import pareto_picture
+from paceline.workbench.sweep.results import Result, best, pareto_front, to_csv, to_markdown
 
 
 def result(name, speedup, difference, size=512, state="measured"):

@@ -7,8 +7,7 @@ import time
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.sweep import Range, parse_space
-from paceline.workbench.sweep.space import cell_key, nodes_of, picture_of
+from paceline.workbench.sweep.space import Range, cell_key, nodes_of, parse_space, picture_of
 
 EXAMPLE = "ApplyToMe.ratio: 0.25, 0.5"
 TEXT = """

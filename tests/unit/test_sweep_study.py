@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 from paceline.core.errors import BackendUnavailable, InvalidSetting
-from paceline.workbench.sweep import Result, Storage, Sweep, SweepSettings, parse_space, sqlite_storage
+from paceline.workbench.sweep.results import Result
+from paceline.workbench.sweep.space import parse_space
+from paceline.workbench.sweep.storage import Storage, sqlite_storage
+from paceline.workbench.sweep.study import Sweep, SweepSettings
 from waiting import until
 
 SPACE = "ApplyToMe.ratio: 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8"
@@ -26,7 +29,10 @@ from pathlib import Path
 sys.path[:0] = [{tools!r}]
 from comfy_host import pack
 pack.load_pack()
-from paceline.workbench.sweep import Result, Storage, Sweep, SweepSettings, parse_space
+from paceline.workbench.sweep.results import Result
+from paceline.workbench.sweep.space import parse_space
+from paceline.workbench.sweep.storage import Storage
+from paceline.workbench.sweep.study import Sweep, SweepSettings
 log, storage, held, heartbeat = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
 def measure(cell):
     ratio = cell["ApplyToMe.ratio"]

@@ -24,12 +24,7 @@ from .standalone import find_comfyui, split_arguments, start_comfyui
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
-    """Run the command line and return the exit status.
-
-    Args:
-        arguments: without the program's name.
-        pack: the folder of this pack, as it was named.
-    """
+    """Run the command line and return the exit status; ``pack`` is the folder of this pack, as it was named."""
     ours, theirs = split_arguments(arguments)
     options = _parser().parse_args(ours)
     try:

@@ -35,9 +35,7 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
 def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
     """Return the rough colours that ComfyUI's live preview shows, one pixel for each place of the latent.
 
-    Args:
-        model: the MODEL that the latent is of.
-        latent: ``[batch, channels, (frames,) height, width]``.
+    ``latent`` is ``[batch, channels, (frames,) height, width]``.
 
     Raises:
         UnsupportedModel: if ComfyUI knows no colours for latents of this kind.

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
+
+_TICKS = 10_000
 
 
-class ProgressBar:
-    """The progress bar of the node that runs.
+def progress_bar() -> Callable[[float], None]:
+    """Return what shows at the node that runs which share of its work, from 0 to 1, is done."""
+    import comfy.utils
 
-    Args:
-        total: the value at which it is full.
-    """
-
-    def __init__(self, total: int) -> None:
-        import comfy.utils
-
-        self._total = total
-        self._bar = comfy.utils.ProgressBar(total)
-
-    def show(self, value: int) -> None:
-        """Show how far the work is."""
-        self._bar.update_absolute(min(value, self._total), self._total)
+    bar = comfy.utils.ProgressBar(_TICKS)
+    return lambda share: bar.update_absolute(round(_TICKS * share), _TICKS)
 
 
 def stop_if_cancelled() -> None:

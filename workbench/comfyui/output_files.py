@@ -46,13 +46,7 @@ class OutputFiles:
         self._start = Path(folder) / f"{name}_{number:05}_"
 
     def save_picture(self, ending: str, picture: Image.Image, workflow: dict[str, object] | None = None) -> Entry:
-        """Write a PNG file.
-
-        Args:
-            ending: of the file's name.
-            picture: what to write.
-            workflow: what to put into it, so that dropping it on the canvas opens the workflow.
-        """
+        """Write a PNG file, with a workflow in it that opens when the file is dropped on the canvas."""
         from comfy.cli_args import args
 
         metadata = PngInfo()

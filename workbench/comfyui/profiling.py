@@ -49,13 +49,7 @@ class _Enough(Exception):
 
 
 def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None]) -> Profile:
-    """Sample once with a clock, decode, and sample again up to the end of one profiled step.
-
-    Args:
-        model: MODEL.
-        vae: VAE, or None to leave decoding out.
-        job: what is sampled.
-        say: told what is going on.
+    """Sample once with a clock, decode if there is a VAE, and sample again up to the end of one profiled step.
 
     Raises:
         InvalidSetting: if the settings leave no step.

@@ -75,15 +75,7 @@ class Sampled:
 
 
 def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-    """Run a job once.
-
-    Args:
-        model: MODEL.
-        job: what is sampled.
-        seed: of the noise, in the place of the job's own.
-        clock: returns seconds.
-        on_step: called after each step; whatever it raises ends the run.
-    """
+    """Run a job once, with ``seed`` in the place of its own; what ``on_step`` raises after a step ends the run."""
     import comfy.sample
 
     device = torch.device(model.load_device)

@@ -16,11 +16,7 @@ from ..exit_status import exit_status
 
 
 def find_comfyui(given: str | None, pack: Path) -> Path:
-    """Return ComfyUI's folder.
-
-    Args:
-        given: named by the user, or None.
-        pack: the folder of this pack, not resolved: it may be a link in ``custom_nodes``.
+    """Return ComfyUI's folder: the given one, or the one around ``pack``, which may be a link in ``custom_nodes``.
 
     Raises:
         BackendUnavailable: if there is none.
@@ -39,12 +35,7 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def start_comfyui(folder: Path, arguments: Sequence[str] = ()) -> None:
-    """Make ``import comfy`` work in this process, with ComfyUI's own command line.
-
-    Args:
-        folder: of ComfyUI.
-        arguments: as for ``main.py``: ``--lowvram``, ``--base-directory DIR``, ...
-    """
+    """Make ``import comfy`` work in this process, with ``arguments`` as for ComfyUI's ``main.py``."""
     sys.path.insert(0, str(folder))
     sys.argv = [str(folder / "main.py"), *arguments]  # ComfyUI reads its command line while it is imported
     import comfy.options
@@ -72,12 +63,7 @@ def run_command(
 ) -> int:
     """Run a command that samples, once ComfyUI can be imported, and return the exit status.
 
-    Args:
-        arguments: of the command line.
-        pack: folder of this pack, as it was named.
-        parser: reads the command's own arguments, ``--comfyui`` among them.
-        run: is given these.
-        stopped: as for ``exit_status``.
+    ``parser`` reads the command's own arguments, ``--comfyui`` among them; ``stopped`` as for ``exit_status``.
     """
     own, comfyuis = split_arguments(arguments)
     options = parser.parse_args(own)
@@ -98,10 +84,7 @@ def say(text: str) -> None:
 
 
 def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
-    """Load a checkpoint.
-
-    Returns:
-        MODEL; a function from a text to its CONDITIONING; VAE, or None where the file has none.
+    """Return a checkpoint's MODEL, a function from a text to its CONDITIONING, and its VAE if it has one.
 
     Raises:
         InvalidSetting: if there is no text encoder in the file.
@@ -118,11 +101,7 @@ def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
 
 
 def model_file(kind: str, name: str) -> str:
-    """Return the path of a model file.
-
-    Args:
-        kind: ComfyUI's name of the folder, e.g. ``checkpoints``.
-        name: a file, or its name in that folder.
+    """Return the path of a model file, which is named itself or by its name in a folder like ``checkpoints``.
 
     Raises:
         InvalidSetting: if there is neither.

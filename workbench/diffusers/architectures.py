@@ -26,37 +26,32 @@ def sd15_unet(width: int, in_channels: int = 4) -> Any:
     """Return SD 1.5's UNet: attention at the latent's size and at 1/2 and 1/4 of it, 8 heads everywhere."""
     from diffusers import UNet2DConditionModel
 
-    return UNet2DConditionModel(
-        sample_size=64,
-        in_channels=in_channels,
-        block_out_channels=_levels(width, (1, 2, 4, 4)),
-        layers_per_block=2 if width == REAL_WIDTH else 1,
-        cross_attention_dim=scaled(768, width),
-        attention_head_dim=8 if width % 64 == 0 else 2,  # diffusers means the number of heads by that
-        norm_num_groups=math.gcd(32, width),
-    )
+    return UNet2DConditionModel(sample_size=64, in_channels=in_channels, **_sd15(width))
 
 
 def sd15_controlnet(width: int) -> Any:
     """Return a ControlNet that fits ``sd15_unet``."""
     from diffusers import ControlNetModel
 
-    return ControlNetModel(
-        block_out_channels=_levels(width, (1, 2, 4, 4)),
-        layers_per_block=2 if width == REAL_WIDTH else 1,
-        cross_attention_dim=scaled(768, width),
-        attention_head_dim=8 if width % 64 == 0 else 2,
-        norm_num_groups=math.gcd(32, width),
-        conditioning_embedding_out_channels=(16, 32, 96, 256) if width == REAL_WIDTH else (8, 8, 16, 16),
-    )
+    embedding = (16, 32, 96, 256) if width == REAL_WIDTH else (8, 8, 16, 16)
+    return ControlNetModel(conditioning_embedding_out_channels=embedding, **_sd15(width))
+
+
+def _sd15(width: int) -> dict[str, Any]:
+    return {
+        "block_out_channels": _levels(width, (1, 2, 4, 4)),
+        "layers_per_block": 2 if width == REAL_WIDTH else 1,
+        "cross_attention_dim": scaled(768, width),
+        "attention_head_dim": 8 if width % 64 == 0 else 2,  # diffusers means the number of heads by that
+        "norm_num_groups": math.gcd(32, width),
+    }
 
 
 def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
     """Return SDXL's UNet: 2 and 10 transformer blocks at 1/2 and 1/4 of the latent's size, heads of 64 channels.
 
-    Args:
-        width: channels of the first level.
-        ssd1b: the layout of SSD-1B instead: no block in the middle, a number of transformer blocks for each layer.
+    ``ssd1b``: the layout of SSD-1B instead, with no block in the middle and a number of transformer blocks for each
+    layer.
     """
     from diffusers import UNet2DConditionModel
 
@@ -88,14 +83,11 @@ def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
 def if_unet(width: int, stage: int) -> Any:
     """Return a UNet of DeepFloyd IF's layout: text among the keys of self-attention, a variance beside the noise.
 
-    Stage 1 makes 64 x 64 pixels; stages 2 and 3 enlarge and are told how noisy the small image was made. The number of
+    Stage 1 makes 64 x 64 pixels; stage 2 enlarges and is told how noisy the small image was made. The number of
     channels is ours.
     """
     from diffusers import UNet2DConditionModel
 
-    options: dict[str, Any] = {}
-    if stage > 1:
-        options = {"class_embed_type": "timestep"}
     return UNet2DConditionModel(
         sample_size=64 if stage == 1 else 256,
         in_channels=3 if stage == 1 else 6,
@@ -114,7 +106,7 @@ def if_unet(width: int, stage: int) -> Any:
         addition_embed_type="text",
         addition_embed_type_num_heads=4,
         norm_num_groups=math.gcd(32, width),
-        **options,
+        class_embed_type=None if stage == 1 else "timestep",
     )
 
 
@@ -135,38 +127,18 @@ def upscaler_unet(width: int) -> Any:
     )
 
 
-def autoencoder(width: int, latent_channels: int = 4, scaling: float = 0.18215, shift: float | None = None) -> Any:
+def autoencoder(width: int, factors: tuple[int, ...] = (1, 2, 4, 4), **options: Any) -> Any:
     """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle.
 
     Args:
         width: channels of the UNet's first level; the VAE has 2/5 of them.
-        latent_channels: 4, or 16 in those of SD3 and FLUX.1, which have no convolutions around the latent either.
-        scaling: what a pipeline multiplies latents with.
-        shift: what it subtracts from them before, if anything.
+        factors: channels of each level, as multiples of the first.
+        options: further ones of ``AutoencoderKL``; ``scaling_factor`` is what a pipeline multiplies latents with.
     """
-    return _autoencoder(
-        scaled(128, width),
-        (1, 2, 4, 4),
-        width,
-        latent_channels=latent_channels,
-        scaling_factor=scaling,
-        shift_factor=shift,
-        use_quant_conv=latent_channels == 4,
-        use_post_quant_conv=latent_channels == 4,
-        sample_size=512,
-    )
-
-
-def upscaler_autoencoder(width: int) -> Any:
-    """Return the VAE of Stability's upscaler: 4 pixels for a latent."""
-    return _autoencoder(
-        scaled(128, width), (1, 2, 4), width, latent_channels=4, scaling_factor=0.08333, sample_size=256
-    )
-
-
-def _autoencoder(first: int, factors: tuple[int, ...], width: int, **options: Any) -> Any:
     from diffusers import AutoencoderKL
 
+    first = scaled(128, width)
+    options = {"latent_channels": 4, "sample_size": 512, **options}
     return AutoencoderKL(
         block_out_channels=_levels(first, factors),
         down_block_types=("DownEncoderBlock2D",) * len(factors),
@@ -175,6 +147,23 @@ def _autoencoder(first: int, factors: tuple[int, ...], width: int, **options: An
         norm_num_groups=math.gcd(32, first),
         **options,
     )
+
+
+def flow_autoencoder(width: int, scaling: float, shift: float) -> Any:
+    """Return the VAE of SD3 and FLUX.1: 16 channels, no convolutions around the latent."""
+    return autoencoder(
+        width,
+        latent_channels=16,
+        scaling_factor=scaling,
+        shift_factor=shift,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+    )
+
+
+def upscaler_autoencoder(width: int) -> Any:
+    """Return the VAE of Stability's upscaler: 4 pixels for a latent."""
+    return autoencoder(width, (1, 2, 4), scaling_factor=0.08333, sample_size=256)
 
 
 def flux_transformer(width: int) -> Any:

@@ -2,12 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
 from typing import Any
 
 import torch
 
 from . import architectures
+
+_STABLE_DIFFUSION = {
+    "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1,
+}  # fmt: skip
+_DEEPFLOYD_IF = {
+    "beta_schedule": "squaredcos_cap_v2", "variance_type": "learned_range", "thresholding": True,
+    "dynamic_thresholding_ratio": 0.95, "sample_max_value": 1.5,
+}  # fmt: skip
+
+
+def stable_diffusion(name: str, width: int, in_channels: int = 4, control: bool = False) -> Any:
+    """Return an SD 1.5 pipeline of the class ``name``."""
+    parts = {
+        "vae": architectures.autoencoder(width),
+        "unet": architectures.sd15_unet(width, in_channels),
+        "scheduler": _scheduler("PNDMScheduler", **_STABLE_DIFFUSION, skip_prk_steps=True),
+    }
+    if control:
+        parts["controlnet"] = architectures.sd15_controlnet(width)
+    return _pipeline(name, **parts, requires_safety_checker=False)
+
+
+def sdxl(name: str, width: int, ssd1b: bool = False) -> Any:
+    """Return an SDXL pipeline; with ``ssd1b`` its distilled relative of that name."""
+    return _pipeline(
+        name,
+        vae=architectures.autoencoder(width, scaling_factor=0.13025),
+        unet=architectures.sdxl_unet(width, ssd1b),
+        scheduler=_scheduler("EulerDiscreteScheduler", **_STABLE_DIFFUSION),
+        add_watermarker=False,
+    )
+
+
+def deepfloyd_if(name: str, width: int, stage: int) -> Any:
+    """Return a pipeline of DeepFloyd IF's first or second stage."""
+    parts = {
+        "unet": architectures.if_unet(width, stage),
+        "scheduler": _scheduler("DDPMScheduler", **_DEEPFLOYD_IF),
+    }
+    if stage == 2:
+        parts["image_noising_scheduler"] = _scheduler("DDPMScheduler", **_DEEPFLOYD_IF)
+    return _pipeline(name, **parts, requires_safety_checker=False)
+
+
+def upscaler(name: str, width: int) -> Any:
+    """Return Stability's upscaler, which diffusers' example of DeepFloyd IF has in the place of its own third stage."""
+    return _pipeline(
+        name,
+        vae=architectures.upscaler_autoencoder(width),
+        unet=architectures.upscaler_unet(width),
+        low_res_scheduler=_scheduler("DDPMScheduler"),
+        scheduler=_scheduler("DDIMScheduler", prediction_type="v_prediction"),
+    )
+
+
+def flux(name: str, width: int) -> Any:
+    """Return a FLUX.1-dev pipeline."""
+    return _pipeline(
+        name,
+        vae=architectures.flow_autoencoder(width, 0.3611, 0.1159),
+        transformer=architectures.flux_transformer(width),
+        scheduler=_scheduler("FlowMatchEulerDiscreteScheduler", use_dynamic_shifting=True),
+    )
+
+
+def sd3(name: str, width: int) -> Any:
+    """Return an SD3 pipeline."""
+    return _pipeline(
+        name,
+        vae=architectures.flow_autoencoder(width, 1.5305, 0.0609),
+        transformer=architectures.sd3_transformer(width),
+        scheduler=_scheduler("FlowMatchEulerDiscreteScheduler", shift=3.0),
+    )
+
+
+def _pipeline(name: str, **parts: Any) -> Any:
+    """Return a pipeline without the text encoders and checkers that are not among its parts."""
+    import diffusers
+
+    made = getattr(diffusers, name)
+    needed = [one.name for one in inspect.signature(made).parameters.values() if one.default is one.empty]
+    return made(**{**dict.fromkeys(needed), **parts})
 
 
 def _scheduler(name: str, **options: Any) -> Any:
@@ -16,110 +98,3 @@ def _scheduler(name: str, **options: Any) -> Any:
 
     with torch.device("cpu"):
         return getattr(diffusers, name)(**options)
-
-
-def stable_diffusion(name: str, in_channels: int = 4, control: bool = False) -> Callable[[int], Any]:
-    """Return what makes an SD 1.5 pipeline of class ``name`` of a width."""
-
-    def make(width: int) -> Any:
-        import diffusers
-
-        parts: dict[str, Any] = {
-            "vae": architectures.autoencoder(width),
-            "unet": architectures.sd15_unet(width, in_channels),
-            "scheduler": _scheduler(
-                "PNDMScheduler",
-                beta_start=0.00085,
-                beta_end=0.012,
-                beta_schedule="scaled_linear",
-                skip_prk_steps=True,
-                steps_offset=1,
-            ),
-            **dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor")),
-        }
-        if control:
-            parts["controlnet"] = architectures.sd15_controlnet(width)
-        return getattr(diffusers, name)(**parts, requires_safety_checker=False)
-
-    return make
-
-
-def sdxl(ssd1b: bool) -> Callable[[int], Any]:
-    """Return what makes an SDXL pipeline of a width; with ``ssd1b`` its distilled relative of that name."""
-
-    def make(width: int) -> Any:
-        import diffusers
-
-        return diffusers.StableDiffusionXLPipeline(
-            vae=architectures.autoencoder(width, scaling=0.13025),
-            unet=architectures.sdxl_unet(width, ssd1b),
-            scheduler=_scheduler(
-                "EulerDiscreteScheduler",
-                beta_start=0.00085,
-                beta_end=0.012,
-                beta_schedule="scaled_linear",
-                steps_offset=1,
-            ),
-            **dict.fromkeys(("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")),
-            add_watermarker=False,
-        )
-
-    return make
-
-
-def deepfloyd_if(stage: int) -> Callable[[int], Any]:
-    """Return what makes a pipeline of one of DeepFloyd IF's three stages of a width."""
-
-    def make(width: int) -> Any:
-        import diffusers
-
-        schedule: dict[str, Any] = {
-            "beta_schedule": "squaredcos_cap_v2", "variance_type": "learned_range", "thresholding": True,
-            "dynamic_thresholding_ratio": 0.95, "sample_max_value": 1.5,
-        }  # fmt: skip
-        if stage == 3:
-            # DeepFloyd never published its own third stage; diffusers' example uses Stability's upscaler in its place.
-            return diffusers.StableDiffusionUpscalePipeline(
-                vae=architectures.upscaler_autoencoder(width),
-                unet=architectures.upscaler_unet(width),
-                low_res_scheduler=_scheduler("DDPMScheduler"),
-                scheduler=_scheduler("DDIMScheduler", prediction_type="v_prediction"),
-                **dict.fromkeys(("text_encoder", "tokenizer")),
-            )
-        parts: dict[str, Any] = {
-            "unet": architectures.if_unet(width, stage),
-            "scheduler": _scheduler("DDPMScheduler", **schedule),
-            **dict.fromkeys(("text_encoder", "tokenizer", "safety_checker", "feature_extractor", "watermarker")),
-        }
-        if stage == 1:
-            return diffusers.IFPipeline(**parts, requires_safety_checker=False)
-        return diffusers.IFSuperResolutionPipeline(
-            **parts, image_noising_scheduler=_scheduler("DDPMScheduler", **schedule), requires_safety_checker=False
-        )
-
-    return make
-
-
-def flux(width: int) -> Any:
-    """Return a FLUX.1-dev pipeline."""
-    import diffusers
-
-    return diffusers.FluxPipeline(
-        scheduler=_scheduler("FlowMatchEulerDiscreteScheduler", use_dynamic_shifting=True),
-        vae=architectures.autoencoder(width, 16, 0.3611, 0.1159),
-        transformer=architectures.flux_transformer(width),
-        **dict.fromkeys(("text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2")),
-    )
-
-
-def sd3(width: int) -> Any:
-    """Return an SD3 pipeline."""
-    import diffusers
-
-    texts = ("text_encoder", "text_encoder_2", "text_encoder_3", "tokenizer", "tokenizer_2", "tokenizer_3")
-    return diffusers.StableDiffusion3Pipeline(
-        scheduler=_scheduler("FlowMatchEulerDiscreteScheduler", shift=3.0),
-        vae=architectures.autoencoder(width, 16, 1.5305, 0.0609),
-        transformer=architectures.sd3_transformer(width),
-        **dict.fromkeys(texts),
-    )

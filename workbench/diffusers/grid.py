@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core.errors import InvalidSetting
 from ...optimizers.hosts.diffusers.api import optimize
-from ..measurement import Distance, compare_pictures, to_8_bit
+from ..measurement.quality import Distance, compare_pictures, to_8_bit
 from .pipelines import NamedPipeline
 from .variants import Variant
 

@@ -13,13 +13,90 @@ import torch
 
 from ...optimizers.hosts.diffusers.protocols import Model, Pipeline
 
-TEXT_TOKENS = 77
-
-Arguments = Callable[[Pipeline, list[str], int, torch.Generator], dict[str, object]]
-"""From a pipeline, prompts, the side of the picture and a generator to the arguments of a call."""
+Arguments = Callable[[Pipeline, list[str], int], dict[str, object]]
+"""From a pipeline, prompts and the side of the picture to the arguments of a call."""
 
 
-def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> torch.Tensor:
+def stable_diffusion(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SD 1.x."""
+    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "height": size, "width": size}
+
+
+def image_to_image(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SD 1.x, starting from a picture."""
+    text = _text(pipe, prompts, pipe.unet.config.cross_attention_dim)
+    return {**text, "image": _smooth_picture(size, len(prompts)), "strength": 0.8}
+
+
+def inpainting(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SD 1.x with a mask over the upper half."""
+    mask = torch.zeros(len(prompts), 1, size, size)
+    mask[:, :, : size // 2] = 1
+    sizes = {"height": size, "width": size, "mask_image": mask}
+    return {**image_to_image(pipe, prompts, size), **sizes, "strength": 1.0}
+
+
+def controlnet(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SD 1.x with a ControlNet."""
+    return {**stable_diffusion(pipe, prompts, size), "image": _smooth_picture(size, len(prompts))}
+
+
+def sdxl(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SDXL."""
+    config = pipe.unet.config
+    pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+    return {**_text(pipe, prompts, config.cross_attention_dim, pooled=pooled), "height": size, "width": size}
+
+
+def if_first(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for the first stage of DeepFloyd IF."""
+    return {**_text(pipe, prompts, pipe.unet.config.encoder_hid_dim), "height": size, "width": size}
+
+
+def if_enlarge(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for the second stage of DeepFloyd IF."""
+    image = _smooth_picture(max(8, size // 4), len(prompts)) * 2 - 1
+    return {**if_first(pipe, prompts, size), "image": image}
+
+
+def upscale(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for Stability's upscaler, DeepFloyd IF's third stage."""
+    image = _smooth_picture(max(8, size // 4), len(prompts))
+    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}
+
+
+def flux(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for FLUX.1."""
+    found = _transformer(pipe, prompts, size, tokens=512)
+    return {name: value for name, value in found.items() if not name.startswith("negative")}
+
+
+def sd3(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+    """Return the arguments for SD3."""
+    return _transformer(pipe, prompts, size, tokens=333)
+
+
+def _transformer(pipe: Pipeline, prompts: list[str], size: int, tokens: int) -> dict[str, object]:
+    config = pipe.transformer.config
+    text = _text(pipe, prompts, config.joint_attention_dim, tokens, config.pooled_projection_dim)
+    return {**text, "height": size, "width": size}
+
+
+def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = 77, pooled: int = 0) -> dict[str, object]:
+    """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
+    if getattr(pipe, "tokenizer", None) is not None:
+        return {"prompt": prompts}
+    # Text encoders give their own dtype, not the denoiser's; a pipeline hands it on as far as the VAE.
+    model = getattr(pipe, "vae", None) or pipe.unet
+    found: dict[str, object] = {}
+    for kind, words in (("", prompts), ("negative_", [""] * len(prompts))):
+        found[f"{kind}prompt_embeds"] = _embeddings(words, tokens, dim, model)
+        if pooled:
+            found[f"{kind}pooled_prompt_embeds"] = _embeddings(words, 1, pooled, model)[:, 0]
+    return found
+
+
+def _embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> torch.Tensor:
     """Return embeddings ``[prompts, tokens, channels]`` that depend on the words alone, for a model ``like``."""
     rows = []
     for prompt in prompts:
@@ -28,92 +105,9 @@ def random_embeddings(prompts: list[str], tokens: int, channels: int, like: Mode
     return torch.stack(rows).to(like.device, like.dtype)
 
 
-def smooth_picture(size: int, batch: int) -> torch.Tensor:
+def _smooth_picture(size: int, batch: int) -> torch.Tensor:
     """Return pictures ``[batch, 3, size, size]`` of smooth stripes, for pipelines that start from one."""
     ramp = torch.linspace(0, 6.28, size)
     planes = (ramp.sin()[None] * ramp.cos()[:, None], ramp.cos()[None].expand(size, -1), ramp.sin()[:, None])
     picture = torch.stack([plane.expand(size, size) for plane in planes])
     return (picture * 0.5 + 0.5)[None].expand(batch, -1, -1, -1).clone()
-
-
-def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = TEXT_TOKENS, **more: int) -> dict[str, object]:
-    """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
-    if getattr(pipe, "tokenizer", None) is not None:
-        return {"prompt": prompts}
-    # Text encoders give their own dtype, not the denoiser's; a pipeline hands it on as far as the VAE.
-    model = getattr(pipe, "vae", None) or pipe.unet
-    negative = [""] * len(prompts)
-    found: dict[str, object] = {
-        "prompt_embeds": random_embeddings(prompts, tokens, dim, model),
-        "negative_prompt_embeds": random_embeddings(negative, tokens, dim, model),
-    }
-    if "pooled" in more:
-        found["pooled_prompt_embeds"] = random_embeddings(prompts, 1, more["pooled"], model)[:, 0]
-        found["negative_pooled_prompt_embeds"] = random_embeddings(negative, 1, more["pooled"], model)[:, 0]
-    return found
-
-
-def stable_diffusion(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SD 1.x."""
-    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "height": size, "width": size}
-
-
-def image_to_image(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SD 1.x, starting from a picture."""
-    text = _text(pipe, prompts, pipe.unet.config.cross_attention_dim)
-    return {**text, "image": smooth_picture(size, len(prompts)), "strength": 0.8}
-
-
-def inpainting(pipe: Pipeline, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SD 1.x with a mask over the upper half."""
-    mask = torch.zeros(len(prompts), 1, size, size)
-    mask[:, :, : size // 2] = 1
-    sizes = {"height": size, "width": size, "mask_image": mask}
-    return {**image_to_image(pipe, prompts, size, generator), **sizes, "strength": 1.0}
-
-
-def controlnet(pipe: Pipeline, prompts: list[str], size: int, generator: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SD 1.x with a ControlNet."""
-    return {**stable_diffusion(pipe, prompts, size, generator), "image": smooth_picture(size, len(prompts))}
-
-
-def sdxl(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SDXL."""
-    config = pipe.unet.config
-    pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
-    text = _text(pipe, prompts, config.cross_attention_dim, pooled=pooled)
-    return {**text, "height": size, "width": size}
-
-
-def if_first(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for the first stage of DeepFloyd IF."""
-    text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
-    return {**text, "height": size, "width": size, "output_type": "pt"}
-
-
-def if_enlarge(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for the second stage of DeepFloyd IF."""
-    text = _text(pipe, prompts, pipe.unet.config.encoder_hid_dim)
-    image = smooth_picture(max(8, size // 4), len(prompts)) * 2 - 1
-    return {**text, "image": image, "height": size, "width": size, "output_type": "pt"}
-
-
-def flux(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for FLUX.1."""
-    config = pipe.transformer.config
-    text = _text(pipe, prompts, config.joint_attention_dim, tokens=512, pooled=config.pooled_projection_dim)
-    text = {name: value for name, value in text.items() if not name.startswith("negative")}
-    return {**text, "height": size, "width": size}
-
-
-def sd3(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for SD3."""
-    config = pipe.transformer.config
-    text = _text(pipe, prompts, config.joint_attention_dim, tokens=333, pooled=config.pooled_projection_dim)
-    return {**text, "height": size, "width": size}
-
-
-def upscale(pipe: Pipeline, prompts: list[str], size: int, _: torch.Generator) -> dict[str, object]:
-    """Return the arguments for Stability's upscaler, DeepFloyd IF's third stage."""
-    image = smooth_picture(max(8, size // 4), len(prompts))
-    return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}

@@ -14,7 +14,7 @@ import torch
 from ...core.devices import is_out_of_memory, synchronize
 from ...core.errors import PacelineError, error_line
 from ...optimizers.hosts.diffusers.api import optimize
-from ..measurement import PeakMemory
+from ..measurement.memory import PeakMemory
 from .pipelines import NamedPipeline
 from .variants import Variant
 
@@ -25,13 +25,7 @@ PROMPT = "a photo of an astronaut riding a horse on mars"
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of a table.
-
-    Attributes:
-        variant: its name.
-        size: side of the picture in pixels.
-        batch: pictures at once.
-    """
+    """One entry of a table: a variant's name, the side of the picture in pixels, and pictures at once."""
 
     variant: str
     size: int
@@ -39,11 +33,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Cell):
     """What came of a cell.
 
     Attributes:
-        variant, size, batch: see ``Cell``.
         state: ``done``, ``OOM`` or ``not possible``.
         seconds: median of one call of the pipeline, with decoding.
         seconds_least, seconds_most: of the rounds.
@@ -54,9 +47,6 @@ class Measurement:
         reason: why there are no numbers.
     """
 
-    variant: str
-    size: int
-    batch: int
     state: str
     seconds: float | None = None
     seconds_least: float | None = None
@@ -90,10 +80,10 @@ def measure(
     rounds: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Measurement:
-    """Run one cell.
+    """Run one cell; the pipeline is left as it was.
 
     Args:
-        pipeline: which it leaves as it was.
+        pipeline: what is run.
         variant: what to put on it.
         cell: size and batch.
         steps: denoising steps that are asked for.
@@ -101,23 +91,22 @@ def measure(
         tick: called after each call.
     """
     try:
-        return _measured(pipeline, variant, cell, steps, rounds, tick)
+        return Measurement(**asdict(cell), **_timed(pipeline, variant, cell, steps, rounds, tick))
     except PacelineError as error:
-        return Measurement(cell.variant, cell.size, cell.batch, NOT_POSSIBLE, reason=str(error))
+        return Measurement(**asdict(cell), state=NOT_POSSIBLE, reason=str(error))
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        return Measurement(cell.variant, cell.size, cell.batch, OUT_OF_MEMORY, reason=error_line(error))
+        return Measurement(**asdict(cell), state=OUT_OF_MEMORY, reason=error_line(error))
     finally:
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
-def _measured(
+def _timed(
     pipeline: NamedPipeline, variant: Variant, cell: Cell, steps: int, rounds: int, tick: Callable[[], None]
-) -> Measurement:
-    prompts = [PROMPT] * cell.batch
+) -> dict[str, Any]:
     device = torch.device(pipeline.denoiser.device)
     with optimize(pipeline.pipe, *variant.settings) as report:
         seconds, calls = [], 0
@@ -130,14 +119,20 @@ def _measured(
             for _ in range(1 + rounds):
                 synchronize(device)
                 begun = time.perf_counter()
-                pipeline.call(prompts, cell.size, steps, output_type="pt")
+                pipeline.call([PROMPT] * cell.batch, cell.size, steps, output_type="pt")
                 synchronize(device)
                 seconds.append(time.perf_counter() - begun)
                 counter.remove()  # of the first call only
                 tick()
         lines = str(report).splitlines()
-    timed = seconds[1:]
-    return Measurement(
-        cell.variant, cell.size, cell.batch, DONE, statistics.median(timed), min(timed), max(timed), seconds[0],
-        calls, memory.device_bytes, lines,
-    )  # fmt: skip
+    first, *timed = seconds
+    return {
+        "state": DONE,
+        "seconds": statistics.median(timed),
+        "seconds_least": min(timed),
+        "seconds_most": max(timed),
+        "first_seconds": first,
+        "iterations": calls,
+        "peak_bytes": memory.device_bytes,
+        "report": lines,
+    }

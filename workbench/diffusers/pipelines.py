@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ class NamedPipeline:
         pipe: the diffusers pipeline.
         random_weights: whether it has no trained weights.
         about: what it is, for people.
-        arguments: from prompts, size and generator to the arguments of a call.
+        arguments: from prompts and size to the arguments of a call.
     """
 
     name: str
@@ -40,66 +40,60 @@ class NamedPipeline:
         return getattr(self.pipe, "unet", None) or self.pipe.transformer
 
     def call(self, prompts: list[str], size: int, steps: int, seed: int = 0, **options: object) -> Any:
-        """Run the pipeline: one picture for each prompt.
+        """Return what the pipeline returns as its images, of ``size`` x ``size`` pixels, one for each prompt.
 
-        Args:
-            prompts: the batch.
-            size: side of the picture in pixels.
-            steps: denoising steps.
-            seed: of the noise.
-            options: further arguments of the pipeline, e.g. ``output_type``.
-
-        Returns:
-            What the pipeline returns as its images.
+        ``options`` are further arguments of the pipeline, e.g. ``output_type``.
         """
         generator = torch.Generator("cpu").manual_seed(seed)
-        arguments = self.arguments(self.pipe, prompts, size, generator)
+        arguments = self.arguments(self.pipe, prompts, size)
         return self.pipe(**{"generator": generator, "num_inference_steps": steps, **arguments, **options}).images
 
 
 @dataclass(frozen=True)
 class _Known:
+    """A kind of pipeline: what it is, its usual side in pixels, diffusers' class, how it is made and called."""
+
     about: str
     size: int
-    make: Callable[[int], Pipeline]
-    arguments: Arguments
     pipeline_class: str
+    make: Callable[[str, int], Pipeline]
+    arguments: Arguments
 
 
-def _sd(about: str, pipeline_class: str, arguments: Arguments, **options: Any) -> _Known:
-    make = assembly.stable_diffusion(pipeline_class, **options)
-    return _Known(f"SD 1.5, {about}", 512, make, arguments, pipeline_class)
-
-
-_KNOWN: Mapping[str, _Known] = MappingProxyType(
-    {
-        "sd15": _sd("text to image", "StableDiffusionPipeline", inputs.stable_diffusion),
-        "sd15-img2img": _sd("image to image", "StableDiffusionImg2ImgPipeline", inputs.image_to_image),
-        "sd15-inpaint": _sd("inpainting", "StableDiffusionInpaintPipeline", inputs.inpainting, in_channels=9),
-        "sd15-controlnet": _sd(
-            "with a ControlNet", "StableDiffusionControlNetPipeline", inputs.controlnet, control=True
-        ),
-        "sdxl": _Known(
-            "SDXL, text to image", 1024, assembly.sdxl(False), inputs.sdxl, "StableDiffusionXLPipeline"
-        ),
-        "ssd1b": _Known(
-            "SDXL with the layout of SSD-1B", 1024, assembly.sdxl(True), inputs.sdxl, "StableDiffusionXLPipeline"
-        ),
-        "if-1": _Known(
-            "the layout of DeepFloyd IF, stage 1", 64, assembly.deepfloyd_if(1), inputs.if_first, "IFPipeline"
-        ),
-        "if-2": _Known(
-            "the layout of DeepFloyd IF, stage 2", 256, assembly.deepfloyd_if(2), inputs.if_enlarge,
-            "IFSuperResolutionPipeline",
-        ),
-        "if-3": _Known(
-            "the layout of the upscaler used as DeepFloyd IF's stage 3", 1024, assembly.deepfloyd_if(3),
-            inputs.upscale, "StableDiffusionUpscalePipeline",
-        ),
-        "flux": _Known("FLUX.1-dev, text to image", 1024, assembly.flux, inputs.flux, "FluxPipeline"),
-        "sd3": _Known("SD3 Medium, text to image", 1024, assembly.sd3, inputs.sd3, "StableDiffusion3Pipeline"),
-    }
-)  # fmt: skip
+_SD15, _SDXL = "StableDiffusionPipeline", "StableDiffusionXLPipeline"
+_KNOWN = {
+    "sd15": _Known("SD 1.5, text to image", 512, _SD15, assembly.stable_diffusion, inputs.stable_diffusion),
+    "sd15-img2img": _Known(
+        "SD 1.5, image to image", 512, "StableDiffusionImg2ImgPipeline", assembly.stable_diffusion,
+        inputs.image_to_image,
+    ),
+    "sd15-inpaint": _Known(
+        "SD 1.5, inpainting", 512, "StableDiffusionInpaintPipeline",
+        partial(assembly.stable_diffusion, in_channels=9), inputs.inpainting,
+    ),
+    "sd15-controlnet": _Known(
+        "SD 1.5, with a ControlNet", 512, "StableDiffusionControlNetPipeline",
+        partial(assembly.stable_diffusion, control=True), inputs.controlnet,
+    ),
+    "sdxl": _Known("SDXL, text to image", 1024, _SDXL, assembly.sdxl, inputs.sdxl),
+    "ssd1b": _Known(
+        "SDXL with the layout of SSD-1B", 1024, _SDXL, partial(assembly.sdxl, ssd1b=True), inputs.sdxl
+    ),
+    "if-1": _Known(
+        "the layout of DeepFloyd IF, stage 1", 64, "IFPipeline", partial(assembly.deepfloyd_if, stage=1),
+        inputs.if_first,
+    ),
+    "if-2": _Known(
+        "the layout of DeepFloyd IF, stage 2", 256, "IFSuperResolutionPipeline",
+        partial(assembly.deepfloyd_if, stage=2), inputs.if_enlarge,
+    ),
+    "if-3": _Known(
+        "the layout of the upscaler used as DeepFloyd IF's stage 3", 1024, "StableDiffusionUpscalePipeline",
+        assembly.upscaler, inputs.upscale,
+    ),
+    "flux": _Known("FLUX.1-dev, text to image", 1024, "FluxPipeline", assembly.flux, inputs.flux),
+    "sd3": _Known("SD3 Medium, text to image", 1024, "StableDiffusion3Pipeline", assembly.sd3, inputs.sd3),
+}  # fmt: skip
 
 PIPELINES = tuple(_KNOWN)
 
@@ -127,7 +121,7 @@ def random_pipeline(name: str, width: int = REAL_WIDTH, device: str = "cpu") -> 
     known = _KNOWN[name]
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)
-        pipe = known.make(width)
+        pipe = known.make(known.pipeline_class, width)
     for part in pipe.components.values():
         if isinstance(part, torch.nn.Module):
             part.train(False)  # evaluation mode; the usual method's name is one that the registry's scanners flag
@@ -136,14 +130,8 @@ def random_pipeline(name: str, width: int = REAL_WIDTH, device: str = "cpu") -> 
     return NamedPipeline(name, pipe, True, f"{known.about}, random weights{narrowed}", known.arguments)
 
 
-def trained_pipeline(name: str, source: str, device: str = "cpu", **options: object) -> NamedPipeline:
-    """Return a pipeline from a folder or a Hugging Face id.
-
-    Args:
-        name: one of ``PIPELINES``: how it is called.
-        source: what ``from_pretrained`` takes.
-        device: where to put it.
-        options: further arguments of ``from_pretrained``.
+def trained_pipeline(name: str, source: str, device: str = "cpu") -> NamedPipeline:
+    """Return a pipeline with the weights of ``source``, which ``from_pretrained`` takes: a folder or Hugging Face id.
 
     Raises:
         InvalidSetting: for an unknown name, or if nothing can be loaded from ``source``.
@@ -153,7 +141,7 @@ def trained_pipeline(name: str, source: str, device: str = "cpu", **options: obj
     require_choice("pipeline", name, PIPELINES)
     known = _KNOWN[name]
     try:
-        pipe = getattr(diffusers, known.pipeline_class).from_pretrained(source, **options)
+        pipe = getattr(diffusers, known.pipeline_class).from_pretrained(source)
     except (OSError, ValueError) as error:
         raise InvalidSetting(
             f"No {known.pipeline_class} can be loaded from {source}: {error}",

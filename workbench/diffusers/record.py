@@ -19,10 +19,10 @@ _PACKAGES = ("torch", "diffusers", "transformers", "torchao", "tomesd", "xformer
 
 
 class Record:
-    """Results by cell, written after each of them.
+    """Results by cell, in ``results.json`` of ``folder``, written after each of them.
 
     Args:
-        folder: where ``results.json`` is, or will be.
+        folder: may have the file already.
         setup: all that the results depend on; a record that was begun with another setup is not continued.
         about: further facts for readers.
 
@@ -32,14 +32,13 @@ class Record:
 
     def __init__(self, folder: Path, setup: dict[str, Any], about: dict[str, Any]) -> None:
         self.file = folder / "results.json"
-        self.setup = {**setup, "machine": machine(setup["device"]), "versions": versions()}
+        self.setup = {**setup, "machine": _machine(setup["device"]), "versions": _versions()}
         self.about = about
         self.results: dict[Cell, Measurement] = {}
         if self.file.exists():
             self._read()
 
     def add(self, result: Measurement) -> None:
-        """Keep a result."""
         self.results[result.cell] = result
         content = {**self.about, "setup": self.setup, "rows": [result.as_dict() for result in self.results.values()]}
         write_atomically(self.file, lambda temporary: temporary.write_text(json.dumps(content, indent=1) + "\n"))
@@ -65,15 +64,13 @@ class Record:
             self.results[result.cell] = result
 
 
-def machine(device: str) -> str:
-    """Return what the numbers were measured on, in words."""
+def _machine(device: str) -> str:
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{processor_name()}, {torch.get_num_threads()} threads"
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of the packages that matter."""
+def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

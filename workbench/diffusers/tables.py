@@ -14,13 +14,7 @@ _WIDTH, _ROW, _LEFT, _RIGHT = 1000, 26, 330, 220
 
 
 def markdown(record: Record, variants: Sequence[str], title: str) -> str:
-    """Return the whole report.
-
-    Args:
-        record: of all that was measured.
-        variants: names in the order of rows; the first is the baseline.
-        title: of the report.
-    """
+    """Return the whole report; ``variants`` are names in the order of rows, the first being the baseline."""
     lines = [f"# {title}", "", str(record.about["about"]), ""]
     machine, packages = record.setup["machine"], record.setup["versions"]
     lines += [f"- machine: {machine}", f"- versions: {', '.join(f'{name} {text}' for name, text in packages.items())}"]
@@ -29,11 +23,8 @@ def markdown(record: Record, variants: Sequence[str], title: str) -> str:
     lines += ["| size | batch | variant | seconds | it/s | time saved | peak memory |", "|---|---|---|---|---|---|---|"]
     lines += [row(record, result, variants[0]) for result in ordered(record, variants)]
     reasons = [result for result in ordered(record, variants) if result.state == NOT_POSSIBLE]
-    if reasons:
-        lines += [
-            "",
-            *(f"- {result.variant}, {result.size}, batch {result.batch}: {result.reason}" for result in reasons),
-        ]
+    lines += [""] if reasons else []
+    lines += [f"- {result.variant}, {result.size}, batch {result.batch}: {result.reason}" for result in reasons]
     return "\n".join(lines) + "\n"
 
 
@@ -49,10 +40,10 @@ def row(record: Record, result: Measurement, baseline: str) -> str:
     if result.state != DONE or result.seconds is None:
         return f"{place} {result.state} | | | |"
     memory = f"{result.peak_bytes / 2**30:.2f} GiB" if result.peak_bytes else ""
-    return f"{place} {result.seconds:.3f} | {result.per_second:.2f} | {saved(record, result, baseline)} | {memory} |"
+    return f"{place} {result.seconds:.3f} | {result.per_second:.2f} | {_saved(record, result, baseline)} | {memory} |"
 
 
-def saved(record: Record, result: Measurement, baseline: str) -> str:
+def _saved(record: Record, result: Measurement, baseline: str) -> str:
     """Return the share of time saved against the baseline of the same size and batch, e.g. ``23.6 %``."""
     base = record.results.get(Cell(baseline, result.size, result.batch))
     if base is None or base.seconds is None or result.seconds is None or result.variant == baseline:
@@ -98,6 +89,6 @@ def _bar(
         return
     length = int((_WIDTH - _LEFT - _RIGHT) * result.seconds / longest)
     draw.rectangle((_LEFT, y, _LEFT + length, y + _ROW - 8), _BASE if result.variant == baseline else _BAR)
-    share = saved(record, result, baseline)
+    share = _saved(record, result, baseline)
     text = f"{result.seconds:.3f}" + (f" ({share} saved)" if share else "")
     draw.text((_LEFT + length + 8, y + 3), text, _INK, font)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from ...core.errors import InvalidSetting
@@ -12,29 +11,17 @@ from ...optimizers.hosts.diffusers.attention import Attention
 from ...optimizers.hosts.diffusers.compilation import Compile
 from ...optimizers.hosts.diffusers.settings import FuseQKV, Precision, QuantizeInt8, ScheduleOnCPU, TokenMerging
 
-PLAIN = "plain"
-
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run a pipeline.
-
-    Attributes:
-        name: as in tables.
-        settings: what ``optimize`` is given.
-    """
+    """One way to run a pipeline: its name in tables, and what ``optimize`` is given."""
 
     name: str
     settings: tuple[Any, ...]
 
 
 def parts(compile_backend: str, compile_mode: str) -> Mapping[str, tuple[Any, ...]]:
-    """Return the settings that a variant is made of, by the name that stands for them on the command line.
-
-    Args:
-        compile_backend: see ``CompileSettings``.
-        compile_mode: likewise.
-    """
+    """Return the settings that a variant is made of, by the name that stands for them on the command line."""
     inductor = compile_backend == "inductor"
     compiled = Compile(
         backend=compile_backend,
@@ -44,24 +31,22 @@ def parts(compile_backend: str, compile_mode: str) -> Mapping[str, tuple[Any, ..
         channels_last=True,
         on_error="raise",
     )
-    return MappingProxyType(
-        {
-            PLAIN: (),
-            "vanilla": (Attention("vanilla"),),
-            "sdpa": (Attention("sdpa"),),
-            "xformers": (Attention("xformers"),),
-            "tome": (TokenMerging(method="merge", ratio=0.5),),
-            "tomesd": (TokenMerging(ratio=0.5, implementation="tomesd"),),
-            "kv": (TokenMerging(ratio=0.75, method="kv_downsample"),),
-            "bf16": (Precision("bf16"),),
-            "fp16": (Precision("fp16"),),
-            "schedule": (ScheduleOnCPU(),),
-            "qkv": (FuseQKV(),),
-            "int8": (QuantizeInt8(),),
-            "torchao": (QuantizeInt8(implementation="torchao"),),
-            "compile": (compiled,),
-        }
-    )
+    return {
+        "plain": (),
+        "vanilla": (Attention("vanilla"),),
+        "sdpa": (Attention("sdpa"),),
+        "xformers": (Attention("xformers"),),
+        "tome": (TokenMerging(method="merge", ratio=0.5),),
+        "tomesd": (TokenMerging(ratio=0.5, implementation="tomesd"),),
+        "kv": (TokenMerging(ratio=0.75, method="kv_downsample"),),
+        "bf16": (Precision("bf16"),),
+        "fp16": (Precision("fp16"),),
+        "schedule": (ScheduleOnCPU(),),
+        "qkv": (FuseQKV(),),
+        "int8": (QuantizeInt8(),),
+        "torchao": (QuantizeInt8(implementation="torchao"),),
+        "compile": (compiled,),
+    }
 
 
 def variants(text: str, compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
@@ -92,17 +77,12 @@ RECIPE = ("fp32", "bf16", "sdpa", "compile", "qkv", "int8")
 def recipe(rows: tuple[str, ...], compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
     """Return the recipe's rows, each with what the chosen rows before it add.
 
-    Args:
-        rows: names out of ``RECIPE``; what is left out is in no row. ``fp32`` is always the first.
-        compile_backend: see ``CompileSettings``.
-        compile_mode: likewise.
+    What ``rows`` leaves out is in no row. ``fp32`` is always the first.
 
     Raises:
         InvalidSetting: for an unknown name.
     """
-    for name in rows:
-        if name not in RECIPE:
-            raise InvalidSetting(f"The recipe has no row {name!r}.", f"Its rows are: {', '.join(RECIPE)}.")
+    require_rows(rows)
     known = parts(compile_backend, compile_mode)
     settings: dict[str, Any] = {"attention": Attention("vanilla")}
     found = [Variant("fp32, plain attention", tuple(settings.values()))]
@@ -111,3 +91,10 @@ def recipe(rows: tuple[str, ...], compile_backend: str, compile_mode: str) -> tu
             settings["attention" if name == "sdpa" else name] = known[name][0]
             found.append(Variant(f"+ {name}", tuple(settings.values())))
     return tuple(found)
+
+
+def require_rows(names: Sequence[str]) -> None:
+    """Raise `InvalidSetting` for a name that no row of the recipe has."""
+    for name in names:
+        if name not in RECIPE:
+            raise InvalidSetting(f"The recipe has no row {name!r}.", f"The recipe's rows are: {', '.join(RECIPE)}.")

@@ -15,7 +15,6 @@ class FewerSteps:
     """The control: the baseline with as many steps as fit into the time that the optimized side took.
 
     Attributes:
-        steps: so many.
         full_steps: of the compared runs.
         seconds: that its sampling took.
         difference: between its pictures and the baseline's with all steps, from the same seed.
@@ -25,10 +24,6 @@ class FewerSteps:
     full_steps: int
     seconds: float
     difference: Distance
-
-    def ratio(self, other: Distance) -> float | None:
-        """Return how many times as far it is from the baseline as something else; None if that is not far at all."""
-        return share_of(self.difference, other)[0]
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ class Evidence:
     @property
     def control_ratio(self) -> float | None:
         """How many times the difference the control has; None without a control or without a difference."""
-        return None if self.fewer_steps is None else self.fewer_steps.ratio(self.difference)
+        return None if self.fewer_steps is None else share_of(self.fewer_steps.difference, self.difference)[0]
 
 
 def share_of(difference: Distance, whole: Distance) -> tuple[float | None, str]:

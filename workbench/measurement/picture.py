@@ -24,14 +24,9 @@ def comparison_sheet(
     lines: Sequence[str] = (),
     control: tuple[str, Tensor] | None = None,
 ) -> Image.Image:
-    """Draw the pictures side by side, with text below.
+    """Draw the pictures, uint8 ``[batch, height, width, 3]``, side by side, with headline and smaller lines below.
 
-    Args:
-        baseline: uint8 ``[batch, height, width, 3]``; of a larger batch, four are shown.
-        optimized: likewise.
-        headline: the verdict.
-        lines: further text, smaller.
-        control: title and pictures of a third side, likewise.
+    Of a larger batch, four are shown. ``control`` is the title of a third side and its pictures.
     """
     chosen = _spread(baseline.shape[0])
     gain = difference_gain(baseline[chosen], optimized[chosen])

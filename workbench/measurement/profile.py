@@ -38,7 +38,6 @@ class Operation:
     """One operator of a profile.
 
     Attributes:
-        name: of the operator.
         seconds: on the processor, without those of the operators that it calls.
         callers: names of operators and Python frames that led to it, the nearest first.
         kernels: what it started on a device, with the seconds of each.
@@ -65,12 +64,9 @@ def operations_of(events: Sequence[Any]) -> tuple[list[Operation], dict[str, flo
 
 
 def slices_of(operations: Sequence[Operation], kernels: dict[str, float], seconds: float) -> dict[str, float]:
-    """Return the seconds of each of ``SLICES``, which add up to ``seconds``.
+    """Return the seconds of each of ``SLICES``, which add up to those that a step takes without the profiler.
 
-    Args:
-        operations: of one step.
-        kernels: seconds of all that ran on a device, by name; empty on a processor.
-        seconds: what a step takes without the profiler.
+    ``kernels`` are the seconds of all that ran on a device, by name; empty on a processor.
     """
     found: defaultdict[str, float] = defaultdict(float)
     rest = defaultdict(float, kernels)

@@ -55,12 +55,7 @@ def to_8_bit(images: Tensor) -> Tensor:
 
 
 def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> Distance:
-    """Return the distance between pictures and references.
-
-    Args:
-        pictures: uint8 ``[batch, height, width, channels]``.
-        references: likewise.
-        lpips: the network; LPIPS is left out when None.
+    """Return the distance between pictures and references, both uint8 ``[batch, height, width, channels]``.
 
     Raises:
         InvalidSetting: if the sizes differ.
@@ -105,9 +100,8 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
     K2 = 0.03, statistics of the whole window (not of a sample); channels count alike, windows that stick out are left
     out. The same as scikit-image's with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``.
 
-    Args:
-        a: ``[batch, channels, height, width]`` in [0, 1]; in float64, as variances are differences of squares.
-        b: likewise; each side at least 11 pixels.
+    Both are ``[batch, channels, height, width]`` in [0, 1] with sides of at least 11 pixels; in float64, as variances
+    are differences of squares.
     """
     offsets = torch.arange(_WINDOW, dtype=a.dtype, device=a.device) - _WINDOW // 2
     weights = torch.exp(-offsets.square() / (2 * 1.5**2))

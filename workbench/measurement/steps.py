@@ -7,7 +7,7 @@ pay for what the processor does, and what techniques save there would not be see
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -17,27 +17,21 @@ Clock = Callable[[], float]
 """Returns seconds."""
 
 
-class Mark(Protocol):
-    """A place in the work of a device, such as a recorded ``torch.cuda.Event``."""
-
-    def elapsed_time(self, end_event: Any) -> float:
-        """Return milliseconds from this place to a later one; both must have been reached."""
-
-
 class StepTimes:
     """The ends of the steps of one run.
 
     Args:
         device: that computes.
         clock: for devices whose work cannot be marked.
-        mark: marks the work of the device; None for its own events, where it has them.
+        mark: marks the work of the device, as a recorded ``torch.cuda.Event`` does; None for its own events, where
+            it has them.
     """
 
-    def __init__(self, device: torch.device, clock: Clock, mark: Callable[[], Mark] | None = None) -> None:
+    def __init__(self, device: torch.device, clock: Clock, mark: Callable[[], Any] | None = None) -> None:
         self._device, self._clock = device, clock
         self._mark = mark or _events_of(device)
         self._seconds: list[float] = []
-        self._marks: list[Mark] = []
+        self._marks: list[Any] = []
 
     def step(self) -> None:
         """Note that the work of a step was given to the device; waits for it only where nothing can be marked."""
@@ -53,19 +47,19 @@ class StepTimes:
         if later < 1:
             return None
         if self._marks:
-            return self._marks[0].elapsed_time(self._marks[-1]) / 1000 / later
+            milliseconds: float = self._marks[0].elapsed_time(self._marks[-1])
+            return milliseconds / 1000 / later
         return (self._seconds[-1] - self._seconds[0]) / later
 
 
-def _events_of(device: torch.device) -> Callable[[], Mark] | None:
+def _events_of(device: torch.device) -> Callable[[], Any] | None:
     if device.type not in ("cuda", "xpu"):
         return None
     backend: Any = getattr(torch, device.type)
 
-    def mark() -> Mark:
-        event: Any = backend.Event(enable_timing=True)
+    def mark() -> Any:
+        event = backend.Event(enable_timing=True)
         event.record(backend.current_stream(device))
-        recorded: Mark = event
-        return recorded
+        return event
 
     return mark

@@ -24,15 +24,11 @@ _COLORS = ((24, 106, 190), (213, 94, 0), (0, 128, 96), (170, 80, 150), (140, 96,
 
 
 def pareto_picture(results: Sequence[Result], title: str = "", limit: float | None = None) -> Image.Image:
-    """Return a scatter plot of all measured cells; the best trades are numbered.
+    """Return a scatter plot of all measured cells of a sweep; the best trades are numbered, the others counted below.
 
     The circles' area is the peak memory, the bars are the 95 % intervals. Up and to the left is better. A ring, joined
-    to a best trade, is the plain model with fewer steps in the same time: left of the circle, it is nearer.
-
-    Args:
-        results: of one sweep; cells that were not measured are counted below the plot.
-        title: one line above it.
-        limit: the largest difference that is allowed, drawn as a line.
+    to a best trade, is the plain model with fewer steps in the same time: left of the circle, it is nearer. ``limit``,
+    the largest difference that is allowed, is drawn as a line.
     """
     canvas = _Canvas()
     canvas.text(24, 20, canvas.shortened(title or "Speed against difference", 1060, 22), _INK, 22)

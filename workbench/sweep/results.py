@@ -7,9 +7,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..measurement import AS_GOOD
 from ..measurement.timing import SMALLEST_EFFECT
 from ..measurement.verdict import TOO_FAR
+from ..measurement.verdict_text import AS_GOOD
 from .space import Cell
 
 

@@ -50,11 +50,7 @@ def sqlite_storage(title: str, path: Path) -> Storage:
 
 
 def import_optuna() -> Any:
-    """Return the package.
-
-    Raises:
-        BackendUnavailable: if it is not installed.
-    """
+    """Return the package; `BackendUnavailable` if it is not installed."""
     try:
         import optuna
     except ImportError as error:
@@ -89,12 +85,8 @@ def open_storage(optuna: Any, storage: Storage) -> Any:
 def using(optuna: Any, *further: type[Exception]) -> Iterator[None]:
     """Keep Optuna from logging each cell, and the address, users, statements and passwords of its database secret.
 
-    Args:
-        optuna: the package.
-        further: kinds of errors that come from the database as well.
-
     Raises:
-        BackendUnavailable: for errors of the database, whose texts hold all that.
+        BackendUnavailable: for errors of the database, whose texts hold all that; ``further`` kinds come from it too.
     """
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -34,7 +34,7 @@ class SweepSettings:
 
     Attributes:
         study: name; the same one continues where it stopped.
-        storage: where results are kept.
+        storage: keeps the results.
         mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
         trials: how many cells a search tries in all, over all processes.
     """
@@ -45,7 +45,6 @@ class SweepSettings:
     trials: int = 20
 
     def __post_init__(self) -> None:
-        """Check the values."""
         require_choice("mode", self.mode, MODES)
         require_integer("trials", self.trials, 1, 100_000)
 
@@ -55,7 +54,7 @@ class Sweep:
 
     Args:
         space: what to go through.
-        settings: how.
+        settings: how to go through it.
         job: what all cells have in common (model, prompt, sampler, rounds, ...). A study never mixes two jobs.
 
     Raises:
@@ -92,10 +91,8 @@ class Sweep:
     ) -> list[Result]:
         """Measure what is left and return all results.
 
-        Args:
-            measure: measures a cell.
-            done: called after each cell of this process.
-            idle: called about once a second while only others have cells to measure; may raise to stop.
+        ``done`` is called after each cell of this process, ``idle`` about once a second while only others have cells
+        to measure; it may raise to stop.
         """
         with using(self._optuna):
             while not self._is_done():

@@ -13,28 +13,12 @@ from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
 from ..device_memory import recordings_kept
-from ..long_running import ProgressBar, empty_cache, stop_if_cancelled
+from ..long_running import empty_cache, progress_bar, stop_if_cancelled
 from ..sampling import SamplingJob
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import make_pictures, with_control
 from .rounds import ComparisonSettings, Rounds, Side
-
-Progress = Callable[[int], Callable[[], None]]
-"""Given the number of steps to come, returns what is called after each of them."""
-
-
-def node_progress(total: int) -> Callable[[], None]:
-    """Return a function that moves the node's progress bar on by one, and stops if the user has cancelled."""
-    bar, done = ProgressBar(total), 0
-
-    def advance() -> None:
-        nonlocal done
-        stop_if_cancelled()
-        done += 1
-        bar.show(done)
-
-    return advance
 
 
 def compare(
@@ -44,18 +28,20 @@ def compare(
     settings: ComparisonSettings,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
-    progress: Progress = node_progress,
+    show: Callable[[float], None] | None = None,
 ) -> Comparison:
     """Run both sides with the same seed and judge the difference.
 
+    What the optimized side shares with the baseline, sampling or the VAE, is not compared.
+
     Args:
         baseline: what is compared with.
-        optimized: what is judged. What it shares with the baseline, sampling or the VAE, is not compared.
+        optimized: what is judged.
         job: what is sampled.
         settings: how often.
         say: told what is going on.
         clock: returns seconds.
-        progress: see there.
+        show: shows which share of the work is done; None for the progress bar of the node that runs.
 
     Raises:
         InvalidSetting: if their pictures differ in size, or a VAE has none to be compared with.
@@ -71,7 +57,15 @@ def compare(
     in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
     controls = settings.fewer_steps and compares_sampling and job.steps > 1
     further = (in_fp32 is not None) + controls
-    advance = progress(_steps(job, settings, compares_sampling, compares_decoding, further))
+    total, done = _steps(job, settings, compares_sampling, compares_decoding, further), 0
+    show = show or progress_bar()
+
+    def advance(steps: int = 1) -> None:
+        nonlocal done
+        stop_if_cancelled()
+        done += steps
+        show(done / total)
+
     rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
     sides = (baseline, optimized)
     try:
@@ -93,8 +87,8 @@ def compare(
             notes += [why_none] if why_none else []
             drawn = control.steps if control else 0
             pictures = with_control(pictures, baseline, control) if control else pictures
-        for _ in range(job.steps - drawn if controls else 0):
-            advance()  # the bar's total holds the most that the control could have taken
+        if controls:
+            advance(job.steps - drawn)  # the total holds the most that the control could have taken
         return evaluate(job, settings, baseline_runs, optimized_runs, pictures, notes, control)
     finally:
         empty_cache()

@@ -16,13 +16,7 @@ _TOO_LONG = 1.25
 
 @dataclass(frozen=True)
 class Control:
-    """The baseline with fewer steps.
-
-    Attributes:
-        steps: so many.
-        seconds: that its sampling took.
-        output: what came of it.
-    """
+    """The baseline with fewer steps: how many, the seconds that they took, and what they gave."""
 
     steps: int
     seconds: float
@@ -45,14 +39,7 @@ def steps_that_fit(steps: int, baseline: list[TimedRun], optimized: list[TimedRu
 
 
 def draw_fewer_steps(rounds: Rounds, steps: int, baseline: SideRuns, optimized: SideRuns) -> tuple[Control | None, str]:
-    """Draw the baseline with as many steps as fit, or return None and why there is no control.
-
-    Args:
-        rounds: draws it.
-        steps: of the compared runs.
-        baseline: their times.
-        optimized: likewise.
-    """
+    """Draw the baseline with as many of its ``steps`` as fit, or return None and why there is no control."""
     fit = steps_that_fit(steps, baseline.runs, optimized.runs)
     if fit < 1:
         return None, f"fewer steps: no step of the baseline fits into the time of the optimized {_steps(steps)}"

@@ -10,18 +10,12 @@ from ....core.activity import Summary
 from ....optimizers.hosts.comfyui.controlnet import controlnets_in
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
-from ...measurement import (
-    Distance,
-    Evidence,
-    FewerSteps,
-    Speedup,
-    Verdict,
-    compare_pictures,
-    farthest,
-    judge,
-    load_lpips,
-    measure_speedup,
-)
+from ...measurement.evidence import Evidence, FewerSteps
+from ...measurement.farthest import farthest
+from ...measurement.lpips import load_lpips
+from ...measurement.quality import Distance, compare_pictures
+from ...measurement.timing import Speedup, measure_speedup
+from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
 from ..sampling import SamplingJob
 from .fewer_steps import Control
@@ -74,14 +68,7 @@ def evaluate(
 ) -> Comparison:
     """Turn what the runs gave into distances and a verdict. Of several runs the worst one counts.
 
-    Args:
-        job: what was sampled.
-        settings: how.
-        baseline: its runs.
-        optimized: its runs.
-        pictures: what both drew.
-        notes: what is known already about what could not be measured.
-        control: the baseline with fewer steps, if it was drawn.
+    ``notes`` tell what could not be measured so far, ``control`` is the baseline with fewer steps, if it was drawn.
 
     Raises:
         InvalidSetting: if the pictures differ in size.
@@ -89,7 +76,6 @@ def evaluate(
     lpips, missing = load_lpips()
 
     def distance(images: Tensor) -> Distance:
-        """Return how far images are from the baseline's."""
         return compare_pictures(images, pictures.baseline, lpips)
 
     unit, speedup = speedup_of(baseline.runs, optimized.runs)

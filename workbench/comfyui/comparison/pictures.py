@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ...measurement import to_8_bit
+from ...measurement.quality import to_8_bit
 from ..latents import decode, preview
 from .fewer_steps import Control
 from .rounds import Output, Side, SideRuns

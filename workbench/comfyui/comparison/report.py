@@ -14,7 +14,9 @@ import torch
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
-from ...measurement import AS_GOOD, Distance, Farthest
+from ...measurement.farthest import Farthest
+from ...measurement.quality import Distance
+from ...measurement.verdict_text import AS_GOOD
 from ..machine import host_version
 from .findings import Comparison, seconds
 from .rounds import TimedRun

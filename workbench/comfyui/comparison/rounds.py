@@ -12,8 +12,9 @@ from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.protocols import VAE, Conditioning, ModelPatcher
-from ...measurement import MOST_ROUNDS, PeakMemory, interleaved
+from ...measurement.memory import PeakMemory
 from ...measurement.steps import Clock
+from ...measurement.timing import MOST_ROUNDS, interleaved
 from ..device_memory import beside_the_allocator
 from ..latents import decode
 from ..sampling import SamplingJob, sample
@@ -43,12 +44,10 @@ class ComparisonSettings:
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the comparison.
+    """One side of the comparison, with what it is called in the texts.
 
     Attributes:
-        title: what it is called in the texts.
-        model: MODEL.
-        vae: VAE, or None to look at ComfyUI's rough preview of the latent.
+        vae: None to look at ComfyUI's rough preview of the latent.
         conditionings: positive and negative, in the place of those that both sides sample with; None for the same.
     """
 
@@ -112,10 +111,11 @@ class SideRuns:
             self.outputs[len(self.runs)] = output
 
 
+@dataclass
 class Rounds:
     """Runs both sides in turn.
 
-    Args:
+    Attributes:
         job: what is sampled.
         compares_sampling: whether they sample otherwise; if not, the baseline's latent is made once and shared.
         compares_decoding: whether the VAEs differ; otherwise decoding is left to the end and is not timed.
@@ -124,19 +124,13 @@ class Rounds:
         say: told what is going on.
     """
 
-    def __init__(
-        self,
-        job: SamplingJob,
-        compares_sampling: bool,
-        compares_decoding: bool,
-        clock: Clock,
-        on_step: Callable[[], None],
-        say: Callable[[str], None],
-    ) -> None:
-        self._job = job
-        self._compares_sampling, self._compares_decoding = compares_sampling, compares_decoding
-        self._clock, self._on_step, self._say = clock, on_step, say
-        self._shared: dict[int, Tensor] = {}
+    job: SamplingJob
+    compares_sampling: bool
+    compares_decoding: bool
+    clock: Clock
+    on_step: Callable[[], None]
+    say: Callable[[str], None]
+    _shared: dict[int, Tensor] = field(default_factory=dict)
 
     def warm_up(self, sides: tuple[Side, Side], runs: int) -> Output:
         """Run each side before anything is timed, and return what the baseline, the first side, draws from other seeds.
@@ -147,8 +141,8 @@ class Rounds:
         for number in range(max(1, runs)):
             for side in sides if runs else sides[:1]:
                 warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=side.title)
-                self._say(warming if runs else phrase("another seed"))
-                _, output = self._run(side, self._job.seed + 1 + number)
+                self.say(warming if runs else phrase("another seed"))
+                _, output = self._run(side, self.job.seed + 1 + number)
                 other = other or output
         assert other is not None, "the baseline has run"
         return other
@@ -158,38 +152,38 @@ class Rounds:
         found = {side.title: SideRuns(side) for side in sides}
         for number in range(rounds):
             for side in interleaved(sides, number):
-                self._say(phrase("round {number} of {total}: {side}", number=number + 1, total=rounds, side=side.title))
-                run, output = self._run(side, self._job.seed)
+                self.say(phrase("round {number} of {total}: {side}", number=number + 1, total=rounds, side=side.title))
+                run, output = self._run(side, self.job.seed)
                 found[side.title].add(run, output)
         baseline, optimized = (found[side.title] for side in sides)
         return baseline, optimized
 
     def draw(self, model: ModelPatcher, steps: int | None = None) -> tuple[float, Output]:
         """Sample once with another model, or another number of steps; return the seconds too."""
-        job = self._job if steps is None else replace(self._job, steps=steps)
-        sampled = sample(model, job, job.seed, self._clock, self._on_step)
+        job = self.job if steps is None else replace(self.job, steps=steps)
+        sampled = sample(model, job, job.seed, self.clock, self.on_step)
         return sampled.seconds, Output(sampled.latent)
 
     def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
         device = torch.device(side.model.load_device)
-        latent = None if self._compares_sampling else self._shared_latent(side, seed)
+        latent = None if self.compares_sampling else self._shared_latent(side, seed)
         sampling = step = decoding = None
         images = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if latent is None:
-                sampled = sample(side.model, side.own(self._job), seed, self._clock, self._on_step)
+                sampled = sample(side.model, side.own(self.job), seed, self.clock, self.on_step)
                 latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step
-            if self._compares_decoding:
+            if self.compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
                 synchronize(device)
-                started = self._clock()
+                started = self.clock()
                 images = decode(side.vae, latent)
                 synchronize(device)
-                decoding, images = self._clock() - started, images.cpu()
-                self._on_step()
+                decoding, images = self.clock() - started, images.cpu()
+                self.on_step()
         return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Output(latent, images)
 
     def _shared_latent(self, side: Side, seed: int) -> Tensor:
         if seed not in self._shared:
-            self._shared[seed] = sample(side.model, self._job, seed, self._clock, self._on_step).latent
+            self._shared[seed] = sample(side.model, self.job, seed, self.clock, self.on_step).latent
         return self._shared[seed]

@@ -9,14 +9,12 @@ from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError, error_line
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 from ...recipe import Step
-from ...sweep import Cell, Result, picture_of
-from ..comparison import Comparison, ComparisonSettings, Progress, Side, compare, node_progress, record
+from ...sweep.results import Result
+from ...sweep.space import Cell, picture_of
+from ..comparison import Comparison, ComparisonSettings, Side, compare, record
 from ..latents import pixels_per_place, with_batch, with_places
 from ..long_running import unload_models
 from ..sampling import SamplingJob
-
-Applied = tuple[ModelPatcher, VAE | None, Sequence[str]]
-"""What came of a cell's nodes: MODEL and VAE with them, and a sentence for each one that cannot help here."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class Bench:
         job: what is sampled; a cell can ask for another size and batch.
         settings: how each cell is compared.
         steps_of: returns the nodes that a cell applies. Nodes are known to the nodes only, so they hand this in.
-        apply: runs such nodes on the plain model and VAE.
+        apply: runs such nodes on the plain model and VAE; returns both with them, and a sentence for each node that
+            cannot help here.
         seen: given each comparison that was made, for its pictures.
     """
 
@@ -38,7 +37,7 @@ class Bench:
     job: SamplingJob
     settings: ComparisonSettings
     steps_of: Callable[[Cell], tuple[Step, ...]]
-    apply: Callable[[tuple[Step, ...]], Applied]
+    apply: Callable[[tuple[Step, ...]], tuple[ModelPatcher, VAE | None, Sequence[str]]]
     seen: Callable[[Cell, Comparison], None] = lambda cell, found: None
 
     def latent(self, cell: Cell) -> Latent:
@@ -59,15 +58,10 @@ class Bench:
             latent = with_places(latent, width // pixels, height // pixels)
         return latent if batch is None else with_batch(latent, batch)
 
-    def measure(
-        self, cell: Cell, say: Callable[[str], None] = lambda text: None, progress: Progress = node_progress
-    ) -> Result:
-        """Measure a cell. What cannot be done here, and running out of memory, are results too.
+    def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
+        """Measure a cell; ``say`` and ``show`` as of ``compare``.
 
-        Args:
-            cell: what to measure.
-            say: told what is going on.
-            progress: as of ``compare``.
+        What cannot be done here, and running out of memory, are results too.
         """
         doing = "applying the nodes"
 
@@ -89,7 +83,7 @@ class Bench:
                 replace(self.job, latent_image=self.latent(cell)),
                 self.settings,
                 follow,
-                progress=progress,
+                show=show,
             )
             self.seen(cell, found)
             return result_of(cell, found)

@@ -18,7 +18,9 @@ from typing import Protocol
 from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...recipe import require_preset_name
-from ...sweep import MODES, Space, Storage
+from ...sweep.space import Space
+from ...sweep.storage import Storage
+from ...sweep.study import MODES
 from ..comparison import ComparisonSettings
 from ..latents import empty_latent
 from ..output_files import path_of
@@ -47,7 +49,7 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
     Args:
         arguments: of the command line.
         pack: folder of this pack, as it was named.
-        nodes: imports what composes our nodes; only called once ComfyUI can be imported.
+        nodes: imports what composes our nodes; called once ComfyUI can be imported.
     """
     stopped = "Stopped. The same command continues from here."
     return run_command(arguments, pack, _parser(), lambda options: _show(_run(options, nodes())), stopped)

@@ -10,18 +10,13 @@ import torch
 
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
-from ...measurement import load_lpips
+from ...measurement.lpips import load_lpips
 from ..machine import host_version
 from .cells import Bench
 
 
 def job_identity(bench: Bench, source: str) -> dict[str, str]:
-    """Return what identifies a sweep, by names that an error can show.
-
-    Args:
-        bench: what is measured.
-        source: where model, VAE, prompts and latent come from; see :func:`upstream`.
-    """
+    """Return what identifies a sweep, by names that an error can show; for ``source`` see :func:`upstream`."""
     job = bench.job
     return {
         "model": describe_model(bench.model),
@@ -40,10 +35,7 @@ def job_identity(bench: Bench, source: str) -> dict[str, str]:
 def upstream(prompt: dict[str, Any] | None, node: str | None, inputs: tuple[str, ...]) -> str:
     """Return a digest of everything that leads to some inputs of a node, whatever the ids of the nodes are.
 
-    Args:
-        prompt: a workflow in ComfyUI's API format, or None outside of a workflow.
-        node: id of the node.
-        inputs: names of its inputs.
+    ``prompt`` is a workflow in ComfyUI's API format, None outside of a workflow; ``inputs`` are names.
     """
     if not prompt or node not in prompt:
         return "not from a workflow"

@@ -12,27 +12,15 @@ from ....core.errors import require_number
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
-from ...sweep import (
-    Cell,
-    Range,
-    Result,
-    Space,
-    Sweep,
-    SweepSettings,
-    best,
-    pareto_front,
-    pareto_picture,
-    to_csv,
-    to_markdown,
-)
-from ..comparison import Progress, environment
-from ..long_running import ProgressBar, stop_if_cancelled
+from ...sweep.plot import pareto_picture
+from ...sweep.results import Result, best, pareto_front, to_csv, to_markdown
+from ...sweep.space import Cell, Range, Space
+from ...sweep.study import Sweep, SweepSettings
+from ..comparison import environment
+from ..long_running import progress_bar, stop_if_cancelled
 from ..output_files import Entry, OutputFiles
 from .cells import Bench
 from .identity import job_identity
-
-_PER_CELL = 1000
-"""Ticks of the progress bar for each cell."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +79,9 @@ def run_sweep(
     """Measure all cells that have no result yet, and write plot, tables and preset.
 
     Args:
-        bench: what is measured.
+        bench: measures a cell.
         space: the settings.
-        plan: see there.
+        plan: how to go through them.
         source: where everything that is connected comes from; see :func:`..identity.upstream`.
         say: told what is going on.
         workflow: what to put into the plot's file.
@@ -108,11 +96,11 @@ def run_sweep(
     job = job_identity(bench, source)
     sweep = Sweep(space, plan, job)
     total, started = sweep.total, 0
-    bar = ProgressBar(total * _PER_CELL)
+    bar = progress_bar()
 
     def show() -> None:
         found = sweep.results()
-        bar.show(len(found) * _PER_CELL)
+        bar(min(1.0, len(found) / total))
         watch(found, total)
 
     def measure(cell: Cell) -> Result:
@@ -126,7 +114,7 @@ def run_sweep(
             say(phrase("cell {number} of {total}: {cell}", number=number, total=total, cell=cell_text))
 
         tell("")
-        return bench.measure(cell, tell, _progress(bar, done))
+        return bench.measure(cell, tell, lambda share: bar(min(1.0, (done + share) / total)))
 
     def finish(result: Result) -> None:
         show()
@@ -136,7 +124,7 @@ def run_sweep(
     def idle() -> None:
         stop_if_cancelled()
         done = len(sweep.results())
-        bar.show(done * _PER_CELL)
+        bar(done / total)
         say(
             phrase(
                 "{done} of {total} cells measured; waiting for cells that other processes measure",
@@ -178,23 +166,6 @@ def run_sweep(
 def describe_cell(cell: Cell) -> str:
     """Return e.g. ``ratio 0.5, size 512``."""
     return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
-
-
-def _progress(bar: ProgressBar, before: int) -> Progress:
-    """Return the progress of a comparison that begins when ``before`` cells are done."""
-
-    def begin(steps: int) -> Callable[[], None]:
-        done = 0
-
-        def advance() -> None:
-            nonlocal done
-            stop_if_cancelled()
-            done += 1
-            bar.show(before * _PER_CELL + round(_PER_CELL * done / max(1, steps)))
-
-        return advance
-
-    return begin
 
 
 def _corners(space: Space) -> list[Cell]:

@@ -11,7 +11,7 @@ import re
 
 from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.paths import user_folder
-from ...sweep import Storage, sqlite_storage
+from ...sweep.storage import Storage, sqlite_storage
 
 _NAME = re.compile(r"\w[\w -]{0,79}")
 _HOW = (

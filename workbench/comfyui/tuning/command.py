@@ -33,12 +33,7 @@ _CHOICES = {
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
-    """Make a workflow faster and return the exit status.
-
-    Args:
-        arguments: of the command line.
-        pack: folder of this pack, as it was named.
-    """
+    """Make a workflow faster and return the exit status; ``pack`` is the folder of this pack, as it was named."""
     own, comfyuis = split_arguments(arguments)
     options = _parser().parse_args(own)
     return exit_status(lambda: _run(options, comfyuis, pack), "Stopped. Nothing was written.")
@@ -61,11 +56,7 @@ def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> No
 def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
     """Return a faster prompt, and say on the way what is done and why.
 
-    Args:
-        server: decides what is inserted, and measures.
-        prompt: the workflow.
-        choice: how much the picture may change.
-        measure: whether to keep only what is certainly faster here.
+    The server decides what is inserted. With ``measure`` only what is certainly faster here is kept.
     """
     wires = server.ask("/paceline/advice", prompt)["wires"]
     if not wires:

@@ -22,10 +22,7 @@ _SECONDS_BETWEEN_LOOKS = 0.3
 
 
 class Server:
-    """Asks a server.
-
-    Args:
-        address: e.g. ``http://127.0.0.1:8188``.
+    """Asks the server at an address like ``http://127.0.0.1:8188``.
 
     Raises:
         InvalidSetting: if it is no address of that form.
@@ -99,10 +96,6 @@ class Server:
 
 def start_server(folder: Path, arguments: Sequence[str]) -> Server:
     """Start ComfyUI's server in this process, on a port of its own. It ends with the process.
-
-    Args:
-        folder: of ComfyUI.
-        arguments: as for its ``main.py``.
 
     Raises:
         BackendUnavailable: if it does not answer in time.
