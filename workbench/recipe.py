@@ -25,12 +25,7 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True)
 class Step:
-    """One node of a recipe.
-
-    Attributes:
-        node: the node's id.
-        inputs: the widget values that differ from the node's defaults.
-    """
+    """One node of a recipe: its id, and the widget values that differ from its defaults."""
 
     node: str
     inputs: Mapping[str, Value] = field(default_factory=dict)
@@ -38,11 +33,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Steps in the order in which they are applied.
+    """Steps in the order in which they are applied; it changes how the graph reads, but not the picture.
 
     Attributes:
         name: shown in the menu.
-        steps: the nodes; their order does not change the picture, only how the graph reads.
         description: what to expect, in a sentence.
         made_on: where the settings were found: device, model, versions. For people; not checked.
     """
@@ -65,11 +59,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str, source: str = "This recipe") -> Recipe:
-        """Read a recipe.
-
-        Args:
-            text: of the file.
-            source: what to call it in errors.
+        """Read a recipe, which errors call ``source``.
 
         Raises:
             InvalidSetting: if it is not a recipe, or one of a later version of this pack.
@@ -83,10 +73,8 @@ class Recipe:
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             raise InvalidSetting(f"{source} is not a Paceline recipe: it has no number paceline_recipe.", remedy)
         if version > FORMAT:
-            raise InvalidSetting(
-                f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}.",
-                "Update Paceline.",
-            )
+            problem = f"{source} has format {version}, and this version of Paceline reads up to {FORMAT}."
+            raise InvalidSetting(problem, "Update Paceline.")
         try:
             steps = tuple(Step(step["node"], dict(step.get("inputs", {}))) for step in document["steps"])
             made_on = {str(key): str(value) for key, value in dict(document.get("made_on", {})).items()}

@@ -24,11 +24,8 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
     """Write the network of a MODEL, with its LoRAs in it, and return the file's metadata.
 
     The tensors and their names are ComfyUI's own (its writer makes them): ``weight`` in int8, ``weight_scale`` and
-    ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle.
-
-    Args:
-        patcher: a MODEL that Quantize int8 made, or from a file in int8.
-        path: the file; it appears when it is complete.
+    ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle. The file appears when it is
+    complete.
 
     Raises:
         UnsupportedModel: if no layer of the MODEL is in int8.

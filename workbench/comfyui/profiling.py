@@ -26,7 +26,6 @@ class Profile:
 
     Attributes:
         loading: before the first step: loading, compiling, first allocations.
-        steps: of each step.
         decoding: of the VAE; None without one.
         step: the median step, which ``slices`` are parts of.
         slices: see :data:`..measurement.profile.SLICES`.

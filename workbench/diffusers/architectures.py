@@ -18,32 +18,34 @@ def scaled(channels: int, width: int, multiple: int = 8) -> int:
     return max(multiple, round(channels * width / REAL_WIDTH / multiple) * multiple)
 
 
-def _levels(width: int, factors: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(width * factor for factor in factors)
+def made(name: str, **options: Any) -> Any:
+    """Return an object of a class of diffusers, which takes long to import."""
+    import diffusers
+
+    return getattr(diffusers, name)(**options)
+
+
+def _levels(first: int, factors: tuple[int, ...], layers: int) -> dict[str, Any]:
+    channels = tuple(first * factor for factor in factors)
+    return {"block_out_channels": channels, "layers_per_block": layers, "norm_num_groups": math.gcd(32, first)}
 
 
 def sd15_unet(width: int, in_channels: int = 4) -> Any:
     """Return SD 1.5's UNet: attention at the latent's size and at 1/2 and 1/4 of it, 8 heads everywhere."""
-    from diffusers import UNet2DConditionModel
-
-    return UNet2DConditionModel(sample_size=64, in_channels=in_channels, **_sd15(width))
+    return made("UNet2DConditionModel", sample_size=64, in_channels=in_channels, **_sd15(width))
 
 
 def sd15_controlnet(width: int) -> Any:
     """Return a ControlNet that fits ``sd15_unet``."""
-    from diffusers import ControlNetModel
-
     embedding = (16, 32, 96, 256) if width == REAL_WIDTH else (8, 8, 16, 16)
-    return ControlNetModel(conditioning_embedding_out_channels=embedding, **_sd15(width))
+    return made("ControlNetModel", conditioning_embedding_out_channels=embedding, **_sd15(width))
 
 
 def _sd15(width: int) -> dict[str, Any]:
     return {
-        "block_out_channels": _levels(width, (1, 2, 4, 4)),
-        "layers_per_block": 2 if width == REAL_WIDTH else 1,
+        **_levels(width, (1, 2, 4, 4), 2 if width == REAL_WIDTH else 1),
         "cross_attention_dim": scaled(768, width),
         "attention_head_dim": 8 if width % 64 == 0 else 2,  # diffusers means the number of heads by that
-        "norm_num_groups": math.gcd(32, width),
     }
 
 
@@ -53,8 +55,6 @@ def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
     ``ssd1b``: the layout of SSD-1B instead, with no block in the middle and a number of transformer blocks for each
     layer.
     """
-    from diffusers import UNet2DConditionModel
-
     full = width == REAL_WIDTH
     options: dict[str, Any] = {"transformer_layers_per_block": [1, 2, 10] if full else [1, 1, 2]}
     if ssd1b:
@@ -64,18 +64,18 @@ def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
             "reverse_transformer_layers_per_block": [[4, 4, 10], [2, 1, 1], 1] if full else [[1, 1, 2], [1, 1, 1], 1],
         }
     times = scaled(256, width)
-    return UNet2DConditionModel(
+    return made(
+        "UNet2DConditionModel",
         sample_size=128,
-        block_out_channels=_levels(width, (1, 2, 4)),
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
-        attention_head_dim=[max(1, channels // 64) for channels in _levels(width, (1, 2, 4))],
+        attention_head_dim=[max(1, width * factor // 64) for factor in (1, 2, 4)],
         cross_attention_dim=scaled(2048, width),
         use_linear_projection=True,
         addition_embed_type="text_time",
         addition_time_embed_dim=times,
         projection_class_embeddings_input_dim=scaled(1280, width) + 6 * times,
-        norm_num_groups=math.gcd(32, width),
+        **_levels(width, (1, 2, 4), 2),
         **options,
     )
 
@@ -86,14 +86,12 @@ def if_unet(width: int, stage: int) -> Any:
     Stage 1 makes 64 x 64 pixels; stage 2 enlarges and is told how noisy the small image was made. The number of
     channels is ours.
     """
-    from diffusers import UNet2DConditionModel
-
-    return UNet2DConditionModel(
+    return made(
+        "UNet2DConditionModel",
         sample_size=64 if stage == 1 else 256,
         in_channels=3 if stage == 1 else 6,
         out_channels=6,
-        block_out_channels=_levels(width, (1, 2, 3)),
-        layers_per_block=3 if width == REAL_WIDTH else 1,
+        **_levels(width, (1, 2, 3), 3 if width == REAL_WIDTH else 1),
         down_block_types=("ResnetDownsampleBlock2D", "SimpleCrossAttnDownBlock2D", "SimpleCrossAttnDownBlock2D"),
         mid_block_type="UNetMidBlock2DSimpleCrossAttn",
         up_block_types=("SimpleCrossAttnUpBlock2D", "SimpleCrossAttnUpBlock2D", "ResnetUpsampleBlock2D"),
@@ -105,19 +103,16 @@ def if_unet(width: int, stage: int) -> Any:
         resnet_time_scale_shift="scale_shift",
         addition_embed_type="text",
         addition_embed_type_num_heads=4,
-        norm_num_groups=math.gcd(32, width),
         class_embed_type=None if stage == 1 else "timestep",
     )
 
 
 def upscaler_unet(width: int) -> Any:
     """Return the UNet of Stability's upscaler, which is told how noisy the small picture was made."""
-    from diffusers import UNet2DConditionModel
-
-    return UNet2DConditionModel(
+    return made(
+        "UNet2DConditionModel",
         in_channels=7,
-        block_out_channels=_levels(width, (1, 2, 2, 4)),
-        layers_per_block=2 if width == REAL_WIDTH else 1,
+        **_levels(width, (1, 2, 2, 4), 2 if width == REAL_WIDTH else 1),
         down_block_types=("DownBlock2D",) + ("CrossAttnDownBlock2D",) * 3,
         up_block_types=("CrossAttnUpBlock2D",) * 3 + ("UpBlock2D",),
         only_cross_attention=(True, True, True, False),
@@ -130,22 +125,15 @@ def upscaler_unet(width: int) -> Any:
 def autoencoder(width: int, factors: tuple[int, ...] = (1, 2, 4, 4), **options: Any) -> Any:
     """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle.
 
-    Args:
-        width: channels of the UNet's first level; the VAE has 2/5 of them.
-        factors: channels of each level, as multiples of the first.
-        options: further ones of ``AutoencoderKL``; ``scaling_factor`` is what a pipeline multiplies latents with.
+    It has 2/5 of the UNet's channels; ``factors`` are those of each level as multiples of the first. Of the options of
+    ``AutoencoderKL`` the ``scaling_factor`` is what a pipeline multiplies latents with.
     """
-    from diffusers import AutoencoderKL
-
-    first = scaled(128, width)
-    options = {"latent_channels": 4, "sample_size": 512, **options}
-    return AutoencoderKL(
-        block_out_channels=_levels(first, factors),
+    return made(
+        "AutoencoderKL",
+        **_levels(scaled(128, width), factors, 2 if width == REAL_WIDTH else 1),
         down_block_types=("DownEncoderBlock2D",) * len(factors),
         up_block_types=("UpDecoderBlock2D",) * len(factors),
-        layers_per_block=2 if width == REAL_WIDTH else 1,
-        norm_num_groups=math.gcd(32, first),
-        **options,
+        **{"latent_channels": 4, "sample_size": 512, **options},
     )
 
 
@@ -168,10 +156,9 @@ def upscaler_autoencoder(width: int) -> Any:
 
 def flux_transformer(width: int) -> Any:
     """Return FLUX.1-dev's transformer: 19 double and 38 single blocks, 24 heads of 128 channels."""
-    from diffusers import FluxTransformer2DModel
-
     full = width == REAL_WIDTH
-    return FluxTransformer2DModel(
+    return made(
+        "FluxTransformer2DModel",
         in_channels=64,
         num_layers=19 if full else 2,
         num_single_layers=38 if full else 2,
@@ -186,10 +173,9 @@ def flux_transformer(width: int) -> Any:
 
 def sd3_transformer(width: int) -> Any:
     """Return SD3 Medium's transformer: 24 blocks, 24 heads of 64 channels."""
-    from diffusers import SD3Transformer2DModel
-
     full = width == REAL_WIDTH
-    return SD3Transformer2DModel(
+    return made(
+        "SD3Transformer2DModel",
         sample_size=128,
         in_channels=16,
         out_channels=16,

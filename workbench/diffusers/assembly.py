@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from . import architectures
+from .architectures import made
 
 _STABLE_DIFFUSION = {
     "beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear", "steps_offset": 1,
@@ -87,14 +88,12 @@ def _pipeline(name: str, **parts: Any) -> Any:
     """Return a pipeline without the text encoders and checkers that are not among its parts."""
     import diffusers
 
-    made = getattr(diffusers, name)
-    needed = [one.name for one in inspect.signature(made).parameters.values() if one.default is one.empty]
-    return made(**{**dict.fromkeys(needed), **parts})
+    parameters = inspect.signature(getattr(diffusers, name)).parameters.values()
+    needed = [one.name for one in parameters if one.default is one.empty]
+    return made(name, **{**dict.fromkeys(needed), **parts})
 
 
 def _scheduler(name: str, **options: Any) -> Any:
     """Return a scheduler with its tables on the CPU, as ``from_pretrained`` has them, whatever the default device."""
-    import diffusers
-
     with torch.device("cpu"):
-        return getattr(diffusers, name)(**options)
+        return made(name, **options)

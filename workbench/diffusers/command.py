@@ -21,7 +21,7 @@ from .measure import Cell, measure
 from .pipelines import PIPELINES, NamedPipeline, random_pipeline, trained_pipeline, usual_size
 from .record import Record
 from .tables import markdown, ordered, plot, row
-from .variants import RECIPE, Variant, recipe, variants
+from .variants import RECIPE, Variant, recipe, require_rows, variants
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,11 +41,9 @@ def _bench(options: argparse.Namespace) -> None:
 def _recipe(options: argparse.Namespace) -> None:
     rows = tuple(options.rows.split(",")) if options.rows else RECIPE
     left_out = options.without.split(",") if options.without else []
-    for name in left_out:
-        if name not in RECIPE:
-            raise InvalidSetting(f"--without names {name!r}.", f"The recipe's rows are: {', '.join(RECIPE)}.")
-    rows = tuple(name for name in rows if name not in left_out)
-    _run(options, recipe(rows, options.compile_backend, options.compile_mode), "Recipe")
+    require_rows([*rows, *left_out])
+    chosen = tuple(name for name in rows if name not in left_out)
+    _run(options, recipe(chosen, options.compile_backend, options.compile_mode), "Recipe")
 
 
 def _run(options: argparse.Namespace, chosen: tuple[Variant, ...], title: str) -> None:
@@ -92,9 +90,8 @@ def _grid(options: argparse.Namespace) -> None:
         columns.append((variant.name, grid.draw_all(pipeline, variant, prompts, size, options.steps, options.seed)))
     lines = [pipeline.about, f"{size} x {size}, {options.steps} steps, seeds from {options.seed} on"]
     options.output.mkdir(parents=True, exist_ok=True)
-    grid.sheet(columns, prompts, f"{options.pipeline}: {chosen[0].name} and others", lines).save(
-        options.output / "grid.png"
-    )
+    sheet = grid.sheet(columns, prompts, f"{options.pipeline}: {chosen[0].name} and others", lines)
+    sheet.save(options.output / "grid.png")
     rows = []
     for name, pictures in columns:
         for prompt, found in zip(prompts, grid.distances(pictures, columns[0][1]), strict=True):

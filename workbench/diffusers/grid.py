@@ -61,11 +61,7 @@ def sheet(
 ) -> Image.Image:
     """Return the grid: a row for each prompt, a column for each variant, the first being the baseline.
 
-    Args:
-        columns: name and uint8 pictures ``[prompts, height, width, 3]`` of each variant.
-        prompts: as many as pictures.
-        title: above everything.
-        lines: below it.
+    ``columns`` are name and uint8 pictures ``[prompts, height, width, 3]`` of each variant.
     """
     fonts = ImageFont.load_default(20), ImageFont.load_default(13)
     row_height = _SIDE + 2 * _LINE + _GAP

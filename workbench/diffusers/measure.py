@@ -80,15 +80,9 @@ def measure(
     rounds: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Measurement:
-    """Run one cell; the pipeline is left as it was.
+    """Run one cell: ``rounds`` calls that are timed, after one that is not; the pipeline is left as it was.
 
-    Args:
-        pipeline: what is run.
-        variant: what to put on it.
-        cell: size and batch.
-        steps: denoising steps that are asked for.
-        rounds: calls that are timed, after one that is not.
-        tick: called after each call.
+    ``tick`` is called after each call.
     """
     try:
         return Measurement(**asdict(cell), **_timed(pipeline, variant, cell, steps, rounds, tick))

@@ -18,15 +18,7 @@ from .inputs import Arguments
 
 @dataclass(frozen=True)
 class NamedPipeline:
-    """A pipeline with what is needed to call it.
-
-    Attributes:
-        name: as on the command line.
-        pipe: the diffusers pipeline.
-        random_weights: whether it has no trained weights.
-        about: what it is, for people.
-        arguments: from prompts and size to the arguments of a call.
-    """
+    """A diffusers pipeline by its name on the command line, with what it is, for people, and how it is called."""
 
     name: str
     pipe: Pipeline
@@ -106,10 +98,7 @@ def usual_size(name: str) -> int:
 def random_pipeline(name: str, width: int = REAL_WIDTH, device: str = "cpu") -> NamedPipeline:
     """Return a pipeline of a named architecture with random weights in float32.
 
-    Args:
-        name: one of ``PIPELINES``.
-        width: channels of the first level, a multiple of 16; 320 is the real size.
-        device: where to make them.
+    ``width`` is that of :mod:`.architectures`, a multiple of 16; 320 is the real size.
 
     Raises:
         InvalidSetting: for an unknown name, or a width out of range.

@@ -67,28 +67,15 @@ def plot(record: Record, variants: Sequence[str], title: str) -> Image.Image:
         members = [result for result in results if (result.size, result.batch) == (size, batch)]
         longest = max((result.seconds or 0.0 for result in members), default=0.0)
         for result in members:
-            _bar(draw, y, result, longest, record, variants[0], text)
+            draw.text((_LEFT - 12, y + 3), result.variant, _INK, text, anchor="ra")
+            end, label, color = _LEFT - 8, result.state, _PALE
+            if result.seconds is not None:
+                end = _LEFT + int((_WIDTH - _LEFT - _RIGHT) * result.seconds / longest)
+                draw.rectangle((_LEFT, y, end, y + _ROW - 8), _BASE if result.variant == variants[0] else _BAR)
+                share = _saved(record, result, variants[0])
+                label, color = f"{result.seconds:.3f}" + (f" ({share} saved)" if share else ""), _INK
+            draw.text((end + 8, y + 3), label, color, text)
             y += _ROW
         y += _ROW
     draw.text((20, height - 28), f"{record.about['about']}; {record.setup['machine']}"[:140], _PALE, text)
     return image
-
-
-def _bar(
-    draw: ImageDraw.ImageDraw,
-    y: int,
-    result: Measurement,
-    longest: float,
-    record: Record,
-    baseline: str,
-    font: ImageFont.FreeTypeFont | ImageFont.ImageFont,
-) -> None:
-    draw.text((_LEFT - 12, y + 3), result.variant, _INK, font, anchor="ra")
-    if result.seconds is None:
-        draw.text((_LEFT, y + 3), result.state, _PALE, font)
-        return
-    length = int((_WIDTH - _LEFT - _RIGHT) * result.seconds / longest)
-    draw.rectangle((_LEFT, y, _LEFT + length, y + _ROW - 8), _BASE if result.variant == baseline else _BAR)
-    share = _saved(record, result, baseline)
-    text = f"{result.seconds:.3f}" + (f" ({share} saved)" if share else "")
-    draw.text((_LEFT + length + 8, y + 3), text, _INK, font)

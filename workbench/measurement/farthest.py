@@ -35,10 +35,7 @@ class Farthest:
 def farthest(runs: Mapping[int, Tensor], references: Tensor, lpips: Lpips | None = None) -> Farthest:
     """Return what is farthest from ``references`` in any picture of any run.
 
-    Args:
-        runs: pictures by the number of the run, like ``references`` uint8 ``[batch, height, width, channels]``.
-        references: pictures.
-        lpips: as in ``compare_pictures``.
+    ``runs`` are pictures by the number of the run, like ``references`` uint8 ``[batch, height, width, channels]``.
 
     Raises:
         InvalidSetting: if the sizes differ.

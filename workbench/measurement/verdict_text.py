@@ -27,9 +27,8 @@ def speed_text(speedup: Speedup) -> Phrase:
             high=high,
         )
     if speedup.rounds < 3:
-        return phrase(
-            "{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=speedup.rounds
-        )
+        few = speedup.rounds
+        return phrase("{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=few)
     if low > 1 or high < 1:
         return phrase("Between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)
     return phrase("Between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)

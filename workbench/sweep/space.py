@@ -77,11 +77,7 @@ class Space:
 
 
 def parse_space(text: str, example: str) -> Space:
-    """Read a space from text, one ``name: values`` to the line; ``#`` starts a comment.
-
-    Args:
-        text: the lines.
-        example: a line that is right, for errors.
+    """Read a space from text, one ``name: values`` to the line; ``#`` starts a comment. Errors show ``example``.
 
     Raises:
         InvalidSetting: naming the line that cannot be read.

@@ -22,10 +22,9 @@ _KEPT = "Finished cells are kept: run the workflow again when the database is ba
 
 @dataclass(frozen=True)
 class Storage:
-    """A database for studies.
+    """A database for studies, by its title in reports.
 
     Attributes:
-        title: how it is called in reports.
         url: of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ... Processes with the same
             database and study share the work. It may hold a password, so it is shown nowhere.
         heartbeat: seconds between two signs of life; after three without one, a cell is given to another process.

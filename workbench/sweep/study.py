@@ -52,10 +52,7 @@ class SweepSettings:
 class Sweep:
     """A study that is open.
 
-    Args:
-        space: what to go through.
-        settings: how to go through it.
-        job: what all cells have in common (model, prompt, sampler, rounds, ...). A study never mixes two jobs.
+    ``job`` is what all cells have in common (model, prompt, sampler, rounds, ...). A study never mixes two jobs.
 
     Raises:
         BackendUnavailable: if Optuna is not installed, or the database cannot be used.

@@ -34,14 +34,7 @@ def compare(
 
     What the optimized side shares with the baseline, sampling or the VAE, is not compared.
 
-    Args:
-        baseline: what is compared with.
-        optimized: what is judged.
-        job: what is sampled.
-        settings: how often.
-        say: told what is going on.
-        clock: returns seconds.
-        show: shows which share of the work is done; None for the progress bar of the node that runs.
+    ``say`` is told what is going on, ``show`` which share of the work is done; by default the node's progress bar is.
 
     Raises:
         InvalidSetting: if their pictures differ in size, or a VAE has none to be compared with.

@@ -28,15 +28,10 @@ class Comparison:
     """What a comparison found.
 
     Attributes:
-        job: what was sampled.
-        settings: how.
         unit: what the speed-up is of: ``step``, ``sampling`` (a single step), ``decode`` or ``picture`` (both).
         baseline: timed runs of the baseline; likewise ``optimized``.
-        pictures: what they drew.
         from_preview: whether the pictures are rough previews, because no VAE was given.
         latent_change: norm of the latents' difference relative to the baseline's.
-        evidence: times and distances.
-        verdict: what they mean.
         reports: the Optimization Report of both sides.
         activity: what each technique of the optimized side did, by its title.
         notes: what could not be measured, and why.
@@ -82,6 +77,9 @@ def evaluate(
     before = farthest(pictures.baseline_runs, pictures.baseline, lpips)
     after = farthest(pictures.optimized_runs, pictures.baseline, lpips)
     pictures = replace(pictures, optimized=pictures.optimized_runs[after.run])
+    fewer_steps = None
+    if control is not None and pictures.fewer_steps is not None:
+        fewer_steps = FewerSteps(control.steps, job.steps, control.seconds, distance(pictures.fewer_steps))
     evidence = Evidence(
         speedup=speedup,
         difference=after.distance,
@@ -94,11 +92,7 @@ def evaluate(
         repeat_run=before.run,
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
-        fewer_steps=(
-            None
-            if control is None or pictures.fewer_steps is None
-            else FewerSteps(control.steps, job.steps, control.seconds, distance(pictures.fewer_steps))
-        ),
+        fewer_steps=fewer_steps,
     )
     side = optimized.side
     objects = (side.vae, *(control for given in side.conditionings or () for control in controlnets_in(given)))

@@ -145,12 +145,8 @@ def _floor(found: Comparison) -> dict[str, Distance]:
 
 def _farthest(worst: Farthest) -> dict[str, Any]:
     """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
-    return {
-        "run": worst.run,
-        "picture": worst.picture,
-        "distance": asdict(worst.alone),
-        "region_rmse": worst.region,
-    }
+    picture = {"run": worst.run, "picture": worst.picture}
+    return {**picture, "distance": asdict(worst.alone), "region_rmse": worst.region}
 
 
 def _control(found: Comparison) -> dict[str, Any] | None:
@@ -170,10 +166,8 @@ def _median(runs: list[TimedRun], unit: str) -> float:
 
 
 def _spread(values: list[float]) -> str:
-    middle = median(values)
-    if len(values) < 2:
-        return f"{middle:.4g} s"
-    return f"{middle:.4g} s ({min(values):.4g} to {max(values):.4g})"
+    between = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
+    return f"{median(values):.4g} s{between}"
 
 
 def _bytes(size: int | None) -> str:

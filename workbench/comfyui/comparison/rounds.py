@@ -116,10 +116,8 @@ class Rounds:
     """Runs both sides in turn.
 
     Attributes:
-        job: what is sampled.
         compares_sampling: whether they sample otherwise; if not, the baseline's latent is made once and shared.
         compares_decoding: whether the VAEs differ; otherwise decoding is left to the end and is not timed.
-        clock: returns seconds.
         on_step: called after each step and each decoding; whatever it raises ends the comparison.
         say: told what is going on.
     """

@@ -22,10 +22,8 @@ class Bench:
     """What all cells share.
 
     Attributes:
-        model: MODEL without the nodes that are tried.
-        vae: VAE likewise, or None to compare rough previews.
+        model: MODEL without the nodes that are tried; likewise ``vae``, None to compare rough previews.
         job: what is sampled; a cell can ask for another size and batch.
-        settings: how each cell is compared.
         steps_of: returns the nodes that a cell applies. Nodes are known to the nodes only, so they hand this in.
         apply: runs such nodes on the plain model and VAE; returns both with them, and a sentence for each node that
             cannot help here.

@@ -46,10 +46,7 @@ class Nodes(Protocol):
 def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> int:
     """Run a sweep and return the exit status.
 
-    Args:
-        arguments: of the command line.
-        pack: folder of this pack, as it was named.
-        nodes: imports what composes our nodes; called once ComfyUI can be imported.
+    ``nodes`` imports what composes our nodes, once ComfyUI can be imported; ``pack`` is our folder, as it was named.
     """
     stopped = "Stopped. The same command continues from here."
     return run_command(arguments, pack, _parser(), lambda options: _show(_run(options, nodes())), stopped)

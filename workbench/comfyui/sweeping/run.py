@@ -46,10 +46,9 @@ class SweepPlan(SweepSettings):
 
 @dataclass(frozen=True)
 class Finished:
-    """What a sweep gave.
+    """What a sweep gave, to all processes that took part.
 
     Attributes:
-        results: of all processes that took part.
         table: for people, in Markdown.
         best: the result that became the preset; None if none is faster within the allowed difference.
         preset: its file.
@@ -80,7 +79,7 @@ def run_sweep(
 
     Args:
         bench: measures a cell.
-        space: the settings.
+        space: the settings to try.
         plan: how to go through them.
         source: where everything that is connected comes from; see :func:`..identity.upstream`.
         say: told what is going on.
