@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
-from ..optimizers.compilation.settings import (
-    BACKENDS,
-    CUDA_GRAPH,
-    DYNAMIC,
-    MODES,
-    ON_ERROR,
-    PRESETS,
-    RECOMPILE_LIMITS,
-    CompileSettings,
-    NetworkSettings,
-)
+from ..optimizers.compilation.settings import BACKENDS, CUDA_GRAPH, MODES, CompileSettings, NetworkSettings
 from .common import TechniqueNode
+from .inputs import setting_input
 
-# A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
-METHOD_MODES = tuple(mode for mode in MODES if mode != CUDA_GRAPH)
+_setting = partial(setting_input, CompileSettings)
+_MODE = _setting(
+    "mode",
+    "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run faster. "
+    "reduce-overhead, max-autotune: use CUDA graphs and more memory, NVIDIA only.",
+    # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
+    options=[mode for mode in MODES if mode != CUDA_GRAPH],
+)
 
 
 class CompileNode(TechniqueNode):
@@ -51,19 +48,9 @@ def network_settings(
     return NetworkSettings(CompileSettings(**settings), scope, channels_last)
 
 
-def compile_inputs(
-    modes: Sequence[str] = METHOD_MODES,
-    after_mode: Sequence[io.Input] = (),
-    tooltips: Mapping[str, str] = MappingProxyType({}),
-) -> list[io.Input]:
-    """Return the inputs that say how to compile.
-
-    Args:
-        modes: values of the input ``mode``.
-        after_mode: further inputs of the node.
-        tooltips: by input, in the place of those for any network.
-    """
-    inputs: list[Any] = [
+def compile_inputs(mode: Sequence[io.Input] = (_MODE,)) -> list[io.Input]:
+    """Return the inputs that say how to compile; ``mode`` is that input, and what stands behind it."""
+    return [
         io.Combo.Input(
             "backend",
             options=list(BACKENDS),
@@ -71,61 +58,41 @@ def compile_inputs(
             tooltip="inductor: generates code for this device. aot_eager, eager: trace only, without a gain in "
             "speed, to find the cause of a problem.",
         ),
-        io.Combo.Input(
-            "mode",
-            options=list(modes),
-            default=CompileSettings.mode,
-            tooltip="default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may "
-            "run faster. reduce-overhead, max-autotune: use CUDA graphs and more memory, NVIDIA only.",
-        ),
-        *after_mode,
-        io.Combo.Input(
+        *mode,
+        _setting(
             "preset",
-            options=list(PRESETS),
-            default=CompileSettings.preset,
+            "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. Compiles "
+            "longer; for GPUs.",
             advanced=True,
-            tooltip="diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. "
-            "Compiles longer; for GPUs.",
         ),
-        io.Combo.Input(
+        _setting(
             "dynamic",
-            options=list(DYNAMIC),
-            default=CompileSettings.dynamic,
+            "auto: compiled for the first size, and once more for all sizes when it changes. true: for all sizes at "
+            "once, a little slower; false: for each size and prompt length separately.",
             advanced=True,
-            tooltip="auto: compiled for the first size, and once more for all sizes when it changes. true: for all "
-            "sizes at once, a little slower; false: for each size separately.",
         ),
-        io.Boolean.Input(
+        _setting(
             "fullgraph",
-            default=CompileSettings.fullgraph,
+            "Fail where the network cannot be compiled as one graph. Off: such places run uncompiled, and the report "
+            "counts them.",
             advanced=True,
-            tooltip="Fail where the network cannot be compiled as one graph. Off: such places run uncompiled, and "
-            "the report counts them.",
         ),
-        io.Boolean.Input(
+        setting_input(
+            NetworkSettings,
             "channels_last",
-            default=NetworkSettings.channels_last,
+            "Store images with their channels last in memory. Faster or slower, depending on the device; the image "
+            "changes by rounding only.",
             advanced=True,
-            tooltip="Store images with their channels last in memory. Faster or slower, depending on the device; the "
-            "image changes by rounding only.",
         ),
-        io.Int.Input(
+        _setting(
             "recompile_limit",
-            default=CompileSettings.recompile_limit,
-            min=RECOMPILE_LIMITS[0],
-            max=RECOMPILE_LIMITS[1],
+            "How many variants (sizes, batches, sets of patches) may be compiled; each takes some memory. Beyond that, "
+            "new variants run uncompiled.",
             advanced=True,
-            tooltip="How many variants (sizes, batches) may be compiled; each takes some memory. Beyond that, new "
-            "variants run uncompiled.",
         ),
-        io.Combo.Input(
+        _setting(
             "on_error",
-            options=list(ON_ERROR),
-            default=CompileSettings.on_error,
+            "fallback: if compiling fails, run uncompiled and say why. raise: stop with the reason.",
             advanced=True,
-            tooltip="fallback: if compiling fails, run uncompiled and say why. raise: stop with the reason.",
         ),
     ]
-    for entry in inputs:
-        entry.tooltip = tooltips.get(entry.id, entry.tooltip)
-    return inputs

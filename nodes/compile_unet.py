@@ -6,35 +6,27 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation.settings import MODES, SCOPES, NetworkSettings
+from ..optimizers.compilation.settings import CompileSettings, NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
+from .inputs import setting_input
 
-_TOOLTIPS = {
-    "mode": "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run "
-    "faster. reduce-overhead, max-autotune: use CUDA graphs and more memory; cuda-graph (experimental): records each "
-    "step once and replays it; these three are for NVIDIA only.",
-    "preset": "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this model only. Compiles "
-    "longer; for GPUs.",
-    "dynamic": "auto: compiled for the first image size, and once more for all sizes when it changes. true: for all "
-    "sizes at once, a little slower; false: for each size and prompt length separately.",
-    "fullgraph": "Fail where the model cannot be compiled as one graph. Off: such places run uncompiled, and the "
-    "report counts them.",
-    "channels_last": "Store the latent with its channels last in memory. Faster or slower, depending on the device; "
-    "the image changes by rounding only.",
-    "recompile_limit": "How many variants (image sizes, sets of patches) may be compiled; each takes some memory. "
-    "Beyond that, new variants run uncompiled.",
-}
-_SCOPE = io.Combo.Input(
+_MODE = setting_input(
+    CompileSettings,
+    "mode",
+    "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run faster. "
+    "reduce-overhead, max-autotune: use CUDA graphs and more memory; cuda-graph (experimental): records each step once "
+    "and replays it; these three are for NVIDIA only.",
+)
+_SCOPE = setting_input(
+    NetworkSettings,
     "scope",
-    options=list(SCOPES),
-    default=NetworkSettings.scope,
-    tooltip="whole_model: fastest steps. repeated_blocks: compiles one block of each kind, so the first step comes "
-    "much sooner and later ones are a little slower; calls with patches (Apply ToMe, ...) run uncompiled.",
+    "whole_model: fastest steps. repeated_blocks: compiles one block of each kind, so the first step comes much sooner "
+    "and later ones are a little slower; calls with patches (Apply ToMe, ...) run uncompiled.",
 )
 
 
@@ -62,7 +54,7 @@ class PacelineCompileUNet(CompileNode):
             ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other nodes that change it."),
-                *compile_inputs(MODES, (_SCOPE,), _TOOLTIPS),
+                *compile_inputs((_MODE, _SCOPE)),
             ],
             outputs=[io.Model.Output()],
         )

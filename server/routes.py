@@ -41,7 +41,9 @@ def register_routes(nodes: Nodes) -> None:
         if server.prompt_queue.currently_running:
             busy = "A workflow is running. Clear the cache when it is done."
             return web.json_response(refusal_payload(busy), status=409)
-        await asyncio.to_thread(_clear)
+        folder = cache_folder()  # only what was compiled is in it, and it is not the request's to choose
+        if folder is not None:
+            await asyncio.to_thread(folder.clear)
         return web.json_response(await asyncio.to_thread(cache_payload))
 
     def answers(path: str, answer: Callable[[Any], Any]) -> None:
@@ -123,10 +125,3 @@ def save_preset(sent: Any, nodes: Nodes) -> Payload:
 def refusal_payload(why: str) -> Payload:
     """Return what is answered where something cannot be done."""
     return {"error": why}
-
-
-def _clear() -> None:
-    """Remove what was compiled. Nothing else is in the folder, and it is not the request's to choose."""
-    folder = cache_folder()
-    if folder is not None:
-        folder.clear()

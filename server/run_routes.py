@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..optimizers.hosts.comfyui.reporting import Payload, announced
+from ..optimizers.hosts.comfyui.reporting import Payload, said_in
 
 RUN = "/paceline/run"
 _OUTCOMES = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
@@ -27,10 +27,10 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
     for run in _runs(server.prompt_queue):
         if found is None and (run.prompt_id == prompt_id if prompt_id else run.workflow_id == workflow != ""):
             found = run
-            said = {told["node"]: told for told in announced().of(run.prompt_id)}
+            said = {told["node"]: told for told in said_in(run.prompt_id)}
         elif found is not None:
             # A node whose result ComfyUI had kept says nothing: what it said when it was made still holds.
-            made = {told["node"]: told for told in announced().of(run.prompt_id)}
+            made = {told["node"]: told for told in said_in(run.prompt_id)}
             said = {node: told for node, told in made.items() if found.kept_from(run, node)} | said
     return None if found is None else _described(found, list(said.values()))
 

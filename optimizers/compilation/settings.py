@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from ...core.errors import InvalidSetting, not_allowed, require_choice, require_integer
+from ...core.errors import InvalidSetting, not_allowed
+from ...core.settings import Settings, choice, number
 
 BACKENDS = ("inductor", "aot_eager", "eager")
 """What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""
@@ -14,12 +15,6 @@ CUDA_GRAPH = "cuda-graph"
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", CUDA_GRAPH)
 CUDAGRAPH_TREE_MODES = ("reduce-overhead", "max-autotune")
 """Modes in which torch records CUDA graphs of its own ("trees")."""
-
-DYNAMIC = ("auto", "true", "false")
-ON_ERROR = ("fallback", "raise")
-PRESETS = ("none", "diffusion-fast")
-SCOPES = ("whole_model", "repeated_blocks")
-RECOMPILE_LIMITS = (1, 1000)
 
 # https://github.com/huggingface/diffusion-fast, which sets these globally. Here they go with each compilation.
 _DIFFUSION_FAST = {
@@ -34,7 +29,7 @@ _DIFFUSION_FAST = {
 
 
 @dataclass(frozen=True)
-class CompileSettings:
+class CompileSettings(Settings):
     """How to compile one function.
 
     Attributes:
@@ -52,21 +47,17 @@ class CompileSettings:
     """
 
     backend: str = "inductor"
-    mode: str = "default"
+    mode: str = choice("default", MODES)
     fullgraph: bool = False
-    dynamic: str = "auto"
-    preset: str = "none"
-    recompile_limit: int = 32
-    on_error: str = "fallback"
+    dynamic: str = choice("auto", ("auto", "true", "false"))
+    preset: str = choice("none", ("none", "diffusion-fast"))
+    recompile_limit: int = number(32, 1, 1000)
+    on_error: str = choice("fallback", ("fallback", "raise"))
 
     def __post_init__(self) -> None:
         if not isinstance(self.backend, str) or not self.backend:
             raise not_allowed("backend", self.backend, "It must be a name, e.g. inductor.")
-        require_choice("mode", self.mode, MODES)
-        require_choice("dynamic", self.dynamic, DYNAMIC)
-        require_choice("preset", self.preset, PRESETS)
-        require_choice("on_error", self.on_error, ON_ERROR)
-        require_integer("recompile_limit", self.recompile_limit, *RECOMPILE_LIMITS)
+        super().__post_init__()
         if self.backend != "inductor":
             if self.mode not in ("default", CUDA_GRAPH):
                 raise InvalidSetting(
@@ -99,7 +90,7 @@ class CompileSettings:
 
 
 @dataclass(frozen=True)
-class NetworkSettings:
+class NetworkSettings(Settings):
     """How to compile a network.
 
     Attributes:
@@ -112,11 +103,8 @@ class NetworkSettings:
     """
 
     compilation: CompileSettings
-    scope: str = "whole_model"
+    scope: str = choice("whole_model", ("whole_model", "repeated_blocks"))
     channels_last: bool = False
-
-    def __post_init__(self) -> None:
-        require_choice("scope", self.scope, SCOPES)
 
 
 def cudagraph_trees_refusal() -> str | None:

@@ -1,5 +1,5 @@
 """Families of models: which one a network or an attention layer belongs to, and what is known of it."""
 
-from .known import added, families, find_family, find_layer, names, not_reduced
+from .known import families, find_family, find_layer, names, not_reduced
 
-__all__ = ["added", "families", "find_family", "find_layer", "names", "not_reduced"]
+__all__ = ["families", "find_family", "find_layer", "names", "not_reduced"]

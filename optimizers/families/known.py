@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from .family import AttentionLayer, Family
 from .table import FAMILIES
-
-KNOWN: list[Family] = list(FAMILIES)
-"""All families, the one added last first."""
 
 NO_HOOK = "its attention does not use ComfyUI's override hook, so no node can change its tokens"
 NOT_EXAMINED = "the positions of its image tokens in attention have not been checked"
@@ -17,30 +13,20 @@ NOT_EXAMINED = "the positions of its image tokens in attention have not been che
 
 
 def families() -> tuple[Family, ...]:
-    """Return all families; one that was added comes before those of the table."""
-    return tuple(KNOWN)
-
-
-@contextmanager
-def added(family: Family) -> Iterator[None]:
-    """Know one more family as long as the context lasts, asked before all others."""
-    KNOWN.insert(0, family)
-    try:
-        yield
-    finally:
-        KNOWN.remove(family)
+    """Return all families."""
+    return FAMILIES
 
 
 def find_family(network: object) -> Family | None:
     """Return the family of a network, or None."""
     path = _path(network)
-    return next((family for family in KNOWN if any(_is_at(path, entry) for entry in family.networks)), None)
+    return next((family for family in FAMILIES if any(_is_at(path, entry) for entry in family.networks)), None)
 
 
 def find_layer(module: object) -> AttentionLayer | None:
     """Return what is known of the class of an attention layer; None for everything else."""
     path = _path(module)
-    return next((layer for family in KNOWN for layer in family.attention if layer.layer == path), None)
+    return next((layer for family in FAMILIES for layer in family.attention if layer.layer == path), None)
 
 
 def not_reduced(network: object) -> str:
@@ -53,7 +39,7 @@ def not_reduced(network: object) -> str:
 
 def names(chosen: Callable[[Family], object]) -> str:
     """Return the names of the families for which ``chosen`` is true, as a list in one line."""
-    return ", ".join(family.name for family in KNOWN if chosen(family))
+    return ", ".join(family.name for family in FAMILIES if chosen(family))
 
 
 def _path(value: object) -> str:

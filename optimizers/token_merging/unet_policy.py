@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,27 +24,25 @@ Size = tuple[int, int]
 """Rows and columns."""
 
 
-class Block(Protocol):
-    """One place with self-attention over the image, as both hosts describe it."""
+@dataclass(frozen=True)
+class Block:
+    """One place with self-attention over the image; each host adds how it finds it.
 
-    @property
-    def name(self) -> str:
-        """What a person calls it, e.g. ``input 4.1``."""
+    Attributes:
+        name: what a person calls it, e.g. ``input 4.1``.
+        number: how many others come before it: part of its random sequence, so ``max_downsample`` must not change it.
+        part: the part of the UNet that it is in: on the way down, in the middle, or on the way up.
+        downsample: how many times smaller than the latent its tokens' grid is on each side (1, 2, 4, 8).
+    """
 
-    @property
-    def number(self) -> int:
-        """How many others come before it: part of its random sequence, so ``max_downsample`` must not change it."""
-
-    @property
-    def part(self) -> str:
-        """The part of the UNet that it is in: on the way down, in the middle, or on the way up."""
-
-    @property
-    def downsample(self) -> int:
-        """How many times smaller than the latent its tokens' grid is on each side."""
+    name: str
+    number: int
+    part: str
+    downsample: int
 
     def size(self, latent: Size) -> Size:
-        """Return rows and columns of its tokens, for those of the latent."""
+        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
+        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
 
 
 B = TypeVar("B", bound=Block)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 from comfy_host import in_process
@@ -9,10 +11,15 @@ from comfy_host.transformers import build, conditioning, latent
 from distances import close
 from paceline import FuseQKV, TokenMerging, optimize, report
 from paceline.core.errors import UnsupportedModel
-from paceline.optimizers.families import added, find_family
+from paceline.optimizers.families import find_family, known
 from paceline.optimizers.families.family import IMAGE_FIRST, TEXT_FIRST, AttentionLayer, Family, TokenLayout
 
 WIDTH, HEADS, PATCH, TEXT = 32, 2, 2, 20
+
+
+def added(family: Family):
+    """Know one more family as long as the context lasts, asked before all others."""
+    return mock.patch.object(known, "FAMILIES", (family, *known.FAMILIES))
 
 
 class Attention(torch.nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from functools import cache
 from typing import Any
 
 from ....core.activity import Summary
@@ -20,29 +19,14 @@ Payload = dict[str, Any]
 """What the page receives. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
 
 
-class Announced:
-    """What each node said last, for the last prompts: a page that is loaded afterwards asks for it."""
-
-    def __init__(self, prompts: int = 100) -> None:
-        self._limit = prompts
-        self._prompts: OrderedDict[str, dict[str, Payload]] = OrderedDict()
-
-    def add(self, prompt_id: str, node_id: str, payload: Payload) -> None:
-        """Remember what a node has said, in the place of what it said before; forget the oldest prompts."""
-        self._prompts.setdefault(prompt_id, {})[node_id] = payload
-        self._prompts.move_to_end(prompt_id)
-        while len(self._prompts) > self._limit:
-            self._prompts.popitem(last=False)
-
-    def of(self, prompt_id: str) -> list[Payload]:
-        """Return what the nodes said last in a prompt."""
-        return list(self._prompts.get(prompt_id, {}).values())
+_MOST_PROMPTS = 100
+_SAID: OrderedDict[str, dict[str, Payload]] = OrderedDict()
+"""What each node said last, by the last prompts and the nodes: in memory, as ComfyUI's history, which it belongs to."""
 
 
-@cache
-def announced() -> Announced:
-    """Return what this server's nodes have said; ComfyUI's history, which it belongs to, is in memory too."""
-    return Announced()
+def said_in(prompt_id: str) -> list[Payload]:
+    """Return what the nodes said last in a prompt: a page that is loaded afterwards asks for it."""
+    return list(_SAID.get(prompt_id, {}).values())
 
 
 def running_server() -> Any | None:
@@ -73,7 +57,10 @@ def send(event: str, node_id: str | None, payload: Payload) -> None:
     prompt_id = getattr(server, "last_prompt_id", None)
     payload = {"node": node_id, "prompt_id": prompt_id, **payload}
     if event == ACTIVITY_EVENT and prompt_id is not None:
-        announced().add(prompt_id, node_id, payload)
+        _SAID.setdefault(prompt_id, {})[node_id] = payload
+        _SAID.move_to_end(prompt_id)
+        while len(_SAID) > _MOST_PROMPTS:
+            _SAID.popitem(last=False)
     # A prompt that was sent without a client id has no page. ComfyUI would send the message to every page.
     if server.client_id is not None:
         server.send_sync(event, payload, server.client_id)

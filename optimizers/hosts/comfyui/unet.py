@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 from torch.nn import Module
 
+from ...token_merging.unet_policy import Block
 from .protocols import ModelPatcher, TransformerBlock, UNet
 
 BlockKey = tuple[str, int, int]
@@ -15,40 +16,22 @@ BlockKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class AttentionBlock:
-    """One transformer block of a UNet.
+class AttentionBlock(Block):
+    """One transformer block of a UNet; its part is ``input``, ``middle`` or ``output``.
 
     Attributes:
         key: ComfyUI's name of the block, as patches see it.
-        downsample: how many times smaller than the latent the activations are on each side (1, 2, 4, 8).
         channels: width of the tokens.
         head_dim: channels per head.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
-        number: how many blocks with self-attention come before it.
-        name: the name a person reads, e.g. ``input 4.1``; asked for in every call.
     """
 
     key: BlockKey
-    downsample: int
     channels: int
     head_dim: int
     self_attention: bool
-    then_over_time: bool = False
-    number: int = 0
-    name: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.key[0]} {self.key[1]}.{self.key[2]}")
-
-    @property
-    def part(self) -> str:
-        """Input, middle or output."""
-        return self.key[0]
-
-    def size(self, latent: tuple[int, int]) -> tuple[int, int]:
-        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
-        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
+    then_over_time: bool
 
 
 def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
@@ -83,13 +66,15 @@ def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Transf
             continue
         for index, block in enumerate(layer.transformer_blocks):
             description = AttentionBlock(
-                key=(part, number, index),
+                name=f"{part} {number}.{index}",
+                number=seen,
+                part=part,
                 downsample=scale,
+                key=(part, number, index),
                 channels=block.n_heads * block.d_head,
                 head_dim=block.d_head,
                 self_attention=not block.disable_self_attn,
                 then_over_time=hasattr(layer, "time_stack"),
-                number=seen,
             )
             seen += description.self_attention
             yield description, block

@@ -8,33 +8,22 @@ from typing import cast
 
 from torch.nn import Module
 
+from ...token_merging.unet_policy import Block
 from .protocols import UNet
 
 
 @dataclass(frozen=True)
-class Block:
-    """One place with self-attention over the image.
+class ModuleBlock(Block):
+    """One place with self-attention over the image; its name is a path, e.g. ``down_blocks.1.attentions.0``.
 
     Attributes:
-        name: path in the UNet, e.g. ``down_blocks.1.attentions.0.transformer_blocks.0``.
-        number: place in the order of execution, over all blocks of the UNet.
-        downsample: how many times smaller than the latent the activations are on each side (1, 2, 4, 8).
-        part: ``down``, ``mid`` or ``up``.
         module: a ``BasicTransformerBlock``; or, where text is among the keys of the self-attention (DeepFloyd IF), the
             attention itself.
         joined: whether it is the latter.
     """
 
-    name: str
-    number: int
-    downsample: int
-    part: str
     module: Module
     joined: bool
-
-    def size(self, latent: tuple[int, int]) -> tuple[int, int]:
-        """Return rows and columns of tokens. Each step down is a convolution of stride 2, which rounds up."""
-        return -(-latent[0] // self.downsample), -(-latent[1] // self.downsample)
 
 
 def is_unet(model: object) -> bool:
@@ -44,10 +33,10 @@ def is_unet(model: object) -> bool:
     return isinstance(model, UNet2DConditionModel)
 
 
-def image_attention(unet: Module) -> tuple[Block, ...]:
+def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
     """Return every block of a ``UNet2DConditionModel`` whose self-attention is over the image alone or with text."""
     return tuple(
-        Block(name, number, scale, part, module, joined)
+        ModuleBlock(name, number, part, scale, module, joined)
         for number, (name, scale, part, module, joined) in enumerate(_walk(unet))
     )
 

@@ -15,7 +15,7 @@ from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored
 from ..components import Component
 from ..host import Host, tensor_given
 from ..patches import Patches, current
-from ..unet import Block, image_attention
+from ..unet import ModuleBlock, image_attention
 from .denoiser import Forward, PipelineTokenMerging
 
 _MASK = "an attention mask over the image was given, and merged tokens have no place in it"
@@ -28,7 +28,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         UnsupportedModel: if it has no block that the settings would reach.
     """
 
-    policy: UNetMergingPolicy[Block]
+    policy: UNetMergingPolicy[ModuleBlock]
 
     def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
         name = component.class_name
@@ -75,7 +75,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         self._state.ratio_factor = self.factor
         self.policy.begin_call(self._state, self._latent, sample.device, (tuple(sample.shape), sample.dtype))
 
-    def _self_attention(self, block: Block, forward: Forward) -> Forward:
+    def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
         policy = self.policy
 
@@ -108,7 +108,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
         return reduced
 
-    def _queries_merged(self, block: Block, forward: Forward) -> Forward:
+    def _queries_merged(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         @functools.wraps(forward)
@@ -121,7 +121,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
 
         return merged
 
-    def _fewer_keys(self, block: Block, forward: Forward) -> Forward:
+    def _fewer_keys(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of an attention with text among its keys; the image's keys come behind the text's."""
 
         def kept_of(q: Tensor, k: Tensor) -> Tensor | None:
