@@ -80,11 +80,7 @@ class HostTooOld(PacelineError):
 
 
 def require_number(name: str, value: float, minimum: float, maximum: float) -> float:
-    """Return ``value`` if it is a real number in ``[minimum, maximum]``.
-
-    Raises:
-        InvalidSetting: for anything else, NaN included.
-    """
+    """Return ``value`` if it is a real number in ``[minimum, maximum]``; `InvalidSetting` if not, for NaN too."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not is_number or not minimum <= value <= maximum:
         raise not_allowed(name, value, f"It must be a number from {minimum:g} to {maximum:g}.")
@@ -92,33 +88,21 @@ def require_number(name: str, value: float, minimum: float, maximum: float) -> f
 
 
 def require_integer(name: str, value: int, minimum: int, maximum: int) -> int:
-    """Return ``value`` if it is an integer in ``[minimum, maximum]``.
-
-    Raises:
-        InvalidSetting: for anything else.
-    """
+    """Return ``value`` if it is an integer in ``[minimum, maximum]``; `InvalidSetting` if not."""
     if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
         raise not_allowed(name, value, f"It must be a whole number from {minimum} to {maximum}.")
     return value
 
 
 def require_choice(name: str, value: T, allowed: tuple[object, ...]) -> T:
-    """Return ``value`` if it is one of ``allowed``.
-
-    Raises:
-        InvalidSetting: for anything else, with the allowed values.
-    """
+    """Return ``value`` if it is one of ``allowed``; `InvalidSetting`, which names these, if not."""
     if isinstance(value, bool) or value not in allowed:  # True == 1
         raise not_allowed(name, value, one_of(allowed))
     return value
 
 
 def require_boolean(name: str, value: bool) -> bool:
-    """Return ``value`` if it is true or false.
-
-    Raises:
-        InvalidSetting: for anything else.
-    """
+    """Return ``value`` if it is true or false; `InvalidSetting` if not."""
     if not isinstance(value, bool):
         raise not_allowed(name, value, "It must be true or false.")
     return value
@@ -142,11 +126,7 @@ def kind_of(value: object) -> str:
 
 
 def require_text(name: str, value: object) -> str:
-    """Return ``value`` if it is text without NUL, which no file's name can hold.
-
-    Raises:
-        InvalidSetting: for anything else.
-    """
+    """Return ``value`` if it is text without NUL, which no file's name can hold; `InvalidSetting` if not."""
     if not isinstance(value, str) or "\0" in value:
         found = "text with a NUL character" if isinstance(value, str) else kind_of(value)
         raise InvalidSetting(f"{name} is {found}.", "It must be plain text.")

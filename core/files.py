@@ -27,11 +27,7 @@ class NotWritten(PacelineError, OSError):
 
 
 def require_space(folder: Path, size: int) -> None:
-    """Check that ``size`` bytes fit into ``folder``.
-
-    Raises:
-        NotEnoughSpace: with what is needed and what is free.
-    """
+    """Check that ``size`` bytes fit into ``folder``; `NotEnoughSpace` if not."""
     existing = next(path for path in (folder, *folder.resolve().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < size + _SPARE:

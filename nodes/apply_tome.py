@@ -21,7 +21,6 @@ class PacelineApplyToMe(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
         setting = partial(setting_input, TokenMergingSettings)
         return cls.schema(
             node_id="PacelineApplyToMe",

@@ -140,7 +140,6 @@ class PacelineBenchmarkSweep(PacelineNode):
         save_files: bool = True,
         **sampler: Any,
     ) -> io.NodeOutput:
-        """Measure what is left of the sweep, save everything, and show the plot."""
         prompt = getattr(cls.hidden, "prompt", None)
         if vae is not None:
             require_decoder("vae", vae)

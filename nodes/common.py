@@ -25,7 +25,8 @@ class PacelineNode(io.ComfyNode):
     def schema(cls, **description: Any) -> io.Schema:
         """Return the schema of a node with what all nodes of this pack have in common.
 
-        Nodes are not idempotent: a cached result of another node would report to that one.
+        Nodes are not idempotent: a cached result of another node would report to that one. ComfyUI asks for schemas
+        at every page load, so they look at no device.
         """
         common = {"category": "Paceline", "hidden": [io.Hidden.unique_id], "not_idempotent": True}
         return io.Schema(**common | description)
@@ -42,11 +43,6 @@ class PacelineNode(io.ComfyNode):
 
     @classmethod
     def execute(cls, **inputs: Any) -> io.NodeOutput:
-        """Run the node.
-
-        Raises:
-            PacelineError: if something must be mended.
-        """
         return cls.apply(**inputs)
 
     @classmethod
@@ -60,7 +56,6 @@ class OptimizingNode(PacelineNode):
 
     @classmethod
     def schema(cls, **description: Any) -> io.Schema:
-        """Return the schema of the node, with the input that says what happens where it can do nothing."""
         strict = io.Boolean.Input(
             "strict",
             default=False,

@@ -133,7 +133,6 @@ class PacelineCompareModels(PacelineNode):
         negative_optimized: Conditioning | None = None,
         **sampler: Any,
     ) -> io.NodeOutput:
-        """Run the comparison, save it, and show it at the node."""
         require_decoder("vae", vae)
         require_decoder("vae_optimized", vae_optimized)
         optimized = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}

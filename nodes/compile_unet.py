@@ -35,7 +35,6 @@ class PacelineCompileUNet(CompileNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs; kept free of any look at the machine, as ComfyUI asks at every page load."""
         return cls.schema(
             node_id="PacelineCompileUNet",
             display_name="Compile UNet",

@@ -56,7 +56,6 @@ class PacelineOptimizationReport(PacelineNode):
         vae: VAE | None = None,
         control_net: ControlNet | None = None,
     ) -> io.NodeOutput:
-        """Return the report as text and show it at the node."""
         if model is None and vae is None and control_net is None:
             raise InvalidSetting("There is nothing to report on.", "Connect a model, a vae or a control_net.")
         if model is not None:

@@ -24,7 +24,6 @@ class PacelineOptimizePreset(OptimizingNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs; the menu also has the presets that Benchmark Sweep has saved."""
         return cls.schema(
             node_id="PacelineOptimizePreset",
             display_name="Optimize (Preset)",
@@ -59,7 +58,6 @@ class PacelineOptimizePreset(OptimizingNode):
     def apply(
         cls, model: ModelPatcher, preset: str, vae: VAE | None = None, reuse_steps: bool = False
     ) -> io.NodeOutput:
-        """Return the model and the VAE with the preset's techniques, and what was applied."""
         require_model(model)
         recipe = _recipe(preset, model, reuse_steps)
         applied = apply_recipe(recipe, {"model": model, "vae": vae}, NODES, cls.node_id())

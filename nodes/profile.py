@@ -68,7 +68,6 @@ class PacelineProfile(PacelineNode):
         vae: VAE | None = None,
         **sampler: Any,
     ) -> io.NodeOutput:
-        """Profile a run, and show it."""
         require_model(model)
         require_decoder("vae", vae)
         job = SamplingJob(positive, negative, latent_image, **sampler)

@@ -51,7 +51,6 @@ class PacelineRemoveOptimizations(PacelineNode):
     def apply(
         cls, model: ModelPatcher | None = None, vae: VAE | None = None, control_net: ControlNet | None = None
     ) -> io.NodeOutput:
-        """Return copies of what is connected, without our techniques."""
         given = {"model": model, "vae": vae, "control_net": control_net}
         if all(value is None for value in given.values()):
             raise InvalidSetting("There is nothing to remove from.", "Connect a model, a vae or a control_net.")

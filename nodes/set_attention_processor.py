@@ -17,7 +17,6 @@ class PacelineSetAttentionProcessor(TechniqueNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        """Describe the inputs; backends are only listed here, not probed."""
         return cls.schema(
             node_id="PacelineSetAttentionProcessor",
             display_name="Set Attention Processor",

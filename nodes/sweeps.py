@@ -36,11 +36,7 @@ def read_space(text: str) -> Space:
 
 
 def _with_ids(space: Space) -> Space:
-    """Return a space with the ids of nodes in the place of their titles: ``Apply ToMe`` becomes ``ApplyToMe``.
-
-    Raises:
-        InvalidSetting: if a setting is there under both names.
-    """
+    """Return a space with the ids of nodes in the place of their titles; `InvalidSetting` for one under both names."""
     if not any(" " in name for name in space.values):
         return space
     ids = ids_by_title(NODES)
@@ -63,11 +59,7 @@ def steps_of(cell: Cell) -> tuple[Step, ...]:
 
 
 def plain(model: ModelPatcher, vae: VAE | None) -> tuple[ModelPatcher, VAE | None, tuple[str, ...]]:
-    """Return model and VAE without our techniques, and a line that names what was taken off.
-
-    Raises:
-        InvalidSetting: if ``model`` is none.
-    """
+    """Return model and VAE without our techniques, and a line that names what was taken off."""
     require_model(model)
     bare, techniques = detach_all(ModelTarget(model))
     if techniques:

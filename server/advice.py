@@ -17,11 +17,7 @@ ADVICE = "/paceline/advice"
 
 
 def advice_payload(sent: Any, nodes: Nodes) -> Payload:
-    """Return the wires of a prompt on which something can be made faster, and for each choice what to do there.
-
-    Raises:
-        InvalidSetting: if what was sent is no prompt.
-    """
+    """Return the wires of a prompt on which something can be faster, and what to do there for each choice."""
     prompt = require_prompt(sent)
     steps = {choice: _steps(choice, machine_here()) for choice in BUILT_IN}
     return {"choices": list(BUILT_IN), "wires": [_advised(prompt, wire, steps, nodes) for wire in find_wires(prompt)]}

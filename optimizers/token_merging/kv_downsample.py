@@ -44,12 +44,10 @@ class KVDownsampling(Reduction):
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> KVDownsampling:
-        """Note the sizes; the tokens are not looked at."""
         return cls(call.height, call.width, call.ratio)
 
     @classmethod
     def prepare(cls, call: BlockCall, device: torch.device) -> KVDownsampling:
-        """Work out which tokens stay: one operator is left for each block."""
         index = cls.kept_tokens(call.height, call.width, call.ratio, device)
         return cls(call.height, call.width, call.ratio, index)
 
@@ -84,11 +82,7 @@ class KVDownsampling(Reduction):
 
 
 def downsampled_side(side: int, ratio: float) -> int:
-    """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` of all tokens do.
-
-    Raises:
-        InvalidSetting: if ``ratio`` is not a number from 0 to 1.
-    """
+    """Return how many of ``side`` rows (or columns) stay, so that about ``1 - ratio`` (0 to 1) of all tokens do."""
     require_number("ratio", ratio, 0.0, 1.0)
     evenly = max(1, round(side * math.sqrt(1.0 - ratio)))
     return min(side, evenly + 1) if evenly < side else side

@@ -109,7 +109,6 @@ class LocalMerging(Reduction):
         return torch.bmm(self.merge_weights, _cut(x, self.windows)).reshape(x.shape[0], -1, x.shape[-1])
 
     def restore(self, y: Tensor) -> Tensor:
-        """Mix each token from its window's destinations."""
         batch, _, channels = y.shape
         spread = torch.bmm(self.unmerge_weights, y.reshape(-1, self.unmerge_weights.shape[-1], channels))
         return _join(spread, batch, self.windows)

@@ -28,7 +28,6 @@ class Merging(Reduction):
 
     @classmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Merging:
-        """Draw the destinations, and match the other tokens with them."""
         partition = call.partition or _drawn(call, call.block, tokens.device)
         return cls(match(tokens, partition, call.ratio))
 
@@ -46,11 +45,9 @@ class Merging(Reduction):
         return self.matching.starts.shape[1]
 
     def reduce(self, x: Tensor) -> Tensor:
-        """Average the tokens of each slot."""
         return merge(x, self.matching)
 
     def restore(self, y: Tensor) -> Tensor:
-        """Give each token its slot's value."""
         return unmerge(y, self.matching)
 
 

@@ -145,10 +145,6 @@ PRESET_NAMES = ("custom", *PRESETS)
 
 
 def apply_preset(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``settings`` with what the preset sets in their place; ``custom`` sets nothing.
-
-    Raises:
-        InvalidSetting: if there is no preset of that name.
-    """
+    """Return ``settings`` with what the preset sets in their place; `InvalidSetting` if there is no such preset."""
     require_choice("preset", name, PRESET_NAMES)
     return {**settings, **PRESETS.get(name, {})}

@@ -106,11 +106,7 @@ def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
 
 
 def require_model(patcher: object) -> None:
-    """Check that ``patcher`` is a MODEL with a diffusion network inside.
-
-    Raises:
-        WrongObject: if it comes from a loader that hands out something else.
-    """
+    """Check that ``patcher`` is a MODEL with a diffusion network inside; `WrongObject` if not."""
     needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:

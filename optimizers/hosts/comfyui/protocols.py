@@ -38,7 +38,6 @@ class ModelConfig(Protocol):
     """``model_config`` of a BaseModel: what its family is built with."""
 
     unet_config: dict[str, Any]
-    supported_inference_dtypes: Sequence[torch.dtype] | None
     quant_config: dict[str, object] | None
 
     def set_inference_dtype(self, dtype: torch.dtype, manual_cast_dtype: torch.dtype | None) -> None: ...
@@ -85,7 +84,6 @@ class BaseModel(ModuleTree, Protocol):
     adm_channels: int
     current_patcher: ModelPatcher | None
     current_weight_patches_uuid: UUID | None
-    model_lowvram: bool
 
     def get_dtype(self) -> torch.dtype: ...
 
@@ -142,8 +140,6 @@ class ModelPatcher(Protocol):
     def get_clone_model_override(self) -> tuple[BaseModel, SharedBackups]: ...
 
     def is_dynamic(self) -> bool: ...
-
-    def model_size(self) -> int: ...
 
     def detach(self) -> BaseModel: ...
 

@@ -42,11 +42,7 @@ class Component:
 
 
 def components_of(target: object) -> tuple[Component, ...]:
-    """Return the parts of a pipeline, or the one part that a model on its own is.
-
-    Raises:
-        UnsupportedModel: if ``target`` is neither a diffusers pipeline nor a model.
-    """
+    """Return the parts of a pipeline, or the one that a model on its own is; `UnsupportedModel` for all else."""
     found = tuple(_parts(target))
     if not any(part.role in (DENOISER, CONTROLNET, VAE) for part in found):
         raise UnsupportedModel(
@@ -67,11 +63,7 @@ def device_of(part: torch.nn.Module) -> torch.device:
 
 
 def choose(components: tuple[Component, ...], names: Iterable[str] | None) -> tuple[Component, ...]:
-    """Return the components called ``names``; all of them if None.
-
-    Raises:
-        InvalidSetting: if a name is not that of a component.
-    """
+    """Return the components called ``names``; all of them if None; `InvalidSetting` for an unknown name."""
     if names is None:
         return components
     wanted = (names,) if isinstance(names, str) else tuple(names)

@@ -22,8 +22,6 @@ class Scheduler(Protocol):
     timesteps: Tensor
     config: Mapping[str, Any]
 
-    def set_timesteps(self, *args: object, **kwargs: object) -> None: ...
-
 
 class Model(Protocol):
     """A model with its configuration; every one is also a ``torch.nn.Module``."""
