@@ -137,7 +137,7 @@ def test_and_without_it_nothing_is_served(studio, model):
     with added(MINE):
         assert find_family(model.model.diffusion_model) is MINE
     assert find_family(model.model.diffusion_model) is None
-    with pytest.raises(Exception, match="cannot merge tokens in Flux .ComfyNetwork.: where its image tokens are"):
+    with pytest.raises(Exception, match="cannot merge tokens in Flux .ComfyNetwork.: the positions of its"):
         studio.tome(model, method="kv_downsample")
     with pytest.raises(Exception, match="is not among the models it knows"):
         studio.run("PacelineFuseQKV", model=model)
