@@ -7,7 +7,7 @@ same limits, and a report prints them. (The idea is comfy-kitchen's backend regi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -181,17 +181,28 @@ class Limits:
         return None
 
 
+CUDA = Limits(devices=("cuda",), max_batch=CUDA_MAX_BATCH)
+CUDA_HALF = replace(
+    CUDA,
+    dtypes=HALVES,
+    max_head_dim=128,
+    head_dim_multiple_of=8,
+    accepts_mask=False,
+    accepts_other_value_head_dim=False,
+    min_compute_capability=(8, 0),
+)
+"""What the half-precision kernels for NVIDIA GPUs from Ampere on have in common."""
+
+
 @dataclass(frozen=True)
 class Backend:
     """One way to compute attention.
 
     Attributes:
         name: stable id, shared in workflow files for ever.
-        label: what a person reads in a list.
-        limits: alternatives, usually one per device type; the first one that names the device decides.
         load: imports what is needed and returns the function, the same object each time (torch.compile guards on it);
             may raise anything. Nothing is imported before.
-        source: paper or upstream.
+        limits: alternatives, usually one per device type; the first one that names the device decides.
         module, package: import name and pip name of what must be installed, or "".
         install: pip arguments that never replace the user's torch; ``install_note`` says which version matches.
         exact: computes the full softmax of unquantised inputs; False where inputs are quantised.
@@ -200,10 +211,8 @@ class Backend:
     """
 
     name: str
-    label: str
-    limits: tuple[Limits, ...]
     load: Callable[[], AttentionFunction]
-    source: str
+    limits: tuple[Limits, ...] = (Limits(),)
     module: str = ""
     package: str = ""
     install: str = ""
@@ -230,13 +239,6 @@ class Backend:
         if limits is None:
             return _no_kernel(call.device, self.runs_on() or ())
         return limits.refusal(call)
-
-
-def one_line(error: BaseException) -> str:
-    """Return ``error`` as one readable line of at most about 200 characters."""
-    text = " ".join(str(error).split())
-    text = text if len(text) <= 200 else text[:197] + "..."
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def short(dtype: torch.dtype) -> str:

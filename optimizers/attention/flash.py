@@ -1,18 +1,19 @@
-"""``flash`` and ``flash3``: the flash-attn package and its build for Hopper GPUs.
+"""``flash`` and ``flash3``: github.com/Dao-AILab/flash-attention, and what is built from its folder ``hopper``.
 
-Their tensors are ``[batch, tokens, heads, head_dim]``.
+Dao 2023, arXiv 2307.08691; Shah et al. 2024, arXiv 2407.08608. Their tensors are ``[batch, tokens, heads, head_dim]``.
 """
 
 from __future__ import annotations
 
-import functools
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
+from .backend import CUDA_HALF, AttentionFunction, Backend, Mask
 from .scores import match_heads
 
 
@@ -34,40 +35,19 @@ def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
     return attention
 
 
-@functools.cache
-def load_flash2() -> AttentionFunction:
-    """Import flash_attn and return its attention in the layout of ``AttentionFunction``."""
-    from flash_attn import flash_attn_func
-
-    return _wrap(flash_attn_func)
+@cache
+def load(module: str) -> AttentionFunction:
+    """Import a module with a ``flash_attn_func`` and return that in the layout of ``AttentionFunction``."""
+    return _wrap(importlib.import_module(module).flash_attn_func)
 
 
-@functools.cache
-def load_flash3() -> AttentionFunction:
-    """Import flash_attn_interface (FlashAttention-3) and return it in the layout of ``AttentionFunction``."""
-    from flash_attn_interface import flash_attn_func
-
-    return _wrap(flash_attn_func)
-
-
-_LIMITS = Limits(
-    devices=("cuda",),
-    dtypes=HALVES,
-    max_head_dim=256,
-    head_dim_multiple_of=8,
-    max_batch=CUDA_MAX_BATCH,
-    accepts_mask=False,
-    accepts_other_value_head_dim=False,
-    min_compute_capability=(8, 0),
-)
+_LIMITS = replace(CUDA_HALF, max_head_dim=256)
 
 BACKENDS = (
     Backend(
         name="flash",
-        label="FlashAttention-2 (flash-attn)",
+        load=partial(load, "flash_attn"),
         limits=(_LIMITS,),
-        load=load_flash2,
-        source="Dao 2023, arXiv 2307.08691; github.com/Dao-AILab/flash-attention",
         module="flash_attn",
         package="flash-attn",
         install="install --no-deps --no-build-isolation flash-attn",
@@ -76,10 +56,8 @@ BACKENDS = (
     ),
     Backend(
         name="flash3",
-        label="FlashAttention-3 (Hopper)",
+        load=partial(load, "flash_attn_interface"),
         limits=(replace(_LIMITS, min_compute_capability=(9, 0), max_compute_capability=(9, 0)),),
-        load=load_flash3,
-        source="Shah et al. 2024, arXiv 2407.08608; github.com/Dao-AILab/flash-attention, folder hopper",
         module="flash_attn_interface",
         package="flash_attn_3",
         install_note="It is built from the folder 'hopper' of github.com/Dao-AILab/flash-attention: python setup.py "

@@ -16,10 +16,9 @@ from importlib import metadata
 import torch
 
 from ...core.devices import is_out_of_memory
-from .backend import AttentionCall, AttentionFunction, Backend, one_line
+from .backend import AttentionCall, AttentionFunction, Backend
 
-QUERY_TOKENS = 64
-KEY_TOKENS = 64
+TOKENS = 64
 HEADS = 2
 # Relative L2 error against fp64: right kernels in bf16 stay below 0.01 and 8-bit ones below 0.05 on these inputs; a
 # wrong layout or head order gives about 1.
@@ -39,16 +38,14 @@ class Probe:
     function: AttentionFunction | None = field(default=None, repr=False, compare=False)
 
 
-_Key = tuple[Backend, torch.device, torch.dtype, int]
-_found: dict[_Key, Probe] = {}
+_found: dict[tuple[Backend, torch.device, torch.dtype, int], Probe] = {}
 
 
 def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> Probe:
-    """Return whether ``backend`` computes the right numbers on this device, dtype and head size.
+    """Return whether ``backend`` computes the right numbers on this device, dtype and head size; never raises.
 
-    Runs ``[1, 2, 64, head_dim]`` once and remembers the answer for the life of the process (``forget_probes`` starts
-    anew); running out of memory is not remembered. Uses its own random numbers, so torch's generators are not advanced.
-    Never raises for a backend that is unavailable.
+    Runs ``[1, 2, 64, head_dim]`` once and remembers the answer for the life of the process, but not that memory ran
+    out. Uses its own random numbers, so torch's generators are not advanced.
     """
     device = _with_index(torch.device(device))
     key = (backend, device, dtype, head_dim)
@@ -69,7 +66,7 @@ def forget_probes() -> None:
 
 def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim: int) -> Probe:
     # In the order of what would help: no package helps on a device that the kernel does not run on.
-    call = AttentionCall(device.type, dtype, head_dim, QUERY_TOKENS, KEY_TOKENS, 1, HEADS, HEADS)
+    call = AttentionCall(device.type, dtype, head_dim, TOKENS, TOKENS, 1, HEADS, HEADS)
     limits = backend.limits_for(device.type)
     if limits is None:
         runs_on = " or ".join(backend.runs_on() or ())
@@ -91,7 +88,7 @@ def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim:
         except Exception as error:
             if is_out_of_memory(error):
                 raise
-            why = one_line(error) + _warned(str(warning.message) for warning in heard)
+            why = _one_line(error) + _warned(str(warning.message) for warning in heard)
             return Probe(False, f"{_versioned(backend)} failed a test call on {device}: {why}", OTHERWISE)
     tolerance = TOLERANCE_EXACT if backend.exact else TOLERANCE_APPROXIMATE
     if not wrong <= tolerance:  # catches NaN
@@ -110,8 +107,8 @@ def _warned(messages: Iterable[str]) -> str:
 def _relative_error(function: AttentionFunction, device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
     """Relative L2 distance of one call from the formula in fp64 on the CPU; copying the result back synchronises."""
     generator = torch.Generator("cpu").manual_seed(0)
-    sizes = ((1, HEADS, tokens, head_dim) for tokens in (QUERY_TOKENS, KEY_TOKENS, KEY_TOKENS))
-    q, k, v = (torch.randn(size, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for size in sizes)
+    size = (1, HEADS, TOKENS, head_dim)
+    q, k, v = (torch.randn(size, generator=generator, device="cpu", dtype=torch.float32).to(dtype) for _ in "qkv")
     with torch.no_grad():
         out = function(q.to(device), k.to(device), v.to(device)).to("cpu", torch.float64)
         q, k, v = (t.double() for t in (q, k, v))
@@ -123,7 +120,9 @@ def _relative_error(function: AttentionFunction, device: torch.device, dtype: to
 
 def _not_loaded(backend: Backend, error: Exception) -> Probe:
     """Say why the package could not be imported, and the pip command of this very Python that would help."""
-    command, what = _pip_command(backend), _versioned(backend)
+    python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
+    command = f"Install it with: {python} -m pip {backend.install}" if backend.install else ""
+    what = _versioned(backend)
     missing = error.name.partition(".")[0] if isinstance(error, ModuleNotFoundError) and error.name else ""
     if missing and missing == backend.module:
         # The command stands last, so that it can be copied without a full stop.
@@ -132,7 +131,7 @@ def _not_loaded(backend: Backend, error: Exception) -> Probe:
         reason = f"{what} is installed but needs {missing}, which is not"
         return Probe(False, reason, _sentences(backend.install_note, OTHERWISE))
     another = f"It probably belongs to another torch than {torch.__version__}."
-    reason = f"{what} is installed but cannot be imported: {one_line(error)}"
+    reason = f"{what} is installed but cannot be imported: {_one_line(error)}"
     return Probe(False, reason, _sentences(another, backend.install_note, OTHERWISE))
 
 
@@ -140,11 +139,10 @@ def _sentences(*parts: str) -> str:
     return " ".join(filter(None, parts))
 
 
-def _pip_command(backend: Backend) -> str:
-    if not backend.install:
-        return ""
-    python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
-    return f"Install it with: {python} -m pip {backend.install}"
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    text = text if len(text) <= 200 else text[:197] + "..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _versioned(backend: Backend) -> str:

@@ -6,27 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 import torch
 
 from ...core.errors import BackendUnavailable, not_allowed, one_of
-from . import chunked, flash, sage, sdpa, vanilla, xformers_backend
+from . import flash, plain, sage, sdpa, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import probe
 
 # The order is the order of the list a person reads: what to try first stands first.
-_FAMILIES = (
-    sdpa.BACKENDS,
-    flash.BACKENDS,
-    xformers_backend.BACKENDS,
-    sage.BACKENDS,
-    chunked.BACKENDS,
-    vanilla.BACKENDS,
-)
-BACKENDS: Mapping[str, Backend] = MappingProxyType(
-    {backend.name: backend for family in _FAMILIES for backend in family}
-)
+_FAMILIES = (sdpa, flash, xformers_backend, sage, plain)
+BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES for backend in family.BACKENDS}
 
 # What `auto` tries, best first, exact ones only. torch's own choice comes first: it holds FlashAttention-2, cuDNN and
 # the CUTLASS kernel and picks by GPU and shape; the packages are worth trying by hand, not by default.
@@ -90,7 +80,7 @@ def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[i
 
 def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[int]) -> str:
     if name != "sdpa":
-        return f"{BACKENDS[name].label} is exact and needs no fused kernel."
+        return f"{name} is exact and needs no fused kernel."
     if device.type == "cpu":
         return "PyTorch's own attention is exact and has a fused kernel for the CPU."
     if device.type != "cuda":

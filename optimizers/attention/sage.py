@@ -1,16 +1,20 @@
-"""``sage``: SageAttention 1.x (Triton) and 2.x (CUDA), which quantise q and k to 8 bits: faster, and not exact."""
+"""``sage``: SageAttention 1.x (Triton) and 2.x (CUDA), which quantise q and k to 8 bits: faster, and not exact.
+
+Zhang et al. 2024, arXiv 2410.02367 and 2411.10958; github.com/thu-ml/SageAttention.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import inspect
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
+from .backend import CUDA_HALF, AttentionFunction, Backend, Mask
 from .scores import match_heads
 
 # Upstream 1.x has kernels for these; 2.x pads to 64 or 128 itself.
@@ -22,10 +26,6 @@ def pad_head_dim(head_dim: int) -> int:
     if head_dim in V1_HEAD_DIMS:
         return head_dim
     return 64 if head_dim < 64 else 128
-
-
-def _last_dim_dense(tensor: Tensor) -> Tensor:
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def load() -> AttentionFunction:
             # Zero columns change no score and no int8 scale; 2.x does this padding itself.
             padding = (0, pad_head_dim(head_dim) - head_dim)
             q, k, v = (F.pad(t, padding) if padding[1] else t for t in (q, k, v))
-        q, k, v = (_last_dim_dense(t) for t in (q, k, v))
+        q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
         # 2.x calls torch.cuda.set_device and leaves it so.
         device = torch.cuda.device(q.device) if q.is_cuda else contextlib.nullcontext()
         with device:
@@ -67,22 +67,8 @@ def load() -> AttentionFunction:
 BACKENDS = (
     Backend(
         name="sage",
-        label="SageAttention (8-bit)",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=HALVES,
-                max_head_dim=128,
-                head_dim_multiple_of=8,
-                max_batch=CUDA_MAX_BATCH,
-                accepts_mask=False,
-                accepts_grad=False,
-                accepts_other_value_head_dim=False,
-                min_compute_capability=(8, 0),
-            ),
-        ),
         load=load,
-        source="Zhang et al. 2024, arXiv 2410.02367 and 2411.10958; github.com/thu-ml/SageAttention",
+        limits=(replace(CUDA_HALF, accepts_grad=False),),
         module="sageattention",
         package="sageattention",
         install="install --no-deps sageattention",

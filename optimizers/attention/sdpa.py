@@ -2,22 +2,22 @@
 
 Which calls each CUDA kernel takes is decided in torch's ``aten/src/ATen/native/transformers/cuda/sdp_utils.cpp``; the
 limits here are that file's conditions for inference, the stricter one where they depend on the GPU or the version.
+``sdpa_flash``: Dao 2023, arXiv 2307.08691. ``sdpa_efficient``: Rabe & Staats 2021, arXiv 2112.05682, by xFormers.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
+from dataclasses import replace
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .backend import CUDA_MAX_BATCH, FLOATS, HALVES, AttentionFunction, Backend, Limits, Mask
+from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
-
-SOURCE = "torch.nn.functional.scaled_dot_product_attention"
 
 # Forcing a kernel saves, changes and restores flags of the whole process. Two threads that interleave (ComfyUI samples
 # on several GPUs with threads) would restore each other's forced state and leave it behind for good.
@@ -41,7 +41,7 @@ def sdpa(
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
 
 
-@functools.cache
+@cache
 def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
     """Return ``sdpa`` restricted to one member of ``torch.nn.attention.SDPBackend`` for the duration of each call.
 
@@ -82,73 +82,27 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
     return attention
 
 
-_ANY_CUDA = Limits(devices=("cuda",), max_batch=CUDA_MAX_BATCH)
-
 BACKENDS = (
+    Backend("sdpa", load=lambda: sdpa, limits=(CUDA, Limits())),
     Backend(
-        name="sdpa",
-        label="PyTorch (picks the kernel)",
-        limits=(_ANY_CUDA, Limits()),
-        load=lambda: sdpa,
-        source=SOURCE,
+        "sdpa_flash",
+        load=partial(forced, "FLASH_ATTENTION", repeat_heads=False),
+        limits=(
+            replace(CUDA_HALF, max_head_dim=256, head_dim_multiple_of=1),
+            Limits(devices=("cpu",), accepts_other_value_head_dim=False),
+        ),
     ),
     Backend(
-        name="sdpa_flash",
-        label="PyTorch flash",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=HALVES,
-                max_head_dim=256,
-                max_batch=CUDA_MAX_BATCH,
-                accepts_mask=False,
-                accepts_other_value_head_dim=False,
-                min_compute_capability=(8, 0),
-            ),
-            Limits(devices=("cpu",), dtypes=FLOATS, accepts_other_value_head_dim=False),
-        ),
-        load=functools.partial(forced, "FLASH_ATTENTION", repeat_heads=False),
-        source="Dao 2023, arXiv 2307.08691, in torch",
+        "sdpa_efficient",
+        load=partial(forced, "EFFICIENT_ATTENTION", repeat_heads=True),
+        limits=(replace(CUDA, dtypes=(torch.float32, *HALVES), head_dim_multiple_of=8, min_compute_capability=(5, 0)),),
     ),
     Backend(
-        name="sdpa_efficient",
-        label="PyTorch memory-efficient",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=(torch.float32, *HALVES),
-                head_dim_multiple_of=8,
-                max_batch=CUDA_MAX_BATCH,
-                min_compute_capability=(5, 0),
-            ),
-        ),
-        load=functools.partial(forced, "EFFICIENT_ATTENTION", repeat_heads=True),
-        source="Rabe & Staats 2021, arXiv 2112.05682; xformers' CUTLASS kernel, in torch",
-    ),
-    Backend(
-        name="sdpa_cudnn",
-        label="PyTorch cuDNN",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=HALVES,
-                max_head_dim=128,
-                head_dim_multiple_of=8,
-                min_key_tokens=2,
-                max_batch=CUDA_MAX_BATCH,
-                accepts_mask=False,  # a row that may see no key does not surely give zeros
-                min_compute_capability=(8, 0),
-            ),
-        ),
-        load=functools.partial(forced, "CUDNN_ATTENTION", repeat_heads=True),
-        source="NVIDIA cuDNN, in torch",
+        "sdpa_cudnn",
+        load=partial(forced, "CUDNN_ATTENTION", repeat_heads=True),
+        # No masks: a row that may see no key does not surely give zeros.
+        limits=(replace(CUDA_HALF, accepts_other_value_head_dim=True, min_key_tokens=2),),
         deterministic=False,  # torch refuses it under torch.use_deterministic_algorithms
     ),
-    Backend(
-        name="sdpa_math",
-        label="PyTorch math",
-        limits=(Limits(),),
-        load=functools.partial(forced, "MATH", repeat_heads=False),
-        source=SOURCE,
-    ),
+    Backend("sdpa_math", load=partial(forced, "MATH", repeat_heads=False)),
 )

@@ -7,11 +7,12 @@ import succeeds with a warning. Only a real call tells, which is what the probe 
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from .backend import CUDA_MAX_BATCH, HALVES, AttentionFunction, Backend, Limits, Mask
+from .backend import CUDA, HALVES, AttentionFunction, Backend, Mask
 from .scores import NEGATIVE_INFINITY, match_heads
 
 # xformers reads the bias in vectors of 16 bytes: rows must start at multiples of 8 (fp16) or 4 (fp32) elements.
@@ -60,18 +61,8 @@ def load() -> AttentionFunction:
 BACKENDS = (
     Backend(
         name="xformers",
-        label="xFormers",
-        limits=(
-            Limits(
-                devices=("cuda",),
-                dtypes=(torch.float32, *HALVES),
-                head_dim_multiple_of=8,
-                max_batch=CUDA_MAX_BATCH,
-                min_compute_capability=(6, 0),
-            ),
-        ),
         load=load,
-        source="github.com/facebookresearch/xformers",
+        limits=(replace(CUDA, dtypes=(torch.float32, *HALVES), head_dim_multiple_of=8, min_compute_capability=(6, 0)),),
         module="xformers",
         package="xformers",
         install="install --no-deps xformers",

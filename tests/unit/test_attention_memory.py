@@ -8,9 +8,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paceline.optimizers.attention.chunked import split, split_chunk, sub_quadratic, sub_quadratic_chunks
+from paceline.optimizers.attention.plain import split, split_chunk, sub_quadratic, sub_quadratic_chunks, vanilla
 from paceline.optimizers.attention.registry import BACKENDS
-from paceline.optimizers.attention.vanilla import vanilla
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.optimizers.attention.backend import AttentionCall, Backend, Limits
-from paceline.optimizers.attention.chunked import split, sub_quadratic
+from paceline.optimizers.attention.plain import split, sub_quadratic
 from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.registry import BACKENDS
 

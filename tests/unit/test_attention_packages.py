@@ -15,11 +15,11 @@ import torch
 from paceline.optimizers.attention import flash as flash_module
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
+from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import forget_probes, probe
 from paceline.optimizers.attention.registry import BACKENDS, choose
-from paceline.optimizers.attention.vanilla import vanilla
 
-LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
+LOADERS = (sage_module.load, xformers_module.load, flash_module.load)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 

