@@ -79,7 +79,7 @@ class AttentionCall:
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None) -> AttentionCall:
-        """Describe a call with tensors ``[batch, heads, tokens, head_dim]`` and an optional mask."""
+        """Describe a call with tensors ``[batch, heads, tokens, head_dim]``."""
         kind = "none" if mask is None else "bool" if mask.dtype == torch.bool else "additive"
         wants_grad = q.requires_grad or k.requires_grad or v.requires_grad
         return cls(
@@ -106,7 +106,6 @@ class Limits:
         dtypes: dtypes of q, k and v; None takes any.
         max_head_dim: largest head size, of q, k and v.
         head_dim_multiple_of: every head size must be a multiple of it.
-        min_key_tokens, max_batch: as named.
         accepts_mask, accepts_grad: whether such calls are taken.
         accepts_other_value_head_dim: whether v may have another head size than q and k.
         min_compute_capability, max_compute_capability: of an NVIDIA GPU, inclusive.
@@ -159,10 +158,7 @@ class Limits:
         return None
 
     def machine_refusal(self, device: torch.device) -> str | None:
-        """Return why this machine's ``device`` cannot run it whatever the call, or None.
-
-        Queries the driver, so it belongs to set-up and not to a sampling step.
-        """
+        """Return why this machine's ``device`` cannot run it whatever the call, or None; it asks the driver."""
         if device.type != "cuda":
             return None
         if not torch.cuda.is_available():

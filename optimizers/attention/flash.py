@@ -5,10 +5,9 @@ Dao 2023, arXiv 2307.08691; Shah et al. 2024, arXiv 2407.08608. Their tensors ar
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from torch import Tensor
@@ -36,9 +35,19 @@ def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
 
 
 @cache
-def load(module: str) -> AttentionFunction:
-    """Import a module with a ``flash_attn_func`` and return that in the layout of ``AttentionFunction``."""
-    return _wrap(importlib.import_module(module).flash_attn_func)
+def load_flash2() -> AttentionFunction:
+    """Import flash_attn and return its attention in the layout of ``AttentionFunction``."""
+    from flash_attn import flash_attn_func
+
+    return _wrap(flash_attn_func)
+
+
+@cache
+def load_flash3() -> AttentionFunction:
+    """Import flash_attn_interface (FlashAttention-3) and return it in the layout of ``AttentionFunction``."""
+    from flash_attn_interface import flash_attn_func
+
+    return _wrap(flash_attn_func)
 
 
 _LIMITS = replace(CUDA_HALF, max_head_dim=256)
@@ -46,7 +55,7 @@ _LIMITS = replace(CUDA_HALF, max_head_dim=256)
 BACKENDS = (
     Backend(
         name="flash",
-        load=partial(load, "flash_attn"),
+        load=load_flash2,
         limits=(_LIMITS,),
         module="flash_attn",
         package="flash-attn",
@@ -56,7 +65,7 @@ BACKENDS = (
     ),
     Backend(
         name="flash3",
-        load=partial(load, "flash_attn_interface"),
+        load=load_flash3,
         limits=(replace(_LIMITS, min_compute_capability=(9, 0), max_compute_capability=(9, 0)),),
         module="flash_attn_interface",
         package="flash_attn_3",

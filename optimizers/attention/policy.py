@@ -26,7 +26,7 @@ HOST_DOES_IT = "attention"
 """Place that is skipped because the host computes with this very backend."""
 
 MOST_SIGNATURES = 64
-"""Kinds of calls whose refusals are remembered; sizes may differ in each call, and memory must not grow for ever."""
+"""Kinds of calls whose refusals are remembered; sizes may differ in each call."""
 
 
 class AttentionPolicy(Policy):
@@ -42,8 +42,7 @@ class AttentionPolicy(Policy):
         notes: what is said after the backend.
 
     Attributes:
-        backend: what computes it.
-        function: the backend's function.
+        backend, function: what computes it.
         failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
         broken: kinds of calls (see ``kind_of``) in which the backend failed, and why. They are left to the host.
         quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.

@@ -102,14 +102,17 @@ class QuickestKernel:
     def time_ahead(self, own: AttentionFunction, calls: Iterable[tuple[int, int, int, int]]) -> None:
         """Decide what compiled code uses for each head size, by its largest self-attention.
 
-        ``own`` is the host's own function; of each call there are batch, heads, tokens and head size.
+        ``calls``: batch, heads, tokens and head size of each.
         """
         for batch, heads, tokens, size in sorted(calls, key=lambda call: call[1] * call[2] ** 2, reverse=True):
             if size in self.in_compiled:
                 continue
             shape = (batch, tokens, min(heads, _timed_heads(batch, tokens, tokens, size)), size)
             try:
-                q, k, v = (self._random(shape).transpose(1, 2) for _ in "qkv")
+                # A generator of our own: a sampler may draw from torch's.
+                random = torch.Generator(self._device).manual_seed(0)
+                drawn = (torch.randn(shape, device=self._device, dtype=self._dtype, generator=random) for _ in "qkv")
+                q, k, v = (tensor.transpose(1, 2) for tensor in drawn)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -118,14 +121,8 @@ class QuickestKernel:
             if not self._without_memory:
                 self.in_compiled[size] = chosen
 
-    def _random(self, shape: tuple[int, ...]) -> Tensor:
-        """Return numbers of a generator of our own: a sampler may draw from torch's."""
-        generator = torch.Generator(self._device).manual_seed(0)
-        return torch.randn(shape, device=self._device, dtype=self._dtype, generator=generator)
-
     def run_changed(self) -> None:
-        """Keep what was measured, and try again where memory had run out: a run begins or has ended."""
-        self._without_memory = False
+        self._without_memory = False  # it may have been freed
         self._kept.save()
 
     def lines(self) -> tuple[str, ...]:

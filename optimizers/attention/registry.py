@@ -23,7 +23,6 @@ BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES
 AUTO_ORDER = ("sdpa", "sub_quadratic", "split", "vanilla")
 # DirectML has no fused kernel, so SDPA would hold the full score matrix; ComfyUI uses sub-quadratic there as well.
 AUTO_ORDER_UNFUSED = ("sub_quadratic", "split", "sdpa", "vanilla")
-UNFUSED_DEVICES = ("privateuseone",)
 
 
 def names() -> tuple[str, ...]:
@@ -67,7 +66,7 @@ def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[i
     """
     device = torch.device(device)
     sizes = sorted(set(head_dims))
-    order = AUTO_ORDER_UNFUSED if device.type in UNFUSED_DEVICES else AUTO_ORDER
+    order = AUTO_ORDER_UNFUSED if device.type == "privateuseone" else AUTO_ORDER
     passed_over: list[str] = []
     for name in order:
         failed = next((p for p in (probe(BACKENDS[name], device, dtype, d) for d in sizes) if not p.available), None)
@@ -96,17 +95,12 @@ def _why(name: str, device: torch.device, dtype: torch.dtype, head_dims: list[in
 
 
 def fused_kernels(dtype: torch.dtype, head_dim: int, capability: tuple[int, int] | None) -> tuple[str, ...]:
-    """Return which of torch's fused CUDA kernels take an unmasked call, as declared by their limits.
-
-    ``capability`` is that of an NVIDIA GPU; None where it is not known or not NVIDIA's.
-    """
+    """Return the fused CUDA kernels of torch that take unmasked calls; ``capability``: of an NVIDIA GPU, or None."""
     call = AttentionCall("cuda", dtype, head_dim, query_tokens=64, key_tokens=64)
     kernels = {"flash": "sdpa_flash", "cuDNN": "sdpa_cudnn", "memory-efficient": "sdpa_efficient"}
-    taking = []
-    for label, name in kernels.items():
-        limits = BACKENDS[name].limits_for("cuda")
-        if limits is None or limits.refusal(call) is not None:
-            continue
-        if capability is None or limits.capability_refusal(capability) is None:
-            taking.append(label)
-    return tuple(taking)
+    limits = {label: BACKENDS[name].limits[0] for label, name in kernels.items()}
+    return tuple(
+        label
+        for label, declared in limits.items()
+        if declared.refusal(call) is None and (capability is None or declared.capability_refusal(capability) is None)
+    )

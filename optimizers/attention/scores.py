@@ -44,17 +44,10 @@ def flat_heads(tensor: Tensor) -> Tensor:
 
 
 def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) -> Tensor:
-    """Return ``q k^T * scale + mask`` in the dtype of q.
+    """Return ``q k^T * scale + mask``, ``[batch, heads, queries, keys]``, in the dtype of q.
 
-    Args:
-        q: ``[batch * heads, queries, head_dim]``.
-        k: ``[batch * heads, keys, head_dim]``.
-        scale: factor of the scores.
-        mask: broadcasts to ``[batch, heads, queries, keys]``, boolean (True takes part) or additive, or None.
-        heads: how many heads the first dimension holds per batch entry.
-
-    Returns:
-        ``[batch, heads, queries, keys]``.
+    ``q`` is ``[batch * heads, queries, head_dim]``, ``k`` ``[batch * heads, keys, head_dim]``; ``mask`` as in
+    ``AttentionFunction``.
     """
     nothing = q.new_zeros((1, 1, 1))  # with beta=0 it is not read; baddbmm is what takes a scale
     scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale)

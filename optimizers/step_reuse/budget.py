@@ -39,7 +39,6 @@ class Calibration:
     margin: float = 2.0
 
     def distance(self, errors: float) -> float:
-        """Return the distance that a sum of errors leads to."""
         return float(self.factor * errors**self.power)
 
 
@@ -99,11 +98,7 @@ def rms(difference: Tensor) -> Tensor:
 
 
 class ErrorRate:
-    """How fast the error of one forecast grows with the distance, from its last tests.
-
-    Args:
-        power: of the distance with which it grows.
-    """
+    """How fast the error of one forecast grows, from its last tests: with which ``power`` of the distance is known."""
 
     def __init__(self, power: int) -> None:
         self._power = power
@@ -116,7 +111,6 @@ class ErrorRate:
 
     @property
     def known(self) -> bool:
-        """Whether there was a test."""
         return bool(self._rates)
 
     def expected(self, distance: float) -> Distances:
@@ -128,12 +122,9 @@ class ErrorRate:
 class Budget:
     """The account of one run.
 
-    Args:
+    Attributes:
         limit: how far the picture may move, as a share of what another seed changes.
         calibration: of the solver.
-
-    Attributes:
-        limit, calibration: as above.
     """
 
     def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
@@ -156,7 +147,6 @@ class Budget:
 
     @property
     def used(self) -> float:
-        """The estimate for what was skipped so far."""
         return self._share_of(self._pending)
 
     def _share_of(self, pending: Distances) -> float:

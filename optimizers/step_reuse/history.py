@@ -67,7 +67,6 @@ class History:
 
     @property
     def newest(self) -> Evaluation:
-        """The last one."""
         return self.evaluations[-1]
 
     def add(self, found: Evaluation) -> None:
@@ -86,25 +85,15 @@ class History:
         return len(self) >= forecast.points
 
     def forecast(self, name: str, place: Place, latent: Tensor) -> Tensor:
-        """Return the forecast of the denoised prediction, float32, of the shape of ``latent``.
-
-        Args:
-            name: of the forecast.
-            place: where.
-            latent: the network's input there.
-        """
+        """Return a forecast of the denoised prediction, float32, of the shape of ``latent``, the input at ``place``."""
         forecast = FORECASTS[name]
         used = self.evaluations[-forecast.points :]
-        weights = lagrange([entry.place.position for entry in used], place.position)
-        if forecast.quantity == NOISE:
-            total = latent.float().clone()
-            for weight, entry in zip(weights, used, strict=True):
-                share = weight * place.sigma / entry.place.sigma
-                total.sub_(entry.latent, alpha=share).add_(entry.denoised, alpha=share)
-            return total
-        total = used[-1].denoised * weights[-1]
-        for weight, entry in zip(weights[:-1], used[:-1], strict=True):
-            total.add_(entry.denoised, alpha=weight)
+        if forecast.quantity != NOISE:
+            return _on_polynomial(used, place)
+        total = latent.float().clone()
+        for weight, entry in zip(_weights(used, place), used, strict=True):
+            share = weight * place.sigma / entry.place.sigma
+            total.sub_(entry.latent, alpha=share).add_(entry.denoised, alpha=share)
         return total
 
     def between(self, place: Place, after: Evaluation, order: int) -> Tensor:
@@ -112,13 +101,20 @@ class History:
 
         It is on the polynomial of an order through ``after`` and the last evaluations.
         """
-        known = [*self.evaluations[-order:], after]
-        weights = lagrange([entry.place.position for entry in known], place.position)
-        total = after.denoised * weights[-1]
-        for weight, entry in zip(weights[:-1], known[:-1], strict=True):
-            total.add_(entry.denoised, alpha=weight)
-        return total
+        return _on_polynomial([*self.evaluations[-order:], after], place)
 
     def bytes(self, latents: bool = True) -> int:
         """Return the memory of what is kept; ``latents``: with those, which passes share."""
         return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)
+
+
+def _weights(known: Sequence[Evaluation], place: Place) -> list[float]:
+    return lagrange([entry.place.position for entry in known], place.position)
+
+
+def _on_polynomial(known: Sequence[Evaluation], place: Place) -> Tensor:
+    weights = _weights(known, place)
+    total = known[-1].denoised * weights[-1]
+    for weight, entry in zip(weights[:-1], known[:-1], strict=True):
+        total.add_(entry.denoised, alpha=weight)
+    return total

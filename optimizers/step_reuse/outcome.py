@@ -37,7 +37,6 @@ class Outcome:
 
     @property
     def evaluations(self) -> int:
-        """How many there were."""
         return self.computed + self.forecast + self.guidance
 
     @property

@@ -44,17 +44,14 @@ class StepReusePolicy(Policy):
     ) -> Rule | None:
         """Begin a run; return its rule, or None where nothing can be left out, with the reasons in ``outcome``.
 
-        Args:
-            noise_levels: of the schedule, the last one included, from high to low.
-            solver: see ``Rule``.
-            unet: see ``Rule``.
-            refusals: why the host leaves the run alone.
-            negative_needed: why the negative pass must always be computed; empty where it need not.
+        ``refusals``: why the host leaves the run alone; ``negative_needed``: why the negative pass must always be
+        computed, empty where it need not; the rest as for ``Rule``.
         """
         steps = max(len(noise_levels) - 1, 0)
         self.outcome = outcome = Outcome(steps, notes=list(refusals))
         if steps < FEWEST_STEPS:
-            outcome.note(too_few(steps))
+            few = f"{steps} steps are too few to leave one out: each changes the picture too much"
+            outcome.note(f"{few} (at least {FEWEST_STEPS})")
         if outcome.notes:
             return None
         settings = self.settings
@@ -67,14 +64,13 @@ class StepReusePolicy(Policy):
         return (*self.settings.clauses(), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``11 of 20 evaluations computed, 9 forecast``."""
         found = self.outcome
         counts = {
             "evaluations": found.evaluations,
             "computed": found.computed,
             "forecast": found.forecast,
             "guidance_reused": found.guidance,
-            "budget_used_percent": _percent(found.share, self.settings.budget),
+            "budget_used_percent": round(100 * found.share / self.settings.budget, 1) if self.settings.budget else 0.0,
         }
         details = [*self.notes, *found.notes]
         if not found.evaluations and not found.notes:
@@ -115,18 +111,9 @@ class StepReusePolicy(Policy):
         return Summary("partly" if beyond else "active", headline, counts, tuple(details))
 
 
-def too_few(steps: int) -> str:
-    """Return why a schedule is left alone."""
-    return f"{steps} steps are too few to leave one out: each changes the picture too much (at least {FEWEST_STEPS})"
-
-
 def _doubts(found: Outcome) -> Iterator[str]:
     """Yield why the estimate is rough."""
     if not found.measured:
         yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
     if not found.unet:
         yield "the rule was measured on one small transformer only: for this model its estimate is rough"
-
-
-def _percent(share: float, budget: float) -> float:
-    return round(100 * share / budget, 1) if budget else 0.0

@@ -67,8 +67,6 @@ class Rule:
         unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
 
     Attributes:
-        settings, outcome: as above.
-        budget: the account.
         place, action: of the evaluation under way.
         method: the forecast that is used in it.
     """
@@ -98,7 +96,7 @@ class Rule:
 
     def forget(self) -> None:
         """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
-        self._read()
+        self.read()
         self._guided = History()
         self._rates = {name: ErrorRate(FORECASTS[name].points) for name in self._candidates}
         self._difference: tuple[float, Tensor] | None = None
@@ -110,17 +108,11 @@ class Rule:
         self.action = Action.COMPUTE
 
     def place_of(self, sigma: float) -> Place:
-        """Return where a noise level stands in the schedule."""
         return Place.among(self._levels, sigma)
 
     def begin(self, place: Place, guidance: float | None = None) -> Action:
-        """Decide about an evaluation.
-
-        Args:
-            place: where it stands.
-            guidance: scale of the guidance, where the negative pass can be left out; else None.
-        """
-        self._read()
+        """Decide about an evaluation; ``guidance``: its scale, where the negative pass can be left out, else None."""
+        self.read()
         self.place, self._guidance = place, guidance
         self.action = self._decide(place)
         return self.action
@@ -161,13 +153,10 @@ class Rule:
         return self._guided.forecast(self.method, self.place, latent)
 
     def compare(self, positive: Tensor, negative: Tensor | None = None, guided: Tensor | None = None) -> None:
-        """Take note of the passes of an evaluation.
+        """Note the passes of an evaluation; the run's first positive one, from noise alone, is the mean picture.
 
-        Args:
-            positive: the prediction with the prompt; the run's first one, from noise alone, is the mean picture.
-            negative: the prediction without it, where it was computed too.
-            guided: what they came to, where the host sees it. What the scale does not make of them counts as an error
-                of leaving the negative pass out.
+        ``guided`` is what they came to, where the host sees it: what the scale does not make of them counts as an error
+        of leaving the negative pass out.
         """
         if self._first is None:
             self._first = positive.float().clone()
@@ -189,7 +178,6 @@ class Rule:
 
     @property
     def takes_back(self) -> bool:
-        """Whether what a forecast did to the latent is taken back."""
         return self._correction is not None
 
     def solver_unknown(self) -> None:
@@ -250,15 +238,15 @@ class Rule:
         for (place, guess), known in zip(self._skipped, better, strict=True):
             self._unread.append((SKIPPED, 0.0, rms(guess - known).mul_(place.weight)))
         self._skipped.clear()
-        return None if self._correction is None else self._correction.take_back(found.place, found.latent, better)
+        return None if self._correction is None else self._correction.take_back(found.latent, better)
 
     def _given(self, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
         if self._correction is None:
             return prediction
         return self._correction.given(self.place, latent, prediction, off)
 
-    def _read(self) -> None:
-        """Read what was measured since the last time: one transfer."""
+    def read(self) -> None:
+        """Read what was measured since the last time, in one transfer; a host also calls it when the run is over."""
         if not self._unread:
             return
         rows: list[Distances] = torch.stack([measured for _, _, measured in self._unread]).tolist()
@@ -275,7 +263,3 @@ class Rule:
                     self.outcome.largest = max(self.outcome.largest, self.budget.share(row))
         self._unread.clear()
         self.outcome.share = self.budget.used
-
-    def finish(self) -> None:
-        """Read the last numbers: the run is over."""
-        self._read()

@@ -76,11 +76,7 @@ class _Step:
 
 
 class Correction:
-    """Gives a solver predictions with which it stands where better knowledge of skipped steps would have put it.
-
-    Args:
-        solver: one of ``SOLVERS``.
-    """
+    """Gives a solver predictions with which it stands where better knowledge of skipped steps would have put it."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
@@ -92,13 +88,9 @@ class Correction:
         self._moved = change
 
     def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
-        """Return what the solver is given in place of a prediction, and remember it. All are float32.
+        """Return what the solver is given in place of a prediction, and remember it; ``off``: the latent's error.
 
-        Args:
-            place: of the step.
-            latent: the solver's latent there.
-            prediction: what the network says, or a forecast of it.
-            off: how far the latent is from where it should be.
+        All are float32.
         """
         chosen, last = prediction, self._steps[-1] if self._steps else None
         update = self._solver(place, None if last is None else last.place)
@@ -112,20 +104,16 @@ class Correction:
         self._moved = None
         return chosen
 
-    def take_back(self, place: Place, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
-        """Put better values in the place of the last forecasts; return how far the latent is off, ``latent``'s shape.
+    def take_back(self, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
+        """Put ``better`` values, oldest first, in the place of the last forecasts; return how far the latent is off.
 
-        Args:
-            place: of the step that was computed now, which ``given`` does not know yet.
-            latent: the solver's latent there.
-            better: what the skipped steps would have said, oldest first.
+        It is the solver's latent in the step that was computed now, which ``given`` does not know yet.
         """
         skipped = self._steps[-len(better) :]
         for step, value in zip(skipped, better, strict=True):
             step.best = value
-        start = len(self._steps) - len(better)
         wanted = skipped[0].latent
-        for number in range(start, len(self._steps)):
+        for number in range(len(self._steps) - len(better), len(self._steps)):
             step = self._steps[number]
             before = self._steps[number - 1] if number else None
             update = self._solver(step.place, None if before is None else before.place)

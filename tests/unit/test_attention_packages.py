@@ -19,7 +19,7 @@ from paceline.optimizers.attention.plain import vanilla
 from paceline.optimizers.attention.probing import forget_probes, probe
 from paceline.optimizers.attention.registry import BACKENDS, choose
 
-LOADERS = (sage_module.load, xformers_module.load, flash_module.load)
+LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
 OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 

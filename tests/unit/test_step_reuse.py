@@ -62,7 +62,7 @@ def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
             denoised, off = predict(x, place.sigma), None
             if correction is not None and pending:
                 shares = [(p.position - last) / (number - last) for p in pending]
-                off = correction.take_back(place, x, [held.lerp(denoised, share) for share in shares])
+                off = correction.take_back(x, [held.lerp(denoised, share) for share in shares])
             pending, held, last = [], denoised, number
         given = denoised if correction is None else correction.given(place, x, denoised, off)
         update = SOLVERS[solver](place, places[-1] if places else None)
@@ -114,7 +114,7 @@ def drive(rule, predict, steps=20):
         found = rule.forecast(x) if rule.action is Action.FORECAST else predict(x, place.sigma)
         found = rule.end(x, found)
         x = x * (place.ahead / place.sigma) + found * (1 - place.ahead / place.sigma)
-    rule.finish()
+    rule.read()
     return actions, x
 
 
@@ -188,7 +188,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
     from comfy_host import fake_cuda
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-    read, reads = Rule._read, []
+    read, reads = Rule.read, []
 
     def answered(rule):
         with unset_fake_temporarily():
@@ -196,7 +196,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
             reads.append(len(rule._unread))
             read(rule)
 
-    monkeypatch.setattr(Rule, "_read", answered)
+    monkeypatch.setattr(Rule, "read", answered)
     rule, passes = Rule(StepReuseSettings(budget=1.0), LEVELS, solver=solver), Passes()
     with fake_cuda.fake_cuda():
         x = torch.empty(1, 4, 8, 8, device="cuda", dtype=torch.float16)
@@ -212,7 +212,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
                 rule.compare(positive, negative)
             given = rule.end(latent, positive)
             assert given.device.type == "cuda" and given.dtype == torch.float16
-        rule.finish()
+        rule.read()
     assert rule.outcome.forecast >= 6 and sum(reads) >= 20
 
 
@@ -223,4 +223,4 @@ def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
     policy.outcome.share = 0.16
     said = policy.summarize(Activity())
     assert said.state == "partly" and said.headline.endswith("4 forecast, estimate beyond the budget")
-    assert "take a smaller budget" in said.details[0]
+    assert "choose a smaller budget" in said.details[0]

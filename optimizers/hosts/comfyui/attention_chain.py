@@ -65,10 +65,7 @@ def add_layer(transformer_options: Options, layer: Attend, activity: Activity | 
 
 
 def add_innermost(transformer_options: Options, layer: Attend) -> None:
-    """Put ``layer`` inside of all others, where it takes the place of ComfyUI's own function.
-
-    No activity is told if calls do not get that far: others have computed them.
-    """
+    """Put ``layer`` inside of all others, in the place of ComfyUI's own function; no activity is told."""
     if transformer_options.get(_CHAIN) is None:
         add_layer(transformer_options, layer, None)
     else:

@@ -39,7 +39,7 @@ class SamplingSteps:
 
     @property
     def sigmas(self) -> list[float]:
-        """The noise levels of the schedule, read from the device when somebody asks for the first time."""
+        """The noise levels of the schedule, read from the device when they are asked for first."""
         if self._read is None:
             self._read = self._sigmas.tolist()
         return self._read

@@ -47,11 +47,6 @@ in the network: how far a difference that is used again would move the picture i
 class StepReuse(Scheduled):
     """Forecasts steps of one MODEL.
 
-    Args:
-        patcher: the MODEL.
-        settings: what was asked for.
-        notes: what else there is to say about them.
-
     Raises:
         UnsupportedModel: if another node on the MODEL skips steps already.
         WrongObject: if it is no MODEL.
@@ -104,7 +99,7 @@ class StepReuse(Scheduled):
             return executor(*args, **kwargs)
         finally:
             del kept[STEP_REUSE]
-            rule.finish()
+            rule.read()
 
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options) -> Rule | None:
         name, other = sampler_name(sampler), _other_cache(options)

@@ -15,11 +15,7 @@ from ...step_reuse.rule import Action, Rule
 
 
 class ReuseRun:
-    """Forecasts the passes of the network one by one, as guiders and other nodes look at them.
-
-    Args:
-        rule: of the run.
-    """
+    """Forecasts the passes of the network one by one, as guiders and other nodes look at them."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule

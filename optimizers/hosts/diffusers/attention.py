@@ -214,15 +214,11 @@ def _swap_processor(layer: AttentionModule, name: str, patches: Patches) -> str 
     for family in _FAMILIES:
         if found in family.values() and name in family:
             if found != family[name]:
-                _set_processor(layer, getattr(attention_processor, family[name])(), patches)
+                chosen, previous = getattr(attention_processor, family[name])(), layer.get_processor()
+                layer.set_processor(chosen)
+                patches.on_undo(functools.partial(_put_back, layer, chosen, previous))
             return f"diffusers' {family[name]}"
     return None
-
-
-def _set_processor(layer: AttentionModule, chosen: object, patches: Patches) -> None:
-    previous = layer.get_processor()
-    layer.set_processor(chosen)
-    patches.on_undo(lambda: _put_back(layer, chosen, previous))
 
 
 def _put_back(layer: AttentionModule, ours: object, previous: object) -> None:

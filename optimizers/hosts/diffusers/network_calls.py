@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ....core.calls import Args, Kwargs
 from .prediction import Prediction
@@ -73,10 +74,8 @@ class LastCalls:
     def is_new(self, key: tuple[Hashable, Hashable, Text]) -> bool:
         """Return whether the next call of a network is not the one of the last evaluation.
 
-        Some pipelines make tensors anew for every step: a text that was never the same is no sign of a change.
-
-        Args:
-            key: name of the network, what else must be the same, and the text.
+        ``key``: name of the network, what else must be the same, and the text. Some pipelines make tensors anew for
+        every step: a text that was never the same is no sign of a change.
         """
         number, self._asked = self._asked, self._asked + 1
         if number == len(self._keys):
@@ -88,7 +87,6 @@ class LastCalls:
         return self._fewer or before[:2] != key[:2] or (was_steady and before != key)
 
     def end(self) -> None:
-        """Go to the next evaluation."""
         self._fewer = self._asked < len(self._keys)
         del self._keys[self._asked :], self._steady[self._asked :]
         self._asked, self._called, self.given = 0, 0, False
@@ -134,7 +132,6 @@ class LastCalls:
 
     @property
     def bytes(self) -> int:
-        """Memory of what is kept."""
         return sum(int(_tensor(result).nbytes) for _, result in self._kept)
 
 
@@ -164,10 +161,8 @@ def _with(result: Any, tensor: Tensor) -> Any:
 
 def positive_half(value: Any, rows: int) -> Any:
     """Return arguments for the second half of a batch of ``rows``: the positive pass."""
-    if isinstance(value, Tensor):
-        return value[rows // 2 :] if value.ndim and value.shape[0] == rows else value
-    if isinstance(value, Mapping):
-        return {name: positive_half(item, rows) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(positive_half(item, rows) for item in value)
-    return value
+
+    def half(tensor: Tensor) -> Tensor:
+        return tensor[rows // 2 :] if tensor.ndim and tensor.shape[0] == rows else tensor
+
+    return tree_map_only(Tensor, half, value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import SupportsFloat
+from typing import Any
 
 import torch
 
@@ -14,7 +14,7 @@ class PipelinePosition:
 
     def __init__(self) -> None:
         self._scheduler: Scheduler | None = None
-        self._timestep: object = None
+        self._timestep: Any = None
         self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
 
@@ -43,8 +43,9 @@ class PipelinePosition:
         if hasattr(self._scheduler, "step_index"):
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
         values = self._timestep_values()
-        place = _place_of(self._timestep, self._timesteps)
-        now = _number(self._timestep) if place is None else values[place]
+        given, place = self._timestep, _place_of(self._timestep, self._timesteps)
+        value = given.flatten()[0] if isinstance(given, torch.Tensor) and place is None else given
+        now = float(value) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
     def place(self) -> int:
@@ -82,10 +83,3 @@ def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
         return None
     place = int(timestep.storage_offset()) - int(timesteps.storage_offset())
     return place if 0 <= place < timesteps.numel() else None
-
-
-def _number(timestep: object) -> float:
-    if isinstance(timestep, torch.Tensor):
-        return float(timestep.flatten()[0])
-    assert isinstance(timestep, SupportsFloat), "the denoiser is told the timestep"
-    return float(timestep)

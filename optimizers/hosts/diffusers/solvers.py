@@ -28,11 +28,8 @@ def solver_of(scheduler: Any) -> str | None:
 
 def is_changed(arguments: Mapping[str, Any]) -> bool:
     """Return whether a step is asked for with arguments that make it another one."""
-    return any(_is_set(arguments.get(name)) for name in NOISE)
-
-
-def _is_set(value: Any) -> bool:
-    return value is not None if isinstance(value, Tensor) else bool(value)
+    given = (arguments.get(name) for name in NOISE)
+    return any(isinstance(value, Tensor) or bool(value) for value in given)
 
 
 def _ddim(scheduler: Any, config: Mapping[str, Any]) -> str | None:

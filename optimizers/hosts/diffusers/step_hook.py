@@ -24,11 +24,7 @@ class Listener(Protocol):
 
 
 class StepHook:
-    """Stands in the place of ``scheduler.step`` while somebody listens.
-
-    Args:
-        scheduler: of a pipeline.
-    """
+    """Stands in the place of ``scheduler.step`` while somebody listens."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._step = scheduler, scheduler.step
@@ -38,7 +34,6 @@ class StepHook:
         self._shadows.put(scheduler, "step", self)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """Take one step."""
         bound = self.__signature__.bind(*args, **kwargs)
         for listener in tuple(self._listeners):
             listener.before_step(self._scheduler, bound.arguments)
@@ -53,7 +48,6 @@ class StepHook:
         return self if copied is None else MethodType(type(copied).step, copied)
 
     def tell(self, listener: Listener) -> None:
-        """Begin to tell a listener."""
         self._listeners.append(listener)
 
     def leave(self, listener: Listener) -> None:

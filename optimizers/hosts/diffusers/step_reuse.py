@@ -35,11 +35,7 @@ from .unet import is_unet
 
 
 class PipelineStepReuse(PipelineTechnique):
-    """Forecasts steps of one denoiser.
-
-    Args:
-        settings: what was asked for.
-    """
+    """Forecasts steps of one denoiser."""
 
     policy: StepReusePolicy
     roles = (DENOISER, CONTROLNET)
@@ -99,11 +95,8 @@ class PipelineStepReuse(PipelineTechnique):
     def open(self, host: Host, timestep: object, key: Hashable, text: Text) -> PipelineRun | None:
         """Return the run that goes on, with its decision about this evaluation; None if there is none.
 
-        Args:
-            host: of the network that is called.
-            timestep: that it is given.
-            key: what must be the same as in the last evaluation.
-            text: the same, if it ever was.
+        ``host`` is that of the network that is called. ``key`` must be the same as in the last evaluation, ``text``
+        only if it ever was.
         """
         pipeline: Any = host.pipeline
         if pipeline is None:
@@ -168,7 +161,7 @@ class PipelineStepReuse(PipelineTechnique):
 
     def _end_run(self) -> None:
         if self._run is not None:
-            self._run.rule.finish()
+            self._run.rule.read()
             self._run.hook.leave(self)
             self._run = None
 

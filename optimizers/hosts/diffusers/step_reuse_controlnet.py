@@ -5,11 +5,11 @@ A pipeline calls it before the denoiser, which therefore is asked to decide now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
@@ -25,11 +25,7 @@ from .step_reuse import PipelineStepReuse
 
 
 class ControlNetReusePolicy(Policy):
-    """What is said of a ControlNet.
-
-    Attributes:
-        left_out: how many calls were left out.
-    """
+    """What is said of a ControlNet: how many of its calls were ``left_out``."""
 
     kind = STEP_REUSE
     title = "Reuse Steps"
@@ -48,11 +44,7 @@ class ControlNetReusePolicy(Policy):
 
 
 class ControlNetReuse(PipelineTechnique):
-    """Leaves out calls of one ControlNet.
-
-    Args:
-        settings: what was asked for.
-    """
+    """Leaves out calls of one ControlNet."""
 
     policy: ControlNetReusePolicy
     roles = (CONTROLNET,)
@@ -88,9 +80,11 @@ class ControlNetReuse(PipelineTechnique):
         if run.rule.action is Action.FORECAST and call.sample.shape in self._shapes:
             self.policy.left_out += 1
             run.calls.given = True
-            return _zeros(self._shapes[call.sample.shape], call.sample.device)
+            empty, device = self._shapes[call.sample.shape], call.sample.device
+            return tree_map_only(Tensor, lambda tensor: torch.zeros_like(tensor, device=device), empty)
         result = compute(*args, **kwargs)
-        self._shapes[call.sample.shape] = _shape_of(result)
+        meta = tree_map_only(Tensor, lambda tensor: torch.empty_like(tensor, device="meta"), result)
+        self._shapes[call.sample.shape] = meta
         return result
 
 
@@ -101,22 +95,3 @@ def step_reuse_for(settings: ReuseSteps, component: Component) -> PipelineTechni
 
 def _denoiser(pipeline: Any) -> Any:
     return getattr(pipeline, "unet", None) or getattr(pipeline, "transformer", None)
-
-
-def _shape_of(value: Any) -> Any:
-    """Return a result without its numbers."""
-    return _mapped(value, lambda tensor: torch.empty_like(tensor, device="meta"))
-
-
-def _zeros(value: Any, device: torch.device) -> Any:
-    return _mapped(value, lambda tensor: torch.zeros_like(tensor, device=device))
-
-
-def _mapped(value: Any, change: Any) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        return type(value)(**{name: _mapped(item, change) for name, item in value.items()})
-    if isinstance(value, (list, tuple)):
-        return type(value)(_mapped(item, change) for item in value)
-    return value

@@ -17,15 +17,11 @@ from .step_hook import StepHook
 class PipelineRun:
     """Forecasts what the pipeline has made of all passes, as the scheduler is given it.
 
-    Args:
+    Attributes:
         rule: of the run.
         levels: noise levels of the scheduler's timesteps.
-        first: number of the first step.
         last: number of the last step.
         hook: tells about the scheduler's steps.
-
-    Attributes:
-        rule, levels, last, hook: as above.
         calls: of the networks in the evaluation before.
         open: whether a network was asked, and the scheduler not yet.
         index: number of the step.
@@ -41,12 +37,9 @@ class PipelineRun:
         self._left: tuple[Tensor, int | None, Tensor] | None = None
 
     def ask(self, index: int, key: tuple[Hashable, Hashable, Text], guidance: float | None) -> None:
-        """Decide about an evaluation when the first network is asked in it, and anew where it is another one.
+        """Decide about step ``index`` when the first network is asked in it, and anew where it is another evaluation.
 
-        Args:
-            index: number of the step.
-            key: see ``LastCalls.is_new``.
-            guidance: its scale, where there is one for all passes.
+        ``key`` as in ``LastCalls.is_new``; ``guidance``: its scale, where there is one for all passes.
         """
         self.index = index
         changed = self.calls.is_new(key)
@@ -84,7 +77,6 @@ class PipelineRun:
         return None
 
     def after_step(self, latent: Tensor) -> None:
-        """Remember what the step has led to."""
         if self.rule.takes_back:
             self._left = (latent, version_of(latent), latent.clone())
 
