@@ -15,8 +15,9 @@ Numbers that were measured on a device are read when the next evaluation begins:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -41,10 +42,6 @@ CAREFUL = 0.05
 """Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
 polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
 """
-
-SEEDS, SKIPPED, DIFFERENCE = "seeds", "skipped", "difference"
-"""Names of what is measured beside the forecasts: the distance from the mean, errors that are known by now, and how
-much the difference between the two passes changed."""
 
 
 class Action(Enum):
@@ -89,7 +86,7 @@ class Rule:
         self._order = ORDERS.get(solver or "", 1)
         self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
         self._first: Tensor | None = None
-        self._unread: list[tuple[str, float, Tensor]] = []
+        self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who is told what was measured
         self._guidance: float | None = None
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
@@ -169,7 +166,7 @@ class Rule:
             error = rms(difference - before[1]) * abs(scale - 1.0)
             if guided is not None:
                 error = error + rms(negative + (positive - negative) * scale - guided)
-            self._unread.append((DIFFERENCE, self.place.position - before[0], error))
+            self._unread.append((partial(self._difference_rate.test, self.place.position - before[0]), error))
 
     def negative_from(self, positive: Tensor) -> Tensor:
         """Return the negative pass as the positive one less the last difference."""
@@ -223,12 +220,18 @@ class Rule:
         """Hold what each forecast would have said against what was computed."""
         if self._first is None:
             self._first = found.denoised
-        self._unread.append((SEEDS, found.place.sigma, rms(found.denoised - self._first)))
+        seeds = partial(self.budget.measure_seeds, sigma=found.place.sigma)
+        self._unread.append((seeds, rms(found.denoised - self._first)))
         for name in self._candidates:
             if self._guided.can(FORECASTS[name]):
                 distance = found.place.position - self._guided.newest.place.position
                 guess = self._guided.forecast(name, found.place, found.latent)
-                self._unread.append((name, distance, rms(guess - found.denoised)))
+                self._unread.append((partial(self._tested, name, distance), rms(guess - found.denoised)))
+
+    def _tested(self, name: str, distance: float, errors: Distances) -> None:
+        self._rates[name].test(distance, errors)
+        if name in self.outcome.methods:
+            self.outcome.largest = max(self.outcome.largest, self.budget.share(errors))
 
     def _settle(self, found: Evaluation) -> Tensor | None:
         """Work out from both sides what was skipped; return how far the latent is off, where that can be taken back."""
@@ -236,7 +239,7 @@ class Rule:
             return None
         better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            self._unread.append((SKIPPED, 0.0, rms(guess - known).mul_(place.weight)))
+            self._unread.append((self.budget.settle, rms(guess - known).mul_(place.weight)))
         self._skipped.clear()
         return None if self._correction is None else self._correction.take_back(found.latent, better)
 
@@ -249,17 +252,8 @@ class Rule:
         """Read what was measured since the last time, in one transfer; a host also calls it when the run is over."""
         if not self._unread:
             return
-        rows: list[Distances] = torch.stack([measured for _, _, measured in self._unread]).tolist()
-        for (name, value, _), row in zip(self._unread, rows, strict=True):
-            if name == SEEDS:
-                self.budget.measure_seeds(row, value)
-            elif name == SKIPPED:
-                self.budget.settle(row)
-            elif name == DIFFERENCE:
-                self._difference_rate.test(value, row)
-            else:
-                self._rates[name].test(value, row)
-                if name in self.outcome.methods:
-                    self.outcome.largest = max(self.outcome.largest, self.budget.share(row))
+        rows: list[Distances] = torch.stack([measured for _, measured in self._unread]).tolist()
+        for (tell, _), row in zip(self._unread, rows, strict=True):
+            tell(row)
         self._unread.clear()
         self.outcome.share = self.budget.used

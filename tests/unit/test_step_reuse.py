@@ -192,7 +192,7 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
 
     def answered(rule):
         with unset_fake_temporarily():
-            rule._unread[:] = [(name, value, torch.full((1,), 1e-3)) for name, value, _ in rule._unread]
+            rule._unread[:] = [(tell, torch.full((1,), 1e-3)) for tell, _ in rule._unread]
             reads.append(len(rule._unread))
             read(rule)
 

@@ -35,9 +35,6 @@ OTHER_CACHES = {
 }
 """Transformer options of nodes that also skip steps, with what they are called."""
 
-ADAPTIVE = ("dpm_adaptive",)
-"""Samplers that choose their steps by the error that they see, which a forecast would hide."""
-
 LOOK_AT_PASSES = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
 """Options of nodes and samplers that make something else of the passes than plain guidance, or look at the negative one
 in the network: how far a difference that is used again would move the picture is not known then.
@@ -104,7 +101,7 @@ class StepReuse(Scheduled):
     def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options) -> Rule | None:
         name, other = sampler_name(sampler), _other_cache(options)
         refusals = [f"{other} is on the model too, and this node steps aside"] if other else []
-        if name in ADAPTIVE:
+        if name == "dpm_adaptive":
             refusals.append(f"the sampler {name} chooses its steps by an error that a forecast would hide")
         if "context_handler" in options:
             refusals.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")

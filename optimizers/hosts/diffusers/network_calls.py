@@ -135,11 +135,6 @@ class LastCalls:
         return sum(int(_tensor(result).nbytes) for _, result in self._kept)
 
 
-def latent_of(sample: Tensor, channels: int) -> Tensor:
-    """Return the latent in a network's input; inpainting adds channels behind it."""
-    return sample[:, :channels]
-
-
 def _is_wider(asked: torch.Size, output: torch.Size) -> bool:
     """Return whether the input is the latent, or has more channels behind it."""
     return asked == output or (len(asked) == 4 and asked[1] > output[1] and asked[2:] == output[2:])

@@ -23,7 +23,7 @@ from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
-from .network_calls import NetworkCall, Text, latent_of, positive_half, text_of
+from .network_calls import NetworkCall, Text, positive_half, text_of
 from .patches import Patches
 from .position import PipelinePosition
 from .prediction import noise_levels
@@ -144,7 +144,8 @@ class PipelineStepReuse(PipelineTechnique):
         # image to image begins in the middle of the schedule, and a base model may leave the end to a refiner
         planned, count = getattr(pipeline, "num_timesteps", None), len(levels.asked)
         end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
-        compiled = host.find(COMPILATION) is not None or _is_compiled(host.component.part)
+        is_compiled = getattr(host.component.part, "_compiled_call_impl", None) is not None
+        compiled = host.find(COMPILATION) is not None or is_compiled
         rule = self.policy.begin(
             levels.steps(index, end),
             solver_of(scheduler),
@@ -170,7 +171,8 @@ def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, 
     """Compute the positive pass; the negative one is what it differed by before."""
     rows = call.sample.shape[0]
     half: Any = compute(*positive_half(args, rows), **positive_half(kwargs, rows))
-    latent = run.at.latent(latent_of(call.sample, half[0].shape[1])[: rows // 2])
+    channels = half[0].shape[1]  # inpainting adds others behind those of the latent
+    latent = run.at.latent(call.sample[: rows // 2, :channels])
     negative = run.rule.negative_from(run.at.denoised(latent, half[0]))
     return run.calls.joined(call, run.at.output(latent, negative), half)
 
@@ -197,7 +199,3 @@ def _guidance(pipeline: Any) -> float | None:
 
 def _has_cache(host: Host) -> bool:
     return bool(getattr(host.component.part, "is_cache_enabled", False))
-
-
-def _is_compiled(part: Any) -> bool:
-    return getattr(part, "_compiled_call_impl", None) is not None
