@@ -31,7 +31,11 @@ class TokenLayout:
         models: names of the models that are served, where they are more or fewer than the family's name says.
         more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
         image_attention: whether calls with the tokens of the image alone are reduced too.
+        patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns.
+        more_calls: attributes of the network with the number of tokens of further attention calls, which are not
+            reduced.
         references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
+        references_stay: whether they follow and all of them stay; the network may also leave them out.
         note: what else a user should know.
         in_diffusers: the layout there, ``TEXT_FIRST`` or ``IMAGE_FIRST``.
         places: argument of diffusers' network with row and column of each token, as ``[tokens, 3]``; where there is
@@ -44,7 +48,10 @@ class TokenLayout:
     models: str = ""
     more_text: tuple[str, ...] = ()
     image_attention: bool = False
+    patch: tuple[str, ...] = ("patch_size",)
+    more_calls: tuple[str, ...] = ()
     references: bool = False
+    references_stay: bool = False
     note: str = ""
     in_diffusers: str = TEXT_FIRST
     places: str = ""

@@ -16,6 +16,7 @@ _EXTRA = (
 )
 _NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
+_KEPT_REFERENCES = "tokens of reference images all stay"
 _EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
 _WAN_FULL_PRECISION = ("patch_embedding",)
 
@@ -128,6 +129,47 @@ FAMILIES: tuple[Family, ...] = (
             note=_EVERY_FRAME,
         ),
         fused_by_design=True,
+    ),
+    Family(
+        name="Krea 2",
+        networks=("comfy.ldm.krea2.model.SingleStreamDiT",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("blocks",),
+            eligible="all blocks; the fusion of the text is left alone",
+            patch=("patch",),
+            more_calls=("txtlayers",),
+            references_stay=True,
+            note=_KEPT_REFERENCES,
+        ),
+        attention=(AttentionLayer("comfy.ldm.krea2.model.Attention", (("wq", "wk", "wv"),)),),
+        protected=((r"^(first|last|txtmlp|txtfusion|tmlp|tproj)\b", "it embeds, modulates or prepares the text"),),
+    ),
+    Family(
+        name="Anima",
+        networks=("comfy.ldm.anima.model.Anima", "comfy.ldm.cosmos.predict2.MiniTrainDIT"),
+        tokens=TokenLayout(
+            IMAGE_ONLY,
+            models="Anima, Cosmos Predict 2",
+            blocks=("blocks",),
+            eligible="self-attention; attention to the text is left alone",
+            patch=("patch_temporal", "patch_spatial", "patch_spatial"),
+            note=_EVERY_FRAME,
+        ),
+        attention=(
+            AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),), ("x", "context")),
+        ),
+    ),
+    Family(
+        name="Mage-Flow",
+        networks=("comfy.ldm.mage_flow.model.MageFlowTransformer2DModel",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("transformer_blocks",),
+            eligible="all blocks",
+            references_stay=True,
+            note=_KEPT_REFERENCES,
+        ),
     ),
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),

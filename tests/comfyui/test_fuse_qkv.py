@@ -187,6 +187,10 @@ SERVED = {
     "wan_i2v": "q, k and v in 2 and for k and v in 4 attention calls",
     "wan_vace": "q, k and v in 3 and for k and v in 3 attention calls",
     "wan_camera": "q, k and v in 2 and for k and v in 2 attention calls",
+    "krea2": "q, k and v in 6 attention calls",
+    "anima": "q, k and v in 2 and for k and v in 2 attention calls",
+    "cosmos_predict2": "q, k and v in 2 and for k and v in 2 attention calls",
+    "mage_flow": "q, k and v in 4 attention calls",
     "ltx": "q, k and v in 2 and for k and v in 2 attention calls",
 }
 

@@ -133,6 +133,49 @@ _HUNYUAN_IMAGE: dict[str, Any] = _HUNYUAN_VIDEO | {
     "axes_dim": [8, 8],
     "patch_size": [1, 1],
 }
+_KREA2: dict[str, Any] = {
+    "image_model": "krea2",
+    "features": 64,
+    "tdim": 16,
+    "txtdim": TEXT_CHANNELS // 3,
+    "heads": 4,
+    "kvheads": 2,
+    "layers": 2,
+    "channels": 16,
+    "txtlayers": 3,
+    "txtheads": 2,
+    "txtkvheads": 1,
+}
+_ANIMA: dict[str, Any] = {
+    "image_model": "anima",
+    "max_img_h": 240,
+    "max_img_w": 240,
+    "max_frames": 128,
+    "in_channels": 16,
+    "out_channels": 16,
+    "patch_spatial": 2,
+    "patch_temporal": 1,
+    "concat_padding_mask": True,
+    "model_channels": 32,
+    "num_blocks": 2,
+    "num_heads": 2,
+    "crossattn_emb_channels": TEXT_CHANNELS,
+    "pos_emb_cls": "rope3d",
+    "pos_emb_learnable": True,
+    "pos_emb_interpolation": "crop",
+    "use_adaln_lora": True,
+    "adaln_lora_dim": 8,
+}
+_MAGE_FLOW: dict[str, Any] = {
+    "image_model": "mage_flow",
+    "in_channels": 128,
+    "out_channels": 128,
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "joint_attention_dim": TEXT_CHANNELS,
+    "axes_dims_rope": (4, 6, 6),
+}
 
 
 def _vision(tokens: int, channels: int) -> Any:
@@ -200,6 +243,10 @@ TRANSFORMERS: dict[str, Transformer] = {
         more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
     ),
     "hunyuan_image": Transformer("HunyuanImage21", _HUNYUAN_IMAGE, channels=64, patch=1),
+    "krea2": Transformer("Krea2", _KREA2, frames=1),
+    "anima": Transformer("Anima", _ANIMA, frames=1),
+    "cosmos_predict2": Transformer("CosmosT2IPredict2", _ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
+    "mage_flow": Transformer("MageFlow", _MAGE_FLOW, channels=128, patch=1),
 }
 
 

@@ -54,6 +54,41 @@ def test_reference_images_are_thinned_out_each_on_its_own_grid(studio, zoo, name
     assert f"{before} -> {after} keys and values" in report and "fallbacks: 0" in report
 
 
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("krea2", None), ("krea2", "index"), ("krea2", "index_timestep_zero"), ("mage_flow", None)],
+)
+def test_reference_images_that_all_stay(studio, zoo, name, method):
+    """Krea 2 looks at references only with a method; without one they are not among the tokens."""
+    text, frames, rows, columns, _ = grid(name)
+    image = frames * rows * columns
+    seen = [] if (name, method) == ("krea2", None) else [grid(name, *size) for size in REFERENCES]
+    before = text + image + sum(frames * rows * columns for _, frames, rows, columns, _ in seen)
+
+    def override(func, q, k, v, heads, mask=None, attn_precision=None, skip_reshape=False, **kwargs):
+        axis = 2 if skip_reshape else 1
+        if k.shape[axis] == before:
+            k, v = (every_second(x, text, frames, rows, columns, axis) for x in (k, v))
+        return func(q, k, v, heads, mask, attn_precision, skip_reshape, **kwargs)
+
+    references = with_references(name) | {"reference_latents_method": method}
+    model = studio.tome(zoo(name), **HALVES)
+    plain, reduced = sample(name, zoo(name), **references), sample(name, model, **references)
+    assert close(reduced, sample(name, with_override(zoo(name), override), **references))
+    assert not close(reduced, plain)
+    after = before - image + frames * (rows // 2 + 1) * (columns // 2 + 1)
+    report = studio.report(model)
+    assert f"{before} -> {after} keys and values" in report and "fallbacks: 0" in report
+    assert torch.equal(sample(name, zoo(name), **references), plain)
+
+
+def test_a_call_that_could_be_the_fusion_of_the_text_is_left_alone(studio, zoo):
+    """One text token and 2 image tokens are as many as Krea 2's text layers here."""
+    model = studio.tome(zoo("krea2"), **HALVES)
+    assert torch.equal(sample("krea2", model, 2, 4, text=1), sample("krea2", zoo("krea2"), 2, 4, text=1))
+    assert "text and image have the same number of tokens" in studio.report(model)
+
+
 def test_references_among_the_text_leave_the_calls_alone_and_are_counted(studio, zoo):
     model = studio.tome(zoo("z_image"), **HALVES)
     references = with_references("z_image")

@@ -17,7 +17,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.phrases import phrase
 from .....core.technique import COMPILATION, find
-from ....families.family import TEXT_FIRST, TokenLayout
+from ....families.family import IMAGE_ONLY, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
@@ -163,11 +163,11 @@ class JointTokenMerging(Scheduled):
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
     """Work out the tokens of one model call from the sizes of what the network is given (``ModelCall.shapes``)."""
-    patch: int | Sequence[int] = network.patch_size  # type: ignore[assignment]
-    sides = (patch, patch) if isinstance(patch, int) else tuple(patch)
+    patch = [getattr(network, name) for name in tokens.patch]
+    sides = patch[0] if len(patch) == 1 else patch
+    sides = (sides, sides) if isinstance(sides, int) else tuple(sides)
     image = _grid(shapes["x"], sides)
-    listed = [shape for name, shape in shapes.items() if name.startswith("ref_latents[")] if tokens.references else []
-    references = tuple(_grid(shape, sides) for shape in listed)
+    references = tuple(_grid(shape, sides) for name, shape in shapes.items() if name.startswith("ref_latents["))
     parts = [shapes[name][1] for name in ("c_crossattn", *tokens.more_text) if name in shapes]
     texts = {*parts, sum(parts)}
     text, padding = sum(parts), 0
@@ -176,15 +176,22 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
         text = math.ceil(text / multiple) * multiple
         padding = -image.tokens % multiple
         texts.add(text)
-    alone, joint = Layout(0, image, (), padding), Layout(text, image, references, padding)
-    chosen = [joint] if tokens.layout == TEXT_FIRST else [alone]
+    alone = Layout(0, image, (), padding)
+    chosen = [Layout(text, image, references if tokens.references else (), padding)]
+    if tokens.layout == IMAGE_ONLY:
+        chosen = [alone]
+    elif tokens.references_stay:
+        # One column in one row always stays.
+        chosen.append(Layout(text, image, tuple(Grid(grid.tokens, 1, 1) for grid in references)))
     if tokens.image_attention:
         chosen.append(alone)
     eligible = {layout.tokens: layout for layout in chosen}
     # Only calls over the image alone can be taken for others: a joint call has more tokens than either part. Where both
     # kinds are reduced (SD3), the text has no calls of its own that reach the hook.
     sizes = set() if tokens.image_attention else {size for size, layout in eligible.items() if layout.before == 0}
-    return ExpectedCalls(eligible, frozenset(texts | {alone.tokens}), frozenset(sizes & texts))
+    others = {getattr(network, name) for name in tokens.more_calls}
+    ambiguous = sizes & texts | eligible.keys() & others
+    return ExpectedCalls(eligible, frozenset(texts | others | {alone.tokens}), frozenset(ambiguous))
 
 
 def _grid(latent: Sequence[int], patch: Sequence[int]) -> Grid:
