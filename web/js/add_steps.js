@@ -15,7 +15,7 @@ import { words } from "./words.js";
 export function addSteps(node, steps) {
   const wires = ["model", "vae"].flatMap((name) => wireInto(node, name) ?? []).filter(({ receivers }) => receivers.length);
   if (!wires.length) tell("warn", words("nothingTakesIt"));
-  else app.canvas.selectItems(asOneStep(() => wires.flatMap((wire) => insertOn(wire, steps))));
+  else app.canvas.selectItems?.(asOneStep(() => wires.flatMap((wire) => insertOn(wire, steps))));
 }
 
 /**

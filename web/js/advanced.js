@@ -17,6 +17,7 @@ const BESIDE_TITLE = 60;
 export function foldAdvanced(node) {
   if (!isOurType(comfyClassOf(node))) return;
   widenToTitle(node);
+  if (!node.isWidgetVisible || !node.expandToFitContent) return; // the frontend shows all of them
   const advanced = (node.widgets ?? []).filter(({ options }) => /** @type {any} */ (options)?.advanced);
   if (!advanced.length) return;
   const usual = advanced.map(({ value }) => value);
@@ -49,7 +50,7 @@ export function foldAdvanced(node) {
 function widenToTitle(node) {
   const context = app.canvas?.ctx;
   if (!context) return;
-  const { NODE_TEXT_SIZE, NODE_FONT } = /** @type {any} */ (window).LiteGraph; // the frontend has no module for it
+  const { NODE_TEXT_SIZE = 14, NODE_FONT = "sans-serif" } = /** @type {any} */ (window).LiteGraph ?? {}; // the frontend has no module for it
   context.save();
   context.font = `${NODE_TEXT_SIZE}px ${NODE_FONT}`;
   const width = context.measureText(node.getTitle()).width + BESIDE_TITLE;

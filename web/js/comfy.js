@@ -73,14 +73,17 @@ export function createNode(type) {
  * @param {string} name
  * @param {HTMLElement} element
  * @param {Omit<DomWidgetOptions, "serialize" | "hideInPanel">} size
+ * @returns {boolean} false where the frontend cannot do it
  */
 export function addElement(node, name, element, size) {
   const host = /** @type {DomWidgetHost} */ (/** @type {unknown} */ (node));
+  if (!host.addDOMWidget) return false;
   const widget = host.addDOMWidget(name, name, element, { serialize: false, hideInPanel: true, ...size });
   widget.serialize = false;
   widget.label = "Paceline"; // else menus of the frontend show the name
   if (!forwarding.has(element)) forwardPointer(node, element);
   forwarding.add(element);
+  return true;
 }
 
 /** @type {WeakSet<HTMLElement>} */

@@ -31,7 +31,7 @@ export function convertMenuItems(node) {
   const callback = async () => {
     const inputs = /** @type {Values} */ (await ask(ROUTE, { node: type, inputs: valuesOf(node) }));
     const made = convert(node, inputs);
-    if (made) app.canvas.selectItems([made]);
+    if (made) app.canvas.selectItems?.([made]);
   };
   return [{ content: words("convert"), callback: /** @type {() => void} */ (callback) }];
 }
@@ -61,7 +61,7 @@ export function convert(node, values) {
   const { graph } = node;
   const made = conversion && createNode(conversion.to);
   if (!graph || !made) return null;
-  graph.beforeChange();
+  graph.beforeChange?.();
   graph.add(made);
   made.pos = [node.pos[0], node.pos[1]];
   made.mode = node.mode;
@@ -72,6 +72,6 @@ export function convert(node, values) {
   if (source) connectSource(source, made, inputOf(made, conversion.our_input));
   for (const { node: receiver, input } of receiversOf(node, 0)) made.connect(0, receiver, input);
   graph.remove(node);
-  graph.afterChange();
+  graph.afterChange?.();
   return made;
 }

@@ -129,7 +129,7 @@ export function expand(node, steps) {
     graph.remove(node);
     layInRow(graph, nodes, [node.pos[0] + node.size[0], node.pos[1]]);
   });
-  app.canvas.selectItems(nodes);
+  app.canvas.selectItems?.(nodes);
 }
 
 /**

@@ -81,7 +81,7 @@ async function openChoices() {
   const go = createButton(words("insert"), () => {
     dialog.close();
     const inserted = apply(plans);
-    app.canvas.selectItems(inserted.flatMap(({ nodes }) => nodes));
+    app.canvas.selectItems?.(inserted.flatMap(({ nodes }) => nodes));
     bringIntoView(inserted.flatMap(({ wire, nodes }) => (nodes.length ? [...nodes, ...wire.receivers.map(({ node }) => node)] : [])));
     const measured = inserted.filter(({ wire }) => memory.get(wire)?.choices[chosen]);
     if (!measured.length) void offerTrial(inserted, chosen);
@@ -152,7 +152,7 @@ function planLines({ wire, steps, foreign }, memory) {
  * @returns {string} its name in the language of the page
  */
 function titleOf(type) {
-  return /** @type {any} */ (window).LiteGraph.registered_node_types[type]?.title ?? type;
+  return /** @type {any} */ (window).LiteGraph.registered_node_types?.[type]?.title ?? type;
 }
 
 /**

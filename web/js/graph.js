@@ -122,11 +122,11 @@ export function executionIdsIn(node, prefix) {
  */
 export function asOneStep(action) {
   const graph = app.rootGraph;
-  graph.beforeChange();
+  graph.beforeChange?.();
   try {
     return action();
   } finally {
-    graph.afterChange();
+    graph.afterChange?.();
   }
 }
 

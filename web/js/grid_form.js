@@ -25,10 +25,10 @@ export function addGridForm(node, secondsPerStep) {
   );
   if (!text) return;
   const form = new GridForm(node, text, secondsPerStep);
+  if (!addElement(node, "$$paceline-grid", form.element, { margin: 8, getMinHeight: () => form.height })) return;
   const search = node.widgets?.find(({ name }) => name === "search");
   const chosen = search?.callback;
   if (search) search.callback = (...value) => (chosen?.apply(search, value), form.refresh());
-  addElement(node, "$$paceline-grid", form.element, { margin: 8, getMinHeight: () => form.height });
   const { onConfigure } = node;
   node.onConfigure = function (...saved) {
     onConfigure?.apply(this, saved);

@@ -49,8 +49,8 @@ export function bringIntoView(nodes) {
   if (!boxes.length) return;
   const [left, upper] = [0, 1].map((axis) => Math.min(...boxes.map((box) => box[axis])) - TITLE);
   const [right, lower] = [2, 3].map((axis) => Math.max(...boxes.map((box) => box[axis])) + TITLE);
-  const [x, y, width, height] = canvas.ds.visible_area;
+  const [x, y, width, height] = canvas.ds.visible_area ?? [];
   if (left >= x && upper >= y && right <= x + width && lower <= y + height) return;
   const fits = right - left <= width && lower - upper <= height;
-  canvas.animateToBounds([left, upper, right - left, lower - upper], fits ? { zoom: 0 } : {});
+  canvas.animateToBounds?.([left, upper, right - left, lower - upper], fits ? { zoom: 0 } : {});
 }

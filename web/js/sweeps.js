@@ -75,5 +75,5 @@ function cellParts(cell, node, study) {
  */
 async function refreshMenus(name) {
   known = name;
-  await app.refreshComboInNodes();
+  await app.refreshComboInNodes?.();
 }

@@ -179,7 +179,7 @@ export const languageChanges = new EventTarget();
 export async function loadWords() {
   languages = await ask("/i18n").catch(() => ({}));
   current = String(app.extensionManager.setting.get(SETTING) ?? "en");
-  app.ui.settings.addEventListener(`${SETTING}.change`, (event) => {
+  app.ui?.settings?.addEventListener(`${SETTING}.change`, (event) => {
     current = String(/** @type {CustomEvent} */ (event).detail.value ?? "en"); // the setting has the old one still
     languageChanges.dispatchEvent(new Event("change"));
   });

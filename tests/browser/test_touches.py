@@ -1,0 +1,102 @@
+"""The list of what we touch of the frontend is whole, and true of the frontend that the tests run with."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from browser.page import CANVAS, VUE, Page
+from browser.touches import IN_NODES_2, SEEN, TOUCHES, Touch
+from comfy_host.paths import ROOT
+
+SOURCES = "".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted(ROOT.glob("web/**/*"))
+    if path.suffix in (".js", ".css") and "docs" not in path.parts
+)
+
+NODES = """
+window.touched = (() => {
+  const node = make("PacelineApplyToMe", 0, 0, {}), sweep = make("PacelineBenchmarkSweep", 500, 0, {});
+  return { node, sweep, plain: make("KSampler", 1200, 0, {}) };
+})();
+return touched.sweep.id;
+"""
+
+LOOK = """
+const { node, sweep, plain } = touched;
+const { element } = sweep.widgets.find(({ name }) => name === "$$paceline-grid");
+const folds = (node) => {
+  const height = () => node.computeSize()[1];
+  const folded = height();
+  node.showAdvanced = true;
+  const open = height();
+  node.showAdvanced = false;
+  return open > folded;
+};
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const { api } = app;
+try {
+  return Boolean(eval(args[0]));
+} catch {
+  return false;
+}
+"""
+
+
+def expression(touch: Touch) -> str:
+    return touch.there or (f"colour('{touch.name}')" if touch.name.startswith("--") else touch.name)
+
+
+@pytest.fixture(scope="module")
+def nodes(page: Page) -> int:
+    """Some nodes of ours and one of ComfyUI's are open; return the one with an element in it."""
+    page.use(CANVAS)
+    return page.build(NODES)
+
+
+@pytest.mark.parametrize("touch", TOUCHES, ids=lambda touch: touch.name)
+def test_what_we_touch_of_the_frontend_is_there(page: Page, nodes: int, touch: Touch):
+    page.use(VUE if touch in IN_NODES_2 else CANVAS)
+    page.show_node(nodes, 1.0)
+    there = page.script(LOOK, expression(touch))
+    version = page.script("return window.__COMFYUI_FRONTEND_VERSION__ ?? 'unknown'")
+    assert there, f"Frontend {version} has no {touch.name} ({SEEN} have). Without it: {touch.without}."
+
+
+def test_without_it_nodes_are_plain_and_whole(page: Page):
+    """In a frontend that can neither fold nor show elements, nodes have all of their inputs, the sweep's as a text."""
+    page.use(CANVAS)
+    page.empty()
+    shown = page.script(
+        """
+        const base = document.querySelector("[href$='results.css']").href;
+        const { foldAdvanced } = await import(new URL("js/advanced.js", base));
+        const { addGridForm } = await import(new URL("js/grid_form.js", base));
+        const [tome, sweep] = ["PacelineApplyToMe", "PacelineBenchmarkSweep"].map((type) => LiteGraph.createNode(type));
+        delete tome.getLayoutWidgets;
+        tome.isWidgetVisible = undefined;
+        foldAdvanced(tome);
+        const grid = sweep.widgets.find(({ name }) => name === "grid");
+        grid.hidden = grid.options.hidden = false;
+        sweep.addDOMWidget = undefined;
+        addGridForm(sweep, () => null);
+        return [!Object.hasOwn(tome, "getLayoutWidgets"), !grid.hidden && !grid.options.hidden];
+        """
+    )
+    assert shown == [True, True]
+
+
+def test_everything_that_is_touched_is_in_the_list():
+    code = re.sub(r"//.*|/\*[\s\S]*?\*/", "", SOURCES).replace("?.", ".")
+    found = set(re.findall(r"\b(?:app|api)(?:\.\w+)+", code)) - {"app.js", "api.js", "app.canvas"}
+    found |= set(re.findall(r"LiteGraph\)?(?:\.\w+)", code.replace("LiteGraph)", "LiteGraph")))
+    found |= {name for name in re.findall(r"var\((--[\w-]+)", code) if not name.startswith("--paceline")}
+    listed = [touch.name for touch in TOUCHES]
+    missing = [name for name in found if not any(name.startswith(entry) or entry in name for entry in listed)]
+    assert not missing, "add them to tests/browser/touches.py"
+
+
+def test_nothing_in_the_list_is_left_over():
+    code = SOURCES.replace("?.", ".").replace("(window).", "")
+    assert not [touch.name for touch in TOUCHES if touch.name not in code]
