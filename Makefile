@@ -31,7 +31,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz pictures bench gpu-check gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz pictures screenshots bench gpu-check gpu-results results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -76,6 +76,9 @@ fuzz: setup ## feed random and damaged input to every parser of user files, FUZZ
 
 pictures: setup ## take the screenshots of README, help pages and example workflows anew (nothing else should run meanwhile)
 	@PACELINE_PICTURES=1 CI=1 $(VENV_PYTHON) -m pytest -q $(PICTURES:%='tests/browser/%')
+
+screenshots: setup ## take a screenshot of each of our surfaces in dark and light: tests/artifacts/surfaces/index.html
+	@CI=1 $(VENV_PYTHON) -m pytest -q tests/browser/test_surfaces.py
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
 	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \
