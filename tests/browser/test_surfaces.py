@@ -120,6 +120,7 @@ def test_sweep(page: Page, tmp_path: Path):
         page.use(renderer, theme)
         page.show_node(node, zoom=0.7)
         page.wait(lambda: page.element(".paceline-plot"), "plot")
+        page.script("document.querySelector('.paceline-grid').dispatchEvent(new PointerEvent('pointerenter'))")
         take(page, f"sweep_{renderer}_{theme}")
 
 
