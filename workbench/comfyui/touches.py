@@ -55,7 +55,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
     "the schedule": {
         "comfy.k_diffusion": "sampling",
         "comfy.model_sampling": "ModelSamplingContinuousEDM V_PREDICTION",
-        "comfy.samplers": "KSAMPLER sampler_object",
+        "comfy.samplers": "KSAMPLER",
     },
     "Compare Models and Benchmark Sweep": {
         "comfy.cli_args": (
@@ -68,7 +68,6 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         "comfy.sd": "load_checkpoint_guess_config",
         "comfy.utils": "common_upscale repeat_to_batch_size",
     },
-    "presets for this machine": {"comfy.model_management": "get_total_memory vram_state.name"},
     "Cancel and the progress bar": {
         "comfy.model_management": "InterruptProcessingException throw_exception_if_processing_interrupted",
         "comfy.utils": "ProgressBar",
