@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -68,9 +69,9 @@ def record(found: Comparison) -> dict[str, Any]:
         "speedup_low": low,
         "speedup_high": high,
         "speedup_of": found.unit,
-        "seconds": {"baseline": _median(found.baseline, found.unit), "optimized": _median(found.optimized, found.unit)},
-        "peak_device_bytes": _peaks(found, "device_bytes"),
-        "peak_process_bytes": _peaks(found, "process_bytes"),
+        "seconds": _sides(found, lambda runs: median(seconds(run, found.unit) for run in runs)),
+        "peak_device_bytes": _sides(found, lambda runs: peak(runs, "device_bytes")),
+        "peak_process_bytes": _sides(found, lambda runs: peak(runs, "process_bytes")),
         "more_runs": speedup.more_rounds,
         "difference": asdict(found.evidence.difference),
         "difference_run": found.evidence.difference_run,
@@ -98,10 +99,7 @@ def record(found: Comparison) -> dict[str, Any]:
             "latent_shape": list(job.latent_image["samples"].shape),
             **asdict(found.settings),
         },
-        "runs": {
-            "baseline": [asdict(run) for run in found.baseline],
-            "optimized": [asdict(run) for run in found.optimized],
-        },
+        "runs": _sides(found, lambda runs: [asdict(run) for run in runs]),
         "reports": found.reports,
     }
 
@@ -157,12 +155,8 @@ def _control(found: Comparison) -> dict[str, Any] | None:
     return {**asdict(control), "ratio": ratio, "as_good": ratio is not None and ratio <= AS_GOOD}
 
 
-def _peaks(found: Comparison, key: str) -> dict[str, int | None]:
-    return {"baseline": peak(found.baseline, key), "optimized": peak(found.optimized, key)}
-
-
-def _median(runs: list[TimedRun], unit: str) -> float:
-    return median(seconds(run, unit) for run in runs)
+def _sides(found: Comparison, what: Callable[[list[TimedRun]], Any]) -> dict[str, Any]:
+    return {"baseline": what(found.baseline), "optimized": what(found.optimized)}
 
 
 def _spread(values: list[float]) -> str:
