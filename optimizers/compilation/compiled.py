@@ -40,7 +40,6 @@ class CompiledFunction:
         backend: runs in place of the backend that ``settings`` name; for tests.
 
     Attributes:
-        state: counts and the reason of a fallback; read only.
         observer: told about progress and asked about cancelling; may be set anew before each call.
     """
 
@@ -135,7 +134,7 @@ class CompiledFunction:
         return _cloned(result) if self._reuses_results else result
 
     def _expected_seconds(self) -> float | None:
-        """Return how long the first compilation took in an earlier start; of later ones, nothing is known."""
+        # Of the first compilation; nothing is known of later ones.
         return None if self._cache is None or self.state.graphs else self._cache.expected_seconds(self._key)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
@@ -176,7 +175,7 @@ class CompiledFunction:
                 _with_code_of_its_own(self.function),
                 backend=self._backend,
                 fullgraph=self.settings.fullgraph,
-                dynamic=self.settings.dynamic_argument,
+                dynamic={"auto": None, "true": True, "false": False}[self.settings.dynamic],
                 **options,
             )
         return self._compiled

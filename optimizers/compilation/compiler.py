@@ -51,18 +51,20 @@ class CompiledNetwork:
 
 
 class Compiler:
-    """Compiles; a host that keeps code on disk and shows progress derives from it."""
+    """Compiles each thing once.
 
-    def __init__(self) -> None:
+    Args:
+        cache: returns where compiled code is kept for the next start; None keeps it where torch does.
+        observer: returns what watches the compilations of the node with that id.
+    """
+
+    def __init__(
+        self,
+        cache: Callable[[], CacheFolder | None] = lambda: None,
+        observer: Callable[[str | None], Observer | None] = lambda node_id: None,
+    ) -> None:
+        self._cache, self.observer = cache, observer
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
-
-    def cache(self) -> CacheFolder | None:
-        """Return where compiled code is kept for the next start; None keeps it where torch does."""
-        return None
-
-    def observer(self, node_id: str | None) -> Observer | None:
-        """Return what watches the compilations of a node; None for nobody."""
-        return None
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
         """Return what was made for a live object under ``key``, made when it is asked for the first time.
@@ -98,10 +100,10 @@ class Compiler:
             settings: how to compile.
             name: what a person calls it.
             method: which of the network's methods it is, if there are several.
-            text: position of the text among the arguments, if it has no name.
+            text: as in ``Sizes``.
             guard_weights: whether the function holds the network, whose weights are then guarded as a whole.
         """
-        cache, key = self.cache(), ""
+        cache, key = self._cache(), ""
         if cache is not None:
             machine = machine_description(str(next(network.parameters()).device))
             key = fingerprint({**structure(network), **asdict(settings), **machine, "name": name, "method": method})
@@ -121,14 +123,9 @@ class Compiler:
 
 
 class CompiledBlocks(CompiledNetwork):
-    """The repeated blocks of one network: those of one class share their compiled code.
+    """The repeated blocks of one network, which is not kept: those of one class share their compiled code.
 
-    Args:
-        network: the live network; not kept.
-        settings: how to compile.
-        name: what a person calls it.
-        compiler: makes the compiled functions.
-        refine: given a block's named arguments, returns those that all blocks share.
+    ``refine``: given a block's named arguments, returns those that all blocks share.
     """
 
     def __init__(
@@ -140,9 +137,9 @@ class CompiledBlocks(CompiledNetwork):
         refine: Callable[[Kwargs], Kwargs] = lambda kwargs: kwargs,
     ) -> None:
         self._refine = refine
-        classes = dict.fromkeys(type(block) for block in repeated_blocks(network))
         self._by_class = {
-            kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}") for kind in classes
+            kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}")
+            for kind in dict.fromkeys(map(type, repeated_blocks(network)))
         }
         super().__init__(*self._by_class.values())
 

@@ -8,16 +8,15 @@ nothing else in Python that matters.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from ...core.activity import Activity
-from ...core.calls import Args, Kwargs
 from ...core.devices import is_out_of_memory
 from ...core.errors import error_line
 from .cuda_recording import CudaRecording, Record, Recording, Tree
@@ -30,10 +29,10 @@ _KINDS = 16
 
 @dataclass
 class _Variant:
-    """One kind of call: seen once, it has its inputs' key and what hooks counted; seen twice, a recording.
+    """One kind of call: seen once, it has what hooks counted; seen twice, a recording and what that reads.
 
     Attributes:
-        counts: into which hooks counted in its first call.
+        counts: what hooks counted in its first call.
         called: the number of its latest call.
     """
 
@@ -67,16 +66,13 @@ class RecordedFunction:
         self.function = function
         self._record = record
         self._limit = limit
-        self._variants: OrderedDict[Hashable, _Variant] = OrderedDict()
+        self._variants: dict[Hashable, _Variant] = {}
         self._calls = 0
-        self.recorded = 0
-        self.replayed = 0
-        self.dropped = 0
-        self.crowded = 0
+        self.recorded = self.replayed = self.dropped = self.crowded = 0
         self.failure = ""
 
     def __call__(
-        self, token: Hashable, *args: Any, activities: Mapping[str, Activity] | None = None, **kwargs: Any
+        self, token: Hashable, *args: Any, activities: Mapping[str, Activity] = MappingProxyType({}), **kwargs: Any
     ) -> Tree:
         """Run or replay the function.
 
@@ -88,84 +84,57 @@ class RecordedFunction:
         """
         if self.failure:
             return self.function(*args, **kwargs)
-        activities = activities or {}
         tensors: list[torch.Tensor] = []
         key = (token, _describe((args, kwargs), tensors))
         self._calls += 1
         variant = self._variants.get(key)
-        if variant is not None and variant.recording is not None:  # nearly every call, so nothing else is done in it
-            self._variants.move_to_end(key)
-            variant.called = self._calls
-            return self._replayed_or_run(variant, tensors, activities, args, kwargs)
-        before = deepcopy(dict(activities))
-
-        def uncounted() -> None:
-            for name, activity in activities.items():
-                vars(activity).update(vars(deepcopy(before[name])))
-
         if variant is None:
-            # A call with another token can never fit again once its weights have moved: such recordings go first.
-            for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
-                self._drop(old)
-            bare = [old for old, kind in self._variants.items() if kind.recording is None]
-            if len(bare) >= _KINDS:
-                self._drop(bare[0])
+            self._make_room(token)
+            before = deepcopy(dict(activities))
             result = self.function(*args, **kwargs)
             counts = {name: _added(now, before[name]) for name, now in activities.items()}
             self._variants[key] = _Variant(counts, self._calls)
             return result
-        self._variants.move_to_end(key)
-        made = self._has_room(variant) and self._make(variant, tensors, args, kwargs, uncounted)
+        if variant.recording is None and self._has_room(variant):
+            self._make(variant, tensors, activities, args, kwargs)
         variant.called = self._calls
-        uncounted()
-        if made:
-            return self._replayed_or_run(variant, tensors, activities, args, kwargs)
+        if variant.recording is not None:
+            try:
+                for kept, given in zip(variant.inputs, tensors, strict=True):
+                    kept.copy_(given)
+                variant.recording.replay()
+                result = _map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
+            except (RuntimeError, MemoryError) as error:  # or another program's failed recording is in its way
+                self._give_up(error, "a recording cannot be replayed")
+            else:
+                self.replayed += 1
+                for name, activity in activities.items():
+                    activity.add(variant.counts[name])
+                return result
         return self.function(*args, **kwargs)
 
-    def _replayed_or_run(
-        self,
-        variant: _Variant,
-        tensors: list[torch.Tensor],
-        activities: Mapping[str, Activity],
-        args: Args,
-        kwargs: Kwargs,
-    ) -> Tree:
-        """Replay a recording, and count what its first run did; run the function if there is no memory for that."""
-        result = self._replay(variant, tensors)
-        if result is None:
-            return self.function(*args, **kwargs)
-        for name, activity in activities.items():
-            activity.add(variant.counts[name])
-        return result[0]
-
-    def _replay(self, variant: _Variant, tensors: list[torch.Tensor]) -> tuple[Tree] | None:
-        """Return the output of a replay; None if it fails, and then recordings give their memory back.
-
-        For want of memory, or where another program's failed recording has left torch in the middle of it.
-        """
-        assert variant.recording is not None
-        try:
-            for kept, given in zip(variant.inputs, tensors, strict=True):
-                kept.copy_(given)
-            variant.recording.replay()
-            result = _map_tensors(torch.clone, variant.recording.output)  # the next replay writes over it
-        except (RuntimeError, MemoryError) as error:
-            self.forget()
-            self.failure = _reason(error, "a recording cannot be replayed")
-            return None
-        self.replayed += 1
-        return (result,)
+    def _make_room(self, token: Hashable) -> None:
+        """Forget kinds before another one is remembered: those with other weights, which have moved, go first."""
+        for old in [old for old in self._variants if old[0] != token]:  # type: ignore[index]
+            self._drop(old)
+        bare = [old for old, kind in self._variants.items() if kind.recording is None]
+        if len(bare) >= _KINDS:
+            self._drop(self._oldest(bare))
 
     def _has_room(self, variant: _Variant) -> bool:
         """Return whether there is a place for its recording, made by giving up one that is out of use."""
         kept = [key for key, item in self._variants.items() if item.recording is not None]
         if len(kept) < self._limit:
             return True
-        if self._variants[kept[0]].called > variant.called:
+        oldest = self._oldest(kept)
+        if self._variants[oldest].called > variant.called:
             self.crowded += 1
             return False
-        self._drop(kept[0])
+        self._drop(oldest)
         return True
+
+    def _oldest(self, keys: list[Hashable]) -> Hashable:
+        return min(keys, key=lambda key: self._variants[key].called)
 
     def _drop(self, key: Hashable) -> None:
         self.dropped += self._variants.pop(key).recording is not None
@@ -181,29 +150,35 @@ class RecordedFunction:
         self.failure = ""
 
     def _make(
-        self, variant: _Variant, tensors: list[torch.Tensor], args: Any, kwargs: Any, uncounted: Callable[[], None]
-    ) -> bool:
+        self, variant: _Variant, tensors: list[torch.Tensor], activities: Mapping[str, Activity], args: Any, kwargs: Any
+    ) -> None:
+        """Record a kind of call; its hooks count nothing."""
+        before = deepcopy(dict(activities))
+
+        def uncounted() -> None:
+            for name, activity in activities.items():
+                vars(activity).update(vars(deepcopy(before[name])))
+
+        def run() -> Tree:
+            uncounted()  # compiled code is guarded on what hooks have counted when it begins
+            remaining = iter(variant.inputs)
+            kept_args, kept_kwargs = _map_tensors(lambda _: next(remaining), (args, kwargs))
+            return self.function(*kept_args, **kept_kwargs)
+
         try:
             variant.inputs = [tensor.clone() for tensor in tensors]
-
-            def run() -> Tree:
-                uncounted()  # compiled code is guarded on what hooks have counted when it begins
-                remaining = iter(variant.inputs)
-                kept_args, kept_kwargs = _map_tensors(lambda _: next(remaining), (args, kwargs))
-                return self.function(*kept_args, **kept_kwargs)
-
             variant.recording = self._record(run, _one_device(variant.inputs))
+            self.recorded += 1
         except (RuntimeError, ValueError) as error:  # out of memory, or something that a recording may not contain
-            self.forget()
-            variant.inputs, variant.recording = [], None
-            self.failure = _reason(error, "this model cannot be recorded")
-            return False
-        self.recorded += 1
-        return True
+            variant.inputs = []
+            self._give_up(error, "this model cannot be recorded")
+        finally:
+            uncounted()
 
-
-def _reason(error: Exception, otherwise: str) -> str:
-    return MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error)})"
+    def _give_up(self, error: Exception, otherwise: str) -> None:
+        """Give the recordings' memory back, and record nothing any more."""
+        self.forget()
+        self.failure = MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error)})"
 
 
 def _one_device(tensors: list[torch.Tensor]) -> torch.device:

@@ -20,58 +20,55 @@ class CompilationCancelled(PacelineError):
     """The user cancelled while something was compiled."""
 
 
-# (words in the error's type or text, what went wrong, remedy, another remedy on Windows), most specific first.
-_KNOWN: tuple[tuple[tuple[str, ...], str, str, str], ...] = (
+# (pattern of the error's type or text, what went wrong, remedy, another remedy on Windows), most specific first.
+_KNOWN: tuple[tuple[str, str, str, str], ...] = (
     (
-        ("InvalidCxxCompiler", "No working C++ compiler", "Compiler: cl is not found"),
+        r"InvalidCxxCompiler|No working C\+\+ compiler|Compiler: cl is not found",
         "there is no C++ compiler, which torch needs to build code for the CPU",
-        (
-            "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: "
-            "xcode-select --install), or name it in the environment variable CXX."
-        ),
-        (
-            "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start "
-            "ComfyUI from its developer prompt."
-        ),
+        "Install one with your system's package manager (Debian, Ubuntu: apt install g++; macOS: "
+        "xcode-select --install), or name it in the environment variable CXX.",
+        "Install Microsoft's Build Tools for Visual Studio with 'Desktop development with C++' and start "
+        "ComfyUI from its developer prompt.",
     ),
     (
-        ("TritonMissing", "Cannot find a working triton", "No module named 'triton'"),
+        "TritonMissing|Cannot find a working triton|No module named 'triton'",
         "there is no Triton, which torch needs to build code for the GPU",
         "Install the triton that belongs to your torch build; the CUDA and ROCm wheels of torch bring it along.",
         "Run: python -m pip install triton-windows (in ComfyUI's own Python, in the version that fits your torch).",
     ),
     (
-        ("Python.h", "python3-dev"),
+        r"Python\.h|python3-dev",
         "Python's header files, which Triton needs, are missing",
         "Install them (Debian, Ubuntu: apt install python3-dev).",
-        (
-            "The embedded Python comes without them: copy the folders include and libs from a full Python of "
-            "the same version into it."
-        ),
+        "The embedded Python comes without them: copy the folders include and libs from a full Python of "
+        "the same version into it.",
     ),
     (
-        ("OutOfMemoryError", "out of memory", "can't allocate memory", "MemoryError"),
+        "OutOfMemoryError|out of memory|can't allocate memory|MemoryError",
         "memory ran out while compiling",
         "Make the image or the batch smaller for the first run, or choose mode default.",
         "",
     ),
     (
-        ("checkPoolLiveAllocations", "cudaMallocAsync does not yet support"),
+        "checkPoolLiveAllocations|cudaMallocAsync does not yet support",
         "torch's CUDA graphs do not work with the memory allocator cudaMallocAsync that ComfyUI chooses",
         "Start ComfyUI with --disable-cuda-malloc, or choose another mode.",
         "",
     ),
     (
-        ("CppCompileError", "C++ compile error"),
+        r"CppCompileError|C\+\+ compile error",
         "the C++ compiler rejected the generated code",
         "Update the C++ compiler; if that does not help, report it together with the log.",
         "",
     ),
+    (
+        "WinError 206|No such file or directory: '[^']{250,}",  # Windows says so where a path is too long
+        "a path is longer than the 260 characters that Windows allows",
+        "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
+        "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti.",
+        "",
+    ),
 )
-
-
-_TOO_LONG = re.compile(r"WinError 206|No such file or directory: '[^']{250,}")
-"""What Windows says where a path is too long: that there is no such file."""
 
 
 _DAMAGED = ("file too short", "invalid ELF header", "is not a valid Win32 application", "not a mach-o file")
@@ -91,17 +88,9 @@ def explain(error: BaseException) -> tuple[str, str]:
     """
     chain = _chain(error)
     text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
-    for words, problem, remedy, on_windows in _KNOWN:
-        if any(word in text for word in words):
+    for pattern, problem, remedy, on_windows in _KNOWN:
+        if re.search(pattern, text):
             return problem, (sys.platform == "win32" and on_windows) or remedy
-    if _TOO_LONG.search(text):
-        return (
-            "a path is longer than the 260 characters that Windows allows",
-            (
-                "Switch long paths on in Windows (LongPathsEnabled, then restart), or set the environment variable "
-                "TORCHINDUCTOR_CACHE_DIR to a short path, e.g. C:\\ti."
-            ),
-        )
     names = {type(one).__name__ for one in chain}
     if names & {"Unsupported", "UserError"}:
         return (

@@ -28,14 +28,9 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a compilation is.
+    """How far the compilation of ``name`` is: its phase (see ``CompileState``), seconds since it began, graph from 1.
 
-    Attributes:
-        name: what is compiled, for a person.
-        phase: as in ``CompileState``.
-        seconds: since this compilation began.
-        graph: number of the graph that is being compiled, from 1.
-        expected_seconds: how long it took the last time on this machine; None if that is not known.
+    ``expected_seconds`` is how long it took the last time on this machine; None if that is not known.
     """
 
     name: str
@@ -69,12 +64,7 @@ class Stop(BaseException):
 
 
 class Watch:
-    """Watches while the thread that made it compiles.
-
-    Args:
-        observer: whom to tell and to ask.
-        describe: makes the progress, from the seconds since the start.
-    """
+    """Watches while the thread that made it compiles; ``describe`` gives the progress after so many seconds."""
 
     def __init__(self, observer: Observer, describe: Callable[[float], Progress]) -> None:
         self._observer = observer
@@ -120,7 +110,6 @@ class Watch:
 
 
 def _stop_thread(thread: int) -> None:
-    """Raise ``Stop`` in ``thread`` at its next instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Stop))
 
 

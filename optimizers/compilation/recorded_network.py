@@ -58,7 +58,7 @@ class RecordedNetwork:
     ) -> None:
         self._network = network
         self._refine = refine
-        self._restore: Callable[[Args, Kwargs], tuple[Args, Kwargs]] = _unchanged
+        self._refined: Refined | None = None
         self._seen: tuple[Hashable, int] = (None, 0)
         self.version: Hashable = None
         self.function = function
@@ -71,15 +71,16 @@ class RecordedNetwork:
         if isinstance(refined, str):
             self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
             return self.function(*args, **kwargs)
-        self._restore = refined.restore
+        self._refined = refined
         token = (self._addresses(), arithmetic_switches(), refined.techniques)
         try:
             return self.recorded(token, *refined.args, activities=refined.activities, **refined.kwargs)
         finally:
-            self._restore = _unchanged  # it holds what the call was given
+            self._refined = None  # it holds what the call was given
 
     def _run(self, *args: object, **kwargs: object) -> Tree:
-        args, kwargs = self._restore(args, kwargs)
+        assert self._refined is not None
+        args, kwargs = self._refined.restore(args, kwargs)
         return self.function(*args, **kwargs)
 
     def _addresses(self) -> int:
@@ -92,26 +93,18 @@ class RecordedNetwork:
     def lines(self) -> list[str]:
         """Return what a report says about it."""
         counts = self.recorded
-        parts = [f"{_several(counts.recorded, 'CUDA graph')} recorded"]
-        parts.append(f"{_several(counts.replayed, 'step')} replayed so far")
-        if counts.held_bytes:
-            parts.append(f"{counts.held_bytes / 2**20:.0f} MiB held")
-        lines = [", ".join(parts)]
+        held = f", {counts.held_bytes / 2**20:.0f} MiB held" if counts.held_bytes else ""
+        made, played = _several(counts.recorded, "CUDA graph"), _several(counts.replayed, "step")
+        lines = [f"{made} recorded, {played} replayed so far{held}"]
         if counts.dropped:
             lines.append(
                 f"{_several(counts.dropped, 'CUDA graph')} given up: another kind of step came (image size, prompt "
                 "length, ratio), or weights moved (LoRA, offloading)"
             )
-        left = dict(self.not_recorded)
-        if counts.crowded:
-            why = "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
-            left = {why: counts.crowded, **left}
+        crowd = "more kinds take turns in one image than are kept (prompts of different lengths, areas of the image)"
+        left = {crowd: counts.crowded, **self.not_recorded} if counts.crowded else self.not_recorded
         return lines + [f"{_several(count, 'step')} not recorded: {reason}" for reason, count in left.items()]
 
 
 def _several(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
-
-
-def _unchanged(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-    return args, kwargs

@@ -54,16 +54,13 @@ class Compilations:
     """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
 
     torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
+    ``happened`` says whether it compiled something, ``seconds`` how long that took.
 
     Args:
         name: what a person calls the function.
         state: its counts, which are kept up to date.
         observer: told about progress and asked about cancelling; None for nobody.
         expected: returns how long it took the last time; asked only if something is compiled.
-
-    Attributes:
-        happened: whether something was compiled.
-        seconds: how long that took.
     """
 
     def __init__(

@@ -49,8 +49,7 @@ def prefers_unsigned() -> bool:
 
 
 def _chunked(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int) -> Tensor:
-    tokens = rotate(x, rotation) if rotation else x
-    tokens = tokens.reshape(-1, tokens.shape[-1])
+    tokens = rotate(x, rotation).reshape(-1, x.shape[-1])
     out = tokens.new_empty(len(tokens), len(values))
     columns, scale = values.t(), scale.reshape(1, -1)
     # VNNI multiplies unsigned with signed numbers: tokens + 128, and 128 times the sum of each weight row off again.

@@ -152,8 +152,7 @@ class TorchAO(Kernel):
     not_on_cpu = "on processors it is the same torch._int_mm, in more passes over memory"
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        tokens = rotate(x, weight.rotation) if weight.rotation else x
-        values, scale = quantize_rows(tokens.reshape(-1, tokens.shape[-1]))
+        values, scale = quantize_rows(rotate(x, weight.rotation).reshape(-1, x.shape[-1]))
         product = self.function(values.contiguous(), weight.values.t().contiguous(), scale)
         out = product.mul_(weight.scale.reshape(1, -1)).to(x.dtype)
         return (out if bias is None else out + bias).reshape(*x.shape[:-1], -1)
@@ -167,8 +166,7 @@ class Reference(Kernel):
     fast = False
 
     def linear(self, x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Tensor:
-        tokens = rotate(x, weight.rotation) if weight.rotation else x
-        values, scale = quantize_rows(tokens)
+        values, scale = quantize_rows(rotate(x, weight.rotation))
         exact = (values.double() * scale.double()) @ (weight.values.double() * weight.scale.double()).t()
         return (exact if bias is None else exact + bias.double()).to(x.dtype)
 

@@ -113,8 +113,7 @@ def usual_tokens(layer: Layer) -> Tensor:
 
 def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
     """Return the relative L2 error of a layer's output for the tokens ``x``; all in float32 on one device."""
-    tokens = rotate(x, quantized.rotation) if quantized.rotation else x
-    values, scale = quantize_rows(tokens)
+    values, scale = quantize_rows(rotate(x, quantized.rotation))
     result = ((values.float() * scale) @ quantized.values.float().t()) * quantized.scale.reshape(1, -1)
     expected = x @ weight.t()
     norm = expected.norm()
@@ -163,20 +162,13 @@ class Chooser:
         first = self._quantized(layer, values, timing=plain)
         if included or first.is_near(wanted.max_error):
             return first
-        for group in self._rotations(layer):
-            timing = measure(layer.shape(group))
-            if timing.speedup < wanted.min_speedup:
-                continue
-            rotated = self._quantized(layer, values, group, timing)
-            if rotated.is_near(wanted.max_error):
-                return rotated
+        for group in () if self.settings.rotation == "off" else ROTATION_GROUPS:
+            if layer.inputs % group == 0 and (timing := measure(layer.shape(group))).speedup >= wanted.min_speedup:
+                rotated = self._quantized(layer, values, group, timing)
+                if rotated.is_near(wanted.max_error):
+                    return rotated
         reason = f"its error would be above {wanted.max_error:.1%}"
         return LayerChoice(layer, reason=reason, error=first.error, timing=plain)
-
-    def _rotations(self, layer: Layer) -> tuple[int, ...]:
-        if self.settings.rotation == "off":
-            return ()
-        return tuple(group for group in ROTATION_GROUPS if layer.inputs % group == 0)
 
     def _quantized(self, layer: Layer, values: Tensor, rotation: int = 0, timing: Timing | None = None) -> LayerChoice:
         quantized = quantize_weight(values, rotation)
@@ -209,11 +201,6 @@ class LayerChoices:
     def quantized(self) -> dict[str, LayerChoice]:
         """Those in int8, by name."""
         return {choice.layer.name: choice for choice in self.all if choice.weight is not None}
-
-    @property
-    def kept(self) -> list[LayerChoice]:
-        """Those that stay."""
-        return [choice for choice in self.all if choice.weight is None]
 
     @property
     def bytes_before(self) -> int:

@@ -134,7 +134,7 @@ class QuantizationPolicy(Policy):
 
     def details(self) -> tuple[str, ...]:
         """Return why other kernels are not used, how many layers were kept for each reason, and the largest error."""
-        reasons = Counter(choice.reason for choice in self.choices.kept)
+        reasons = Counter(choice.reason for choice in self.choices.all if choice.weight is None)
         lines = [
             f"kept {count} layer{'s' * (count > 1)} in full precision: {reason}"
             for reason, count in reasons.most_common()

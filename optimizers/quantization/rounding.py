@@ -51,11 +51,8 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def quantize_weight(weight: Tensor, rotation: int = 0) -> Int8Weight:
-    """Quantise a weight ``[out, in]``, rotated first if ``rotation`` is not 0. Computes in float32."""
-    weight = weight.float()
-    if rotation:
-        weight = rotate(weight, rotation)
-    return Int8Weight(*quantize_rows(weight), rotation)
+    """Quantise a weight ``[out, in]``, rotated first by ``rotation``. Computes in float32."""
+    return Int8Weight(*quantize_rows(rotate(weight.float(), rotation)), rotation)
 
 
 def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight:
@@ -84,8 +81,7 @@ def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight
 
 def dequantize_weight(weight: Int8Weight) -> Tensor:
     """Return the float32 weight ``[out, in]`` that ``weight`` stands for."""
-    restored = weight.values.float() * weight.scale
-    return rotate(restored, weight.rotation) if weight.rotation else restored
+    return rotate(weight.values.float() * weight.scale, weight.rotation)
 
 
 @lru_cache(maxsize=16)
@@ -99,6 +95,8 @@ def _hadamard(size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 
 def rotate(x: Tensor, group: int) -> Tensor:
-    """Rotate each group of ``group`` channels of ``[..., channels]``. Twice is the identity (a symmetric matrix)."""
+    """Rotate each group of ``group`` channels of ``[..., channels]``; 0 for none. Twice is the identity."""
+    if not group:
+        return x
     rotated: Tensor = x.unflatten(-1, (-1, group)) @ _hadamard(group, x.device, x.dtype)
     return rotated.flatten(-2)

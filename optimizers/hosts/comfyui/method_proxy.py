@@ -2,12 +2,9 @@
 
 A MODEL has ComfyUI's wrappers to hook into; VAE and CONTROL_NET objects have nothing of the kind. They keep their
 network in an attribute and call its methods. This pack's copy of such an object shows its class a
-:class:`ModuleProxy` in the place of the network while one call lasts. The proxy has the network's attributes, and
-methods that go through the techniques. The network is looked up anew for each call and nothing is written to it, so
-
-* leaving our copy alone gives back the untouched object;
-* two copies of one file never see each other's settings, also when both are loaded at once;
-* the memory manager, and nodes that move a copy to another device, find the real network where they look for it.
+:class:`ModuleProxy` in the place of the network while one call lasts: the network's attributes, and methods that go
+through the techniques. The network is looked up anew for each call and nothing is written to it, so two copies of one
+file never see each other's settings, and the memory manager finds the real network where it looks for it.
 """
 
 from __future__ import annotations
@@ -50,7 +47,7 @@ class NetworkCall:
     Attributes:
         methods: the methods as wrapped so far, by name.
         activities: counts of this call, by the technique's kind.
-        cleanup: undone when the call is over, for techniques that must change something for its duration.
+        cleanup: undone when the call is over.
     """
 
     def __init__(self, network: Module, patcher: NetworkPatcher, methods: tuple[str, ...]) -> None:

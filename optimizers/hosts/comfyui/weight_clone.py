@@ -20,12 +20,7 @@ from .protocols import ModelConfig, ModuleTree
 
 @dataclass
 class WeightPlan:
-    """What all techniques need to know of the second model while it is built; they may change it.
-
-    Attributes:
-        config: its ``model_config``, a copy.
-        compute_dtype: what its layers compute in.
-    """
+    """The second model's ``model_config``, a copy, and what its layers compute in; techniques may change both."""
 
     config: ModelConfig
     compute_dtype: torch.dtype

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....core.calls import Function
-from ....core.errors import InvalidSetting, UnsupportedModel
+from ....core.errors import UnsupportedModel
 from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
 from ...compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
@@ -32,12 +32,6 @@ class Compile(CompileSettings):
     channels_last: bool = False
     regional: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("channels_last", "regional"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidSetting(f"{name} is {getattr(self, name)!r}.", "It must be true or false.")
-
 
 class ComponentCompilation(PipelineTechnique):
     """Compile on one component.
@@ -51,26 +45,23 @@ class ComponentCompilation(PipelineTechnique):
     roles = (DENOISER, CONTROLNET, VAE)
 
     def __init__(self, settings: CompileSettings) -> None:
-        scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
-        how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
-        notes = ("without a recording: only the node Compile UNet records",) if settings.mode == CUDA_GRAPH else ()
-        super().__init__(settings, CompilePolicy("Compile", how, "", notes))
+        super().__init__(settings, _policy(settings, ""))  # until it is attached
 
     def attach(self, host: Host, patches: Patches) -> None:
         """Let the host's entry, or the network's blocks, run compiled. The first call compiles."""
-        component, compiler, policy = host.component, Compiler(), self.policy
-        if policy.how.channels_last:
+        component, compiler, how = host.component, Compiler(), self.policy.how
+        if how.channels_last:
             to_channels_last(component.part, patches)
-        if policy.how.scope == "repeated_blocks" and component.role != VAE:
-            policy.what = self._blocks(component)
-            blocks = CompiledBlocks(component.part, policy.how, component.name, compiler)
-            policy.use(blocks)
+        if how.scope == "repeated_blocks" and component.role != VAE:
+            self.policy = _policy(self.settings, self._blocks(component))
+            blocks = CompiledBlocks(component.part, how, component.name, compiler)
+            self.policy.use(blocks)
             for block, function in blocks.places(component.part):
                 patches.put(block, BLOCK_CALL, partial(self._run, blocks, function))
         else:
-            policy.what = f"{component.name}.{component.entry}"
-            whole = CompiledNetwork(compiler.function(host.inner, component.part, policy.how, policy.what))
-            policy.use(whole)
+            self.policy = _policy(self.settings, f"{component.name}.{component.entry}")
+            whole = CompiledNetwork(compiler.function(host.inner, component.part, how, self.policy.what))
+            self.policy.use(whole)
             host.inner = partial(self._run, whole, whole)
 
     def _run(self, compiled: CompiledNetwork, function: Function, *args: object, **kwargs: object) -> object:
@@ -89,3 +80,10 @@ class ComponentCompilation(PipelineTechnique):
                 "Use our implementation of TokenMerging, or switch regional off.",
             )
         return describe_blocks(component.part)
+
+
+def _policy(settings: CompileSettings, what: str) -> CompilePolicy:
+    scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
+    how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
+    notes = ("without a recording: only the node Compile UNet records",) if settings.mode == CUDA_GRAPH else ()
+    return CompilePolicy("Compile", how, what, notes)

@@ -41,20 +41,10 @@ class NodeObserver:
         comfy.model_management.throw_exception_if_processing_interrupted()
 
 
-class NodeCompiler(Compiler):
-    """Compiles for nodes: keeps code in ComfyUI's user folder, and shows progress at the node."""
-
-    def cache(self) -> CacheFolder | None:
-        return cache_folder()
-
-    def observer(self, node_id: str | None) -> NodeObserver:
-        return NodeObserver(node_id)
-
-
 @cache
-def node_compiler() -> NodeCompiler:
+def node_compiler() -> Compiler:
     """Return what compiles for all nodes, so that clones share what is compiled."""
-    return NodeCompiler()
+    return Compiler(cache_folder, NodeObserver)
 
 
 def cache_folder() -> CacheFolder | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .....core.shadow import Shadows
-from ..attention_chain import SLOT, Attend, add_innermost
+from ..attention_chain import Attend, add_innermost
 from ..protocols import Options
 
 _OPERATORS = (
@@ -163,19 +163,19 @@ def in_layers(network: Module, shadows: Shadows) -> None:
     for module in _with_attention(network):
         forward = type(module).forward
         if _FUNCTION in _names_in(forward) and forward.__globals__.get(_FUNCTION) is chosen:
-            # The function inside of ComfyUI's wrapper, as overrides are given it: torch 2.15 reads another name
-            # of a wrapper than Python does.
-            operator = _calling_operator(forward, chosen.__wrapped__)
-            shadows.put(module, "forward", MethodType(operator, module))
+            shadows.put(module, "forward", MethodType(_calling_operator(forward, chosen), module))
 
 
 @cache
 def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
     """Return a copy of ``forward`` to which ComfyUI's attention is the operator; nothing else that it knows changes.
 
-    Without its module's name: torch would look there for the function, and not in what the copy knows.
+    Without its module's name: torch would look there for the function, and not in what the copy knows. The operator
+    gets the function inside of ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a wrapper than
+    Python does.
     """
-    known = {**forward.__globals__, _FUNCTION: partial(_as_operator, chosen)}
+    operator = partial(_as_operator, chosen.__wrapped__)  # type: ignore[attr-defined]
+    known = {name: operator if value is chosen else value for name, value in forward.__globals__.items()}
     del known["__name__"]
     copy = FunctionType(forward.__code__, known, forward.__name__, forward.__defaults__, forward.__closure__)
     copy.__kwdefaults__ = forward.__kwdefaults__
@@ -184,25 +184,15 @@ def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
 
 def in_modules(network: Module, shadows: Shadows) -> None:
     """Let the attention inside of a VAE's or ControlNet's network be operators, until ``shadows`` are undone."""
-    from comfy.ldm.modules.attention import CrossAttention
-
+    in_layers(network, shadows)
     for module in _with_attention(network):
         chosen = vars(module).get(_FUNCTION)
         name = getattr(chosen, "__name__", "")
         if name in _VAE_OPERATORS and getattr(chosen, "__module__", "") == _VAE_MODULE:
             shadows.put(module, _FUNCTION, _vae_function(name))
-        elif isinstance(module, CrossAttention) and not traceable():
-            shadows.put(module, "forward", MethodType(_forward_with_operator, module))
 
 
 @cache
 def _vae_function(name: str) -> Callable[..., Tensor]:
     """Return the operator of a VAE's attention function; one object for life, as compiled graphs are guarded on it."""
     return partial(torch.ops.paceline.host_vae_attention, name)
-
-
-def _forward_with_operator(module: Module, *args: object, **kwargs: Options) -> Tensor:
-    """Run a ``CrossAttention`` of a network that is handed no options, or empty ones."""
-    options = kwargs.pop("transformer_options", {})
-    result: Tensor = type(module).forward(module, *args, **kwargs, transformer_options={**options, SLOT: _as_operator})
-    return result

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 import torch
 
@@ -27,6 +29,7 @@ class CompileMethods(NetworkTechnique):
         methods: which methods to compile, as ``NetworkCall`` names them.
         compiler: compiles, and keeps what it has compiled.
         notes: what was done to the object before, in sentences.
+        parts: by method, the part of the network to compile in place of the whole method.
 
     Raises:
         BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
@@ -35,16 +38,17 @@ class CompileMethods(NetworkTechnique):
     policy: CompilePolicy
 
     def __init__(
-        self, title: str, how: NetworkSettings, methods: tuple[str, ...], compiler: Compiler, notes: tuple[str, ...]
+        self,
+        title: str,
+        how: NetworkSettings,
+        methods: tuple[str, ...],
+        compiler: Compiler,
+        notes: tuple[str, ...],
+        parts: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         what = " and ".join(_name(method) for method in methods)
         super().__init__(CompilePolicy(title, how, what, notes, break_remedies=BREAK_REMEDIES))
-        self._methods = methods
-        self._compiler = compiler
-
-    def part(self, network: torch.nn.Module, method: str) -> str | None:
-        """Return which part of ``network`` to compile in place of the whole ``method``; None for the whole."""
-        return None
+        self._methods, self._compiler, self._parts = methods, compiler, parts
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
         for method in self._methods:
@@ -69,7 +73,7 @@ class CompileMethods(NetworkTechnique):
     def _run_compiled(
         self, network: torch.nn.Module, method: str, activity: Activity, inner: Function, args: Args, kwargs: Kwargs
     ) -> object:
-        name, part = _name(method), self.part(network, method)
+        name, part = _name(method), self._parts.get(method)
         if part is None:
             compiled = self._compiled(network, name)
             return self.policy.run(compiled, name, activity, compiled, network, *args, **kwargs)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from .....core.errors import InvalidSetting, UnsupportedModel
 from ....compilation.compiler import Compiler
 from ....compilation.settings import NetworkSettings
@@ -77,7 +75,6 @@ class CompileVAE(CompileMethods):
         if not encoder and not decoder:
             raise InvalidSetting("compile_encoder and compile_decoder are both off.", "Switch one of them on.")
         require_compilable(vae)
-        super().__init__("Compile VAE", how, ("decode",) * decoder + ("encode",) * encoder, compiler, notes)
-
-    def part(self, network: torch.nn.Module, method: str) -> str | None:
-        return _BY_PARTS.get(type(network).__name__, {}).get(method)
+        methods = ("decode",) * decoder + ("encode",) * encoder
+        parts = _BY_PARTS.get(type(vae.first_stage_model).__name__, {})
+        super().__init__("Compile VAE", how, methods, compiler, notes, parts)
