@@ -213,10 +213,10 @@ def test_nothing_that_ends_with_a_run_is_part_of_a_recording(small, recorded, co
     """Which tokens stay is worked out in the recording: what a run had prepared is freed behind it."""
     model = recorded(small.tome(small.model, method="kv_downsample"))
     small.sample(model, steps=3)
-    assert not model.get_attachment("paceline").find("token_merging")._prepared
-    technique = model.get_attachment("paceline").find("token_merging")
+    assert not model.get_attachment("paceline").find("token_merging").policy._prepared
+    policy = model.get_attachment("paceline").find("token_merging").policy
     prepared = []
-    technique.prepare = lambda *args: prepared.append(args)
+    policy._prepared_for = lambda *args: prepared.append(args)
     small.sample(model, steps=3)
     assert not prepared
 
