@@ -175,7 +175,7 @@ class CompiledFunction:
                 _with_code_of_its_own(self.function),
                 backend=self._backend,
                 fullgraph=self.settings.fullgraph,
-                dynamic={"auto": None, "true": True, "false": False}[self.settings.dynamic],
+                dynamic=self.settings.dynamic_argument,
                 **options,
             )
         return self._compiled

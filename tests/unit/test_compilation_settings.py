@@ -21,7 +21,7 @@ from paceline.optimizers.compilation.settings import CompileSettings, inductor_o
         ({"on_error": "ignore"}, "fallback, raise"),
         ({"recompile_limit": 0}, "from 1 to 1000"),
         ({"backend": "eager", "mode": "max-autotune"}, "belongs to the backend inductor"),
-        ({"backend": "eager", "preset": "diffusion-fast"}, "preset diffusion-fast belongs to the backend"),
+        ({"backend": "eager", "preset": "diffusion-fast"}, "options of the backend inductor"),
     ],
 )
 def test_what_is_not_allowed_is_said(wrong, sentence):
