@@ -30,6 +30,9 @@ class TokenLayout:
         eligible: which attention calls are reduced, in words.
         models: names of the models that are served, where they are more or fewer than the family's name says.
         more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
+        sounds: names of latents of sound (``ModelCall.shapes``, also all of a list) whose tokens join the text.
+        sound_axes: axes of such a latent whose sizes multiplied are its tokens.
+        conditions: names of lists of latents whose patches join the text and all stay.
         image_attention: whether calls with the tokens of the image alone are reduced too.
         patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns.
         more_calls: attributes of the network with the number of tokens of further attention calls, which are not
@@ -47,6 +50,9 @@ class TokenLayout:
     eligible: str
     models: str = ""
     more_text: tuple[str, ...] = ()
+    sounds: tuple[str, ...] = ()
+    sound_axes: tuple[int, ...] = ()
+    conditions: tuple[str, ...] = ()
     image_attention: bool = False
     patch: tuple[str, ...] = ("patch_size",)
     more_calls: tuple[str, ...] = ()

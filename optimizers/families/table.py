@@ -9,6 +9,7 @@ from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family,
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+_QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
 _EXTRA = (
     "it puts references, poses, sound or earlier frames among its image tokens, so their places in the "
@@ -80,7 +81,7 @@ FAMILIES: tuple[Family, ...] = (
             references=True,
             note=f"reference images (Edit) {_THINNED_REFERENCES}",
         ),
-        attention=(AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED)),),
+        attention=(_QWEN_ATTENTION,),
     ),
     Family(
         name="Z-Image",
@@ -170,6 +171,23 @@ FAMILIES: tuple[Family, ...] = (
             references_stay=True,
             note=_KEPT_REFERENCES,
         ),
+        attention=(_QWEN_ATTENTION,),
+    ),
+    Family(
+        name="MiniMax H3",
+        networks=("comfy.ldm.minimax.model.MiniMaxH3Model",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("blocks",),
+            eligible="all blocks; sound, key frames and references stay",
+            sounds=("x[1]", "minimax_payload.cond_audio_latents"),
+            sound_axes=(-2, -1),
+            conditions=("minimax_payload.cond_video_latents",),
+            note=_EVERY_FRAME,
+        ),
+        fused_by_design=True,
+        protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
+        full_precision=("video_patch_proj", "audio_patch_proj", "time_embedder", "video_out", "audio_out"),
     ),
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),

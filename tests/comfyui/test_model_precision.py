@@ -157,7 +157,7 @@ def test_beside_int8_lora_and_fusion_in_any_order(studio, precision):
     assert len(layers) == 14 and all(layer.weight.dtype == torch.bfloat16 for layer in layers)
 
 
-@pytest.mark.parametrize("kind", ["flux", "wan", "wan_vace"])
+@pytest.mark.parametrize("kind", ["flux", "wan", "wan_vace", "krea2", "anima"])
 def test_transformers_too(studio, precision, kind):
     """Wan computes its first layer in fp32, whatever its weights are in."""
     model, text = build(kind), conditioning(kind)

@@ -176,6 +176,20 @@ _MAGE_FLOW: dict[str, Any] = {
     "joint_attention_dim": TEXT_CHANNELS,
     "axes_dims_rope": (4, 6, 6),
 }
+_MINIMAX_H3: dict[str, Any] = {
+    "image_model": "minimax_h3",
+    "hidden_size": 32,
+    "num_layers": 2,
+    "token_refiner_num_layers": 1,
+    "num_attention_heads": 2,
+    "attention_head_dim": 16,
+    "ffn_hidden_size": 32,
+    "text_dim": TEXT_CHANNELS,
+    "timestep_input_dim": 16,
+    "time_embed_hidden_size": 16,
+    "time_embed_dim": 16,
+    "rope_inv_freq_len": 2,
+}
 
 
 def _vision(tokens: int, channels: int) -> Any:
@@ -197,6 +211,7 @@ class Transformer:
         text: tokens that ``text`` tokens of conditioning become in the network.
         padding: multiple to which the network pads the image's tokens.
         more: further conditioning that the network needs.
+        sound: size of the latent of sound beside a video's, without the batch.
     """
 
     config: str
@@ -207,6 +222,7 @@ class Transformer:
     text: Callable[[int], int] = field(default=lambda tokens: tokens)
     padding: int = 1
     more: Callable[[], dict[str, Any]] = dict
+    sound: tuple[int, ...] = ()
 
 
 TRANSFORMERS: dict[str, Transformer] = {
@@ -249,24 +265,40 @@ TRANSFORMERS: dict[str, Transformer] = {
     "mage_flow": Transformer("MageFlow", _MAGE_FLOW, channels=128, patch=1),
 }
 
+WITH_SOUND: dict[str, Transformer] = {
+    "minimax_h3": Transformer("MiniMaxH3", _MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
+}
+"""Further ones, whose latents are two: of a video and of its sound."""
+
+ALL = TRANSFORMERS | WITH_SOUND
+
 
 def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settings: Any) -> Any:
-    """Return a MODEL of one of ``TRANSFORMERS``, with weights in ``dtype`` and other ``settings``.
+    """Return a MODEL of one of ``TRANSFORMERS`` or ``WITH_SOUND``, with weights in ``dtype`` and other ``settings``.
 
     Needs ``in_process.bootstrap()``.
     """
     import comfy.supported_models
 
-    entry = TRANSFORMERS[name]
+    entry = ALL[name]
     config = getattr(comfy.supported_models, entry.config)
-    return _patcher(_base_model(config, {**entry.settings, **settings}, dtype, "cpu"), seed)
+    base = _base_model(config, {**entry.settings, **settings}, dtype, "cpu")
+    if name == "minimax_h3":  # comes with the file
+        frequencies = base.diffusion_model.rope.inv_freq
+        frequencies.copy_(10000.0 ** -torch.linspace(0, 1, len(frequencies)))
+    return _patcher(base, seed)
 
 
-def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> torch.Tensor:
-    """Return an empty latent that fits, ``[batch, channels, (frames,) height, width]``."""
-    entry = TRANSFORMERS[name]
+def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> Any:
+    """Return an empty latent that fits, ``[batch, channels, (frames,) height, width]``; with sound, a NestedTensor."""
+    entry = ALL[name]
     frames = (entry.frames,) if entry.frames else ()
-    return torch.zeros(batch, entry.channels, *frames, height, width)
+    picture = torch.zeros(batch, entry.channels, *frames, height, width)
+    if not entry.sound:
+        return picture
+    from comfy.nested_tensor import NestedTensor
+
+    return NestedTensor((picture, torch.zeros(batch, *entry.sound)))
 
 
 def conditioning(name: str, tokens: int = 20, seed: int = 0, **more: Any) -> list[list[Any]]:
@@ -274,4 +306,4 @@ def conditioning(name: str, tokens: int = 20, seed: int = 0, **more: Any) -> lis
     generator = torch.Generator().manual_seed(seed)
     context = torch.randn(1, tokens, TEXT_CHANNELS, generator=generator)
     pooled = torch.randn(1, POOLED_CHANNELS, generator=generator)
-    return [[context, {"pooled_output": pooled, **TRANSFORMERS[name].more(), **more}]]
+    return [[context, {"pooled_output": pooled, **ALL[name].more(), **more}]]

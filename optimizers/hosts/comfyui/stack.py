@@ -58,7 +58,8 @@ class ModelCall:
         cleanup: undone when the call is over, for techniques that must change something for its duration.
         run: what techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
-            latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on.
+            latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
+            those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
         techniques: all that take part in the call.
         variants: what a technique does in this call, by its kind, where that is not the same in every call.
         foreign_patches: whether other nodes' Python runs inside of the network.
@@ -187,8 +188,7 @@ class Stack:
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
             return executor(*args, **kwargs)
         techniques = options.get(ACTIVE_STACK, self).techniques
-        shapes = {name: tuple(value.shape) for name, value in _named(args, kwargs) if hasattr(value, "shape")}
-        call = ModelCall(executor.class_obj, arguments[1], options, shapes, techniques)
+        call = ModelCall(executor.class_obj, arguments[1], options, _shapes(args, kwargs), techniques)
         try:
             with call.cleanup:
                 for technique in techniques:
@@ -247,8 +247,23 @@ def _report(techniques: list[AnyTechnique]) -> None:
         report()
 
 
-def _named(args: Args, kwargs: Kwargs) -> list[tuple[str, object]]:
-    """Return the arguments of ``BaseModel.apply_model`` with their names; the items of a list as ``name[0]`` etc."""
-    named = [*zip(("x", "t", "c_concat", "c_crossattn", "control"), args, strict=False), *kwargs.items()]
-    listed = [(name, value) for name, value in named if isinstance(value, (list, tuple))]
-    return named + [(f"{name}[{index}]", item) for name, value in listed for index, item in enumerate(value)]
+def _shapes(args: Args, kwargs: Kwargs) -> dict[str, tuple[int, ...]]:
+    """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
+    named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
+    shapes = {place: size for name, value in named for place, size in _sizes(name, value)}
+    streams = kwargs.get("latent_shapes") or ()
+    if len(streams) > 1:  # packed; the network gets them one by one
+        for index, stream in enumerate(streams):
+            shapes[f"x[{index}]" if index else "x"] = (args[0].shape[0], *stream[1:])
+    return shapes
+
+
+def _sizes(name: str, value: object) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if hasattr(value, "shape"):
+        yield name, tuple(value.shape)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _sizes(f"{name}[{index}]", item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _sizes(f"{name}.{key}", item)

@@ -167,7 +167,7 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     sides = patch[0] if len(patch) == 1 else patch
     sides = (sides, sides) if isinstance(sides, int) else tuple(sides)
     image = _grid(shapes["x"], sides)
-    references = tuple(_grid(shape, sides) for name, shape in shapes.items() if name.startswith("ref_latents["))
+    references = tuple(_grid(shape, sides) for shape in _listed(shapes, ("ref_latents",)))
     parts = [shapes[name][1] for name in ("c_crossattn", *tokens.more_text) if name in shapes]
     texts = {*parts, sum(parts)}
     text, padding = sum(parts), 0
@@ -176,6 +176,8 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
         text = math.ceil(text / multiple) * multiple
         padding = -image.tokens % multiple
         texts.add(text)
+    text += sum(_grid(shape, sides).tokens for shape in _listed(shapes, tokens.conditions))
+    text += sum(math.prod(shape[axis] for axis in tokens.sound_axes) for shape in _listed(shapes, tokens.sounds))
     alone = Layout(0, image, (), padding)
     chosen = [Layout(text, image, references if tokens.references else (), padding)]
     if tokens.layout == IMAGE_ONLY:
@@ -192,6 +194,11 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     others = {getattr(network, name) for name in tokens.more_calls}
     ambiguous = sizes & texts | eligible.keys() & others
     return ExpectedCalls(eligible, frozenset(texts | others | {alone.tokens}), frozenset(ambiguous))
+
+
+def _listed(shapes: Mapping[str, Sequence[int]], names: tuple[str, ...]) -> list[Sequence[int]]:
+    """Return the sizes of tensors of these names, and of those in lists of these names."""
+    return [shape for name in names for found, shape in shapes.items() if found == name or found.startswith(f"{name}[")]
 
 
 def _grid(latent: Sequence[int], patch: Sequence[int]) -> Grid:
