@@ -1,7 +1,6 @@
-"""What a technique really did during a sampling run: where it was active, how often, and where it was not.
+"""What a technique did during a sampling run: where it was active, how often, and where it was not.
 
-Nothing here knows a host or a technique. A technique counts into an :class:`Activity` while the model runs; the
-host merges the activities of all model calls of a run and asks the technique for a sentence.
+A technique counts while the model runs; the host adds up all calls of a run and asks the technique for a sentence.
 """
 
 from __future__ import annotations
@@ -12,17 +11,11 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Activity:
-    """Counts of one technique in one model call, or summed over a sampling run.
+    """Counts of one technique in one model call, or summed over a run, by place: a block or an attention call site.
 
-    The containers are plain dicts, because techniques count from inside of code that torch.compile traces.
-
-    Attributes:
-        model_calls: forward passes of the model.
-        idle_calls: forward passes in which the technique was switched off, e.g. outside of its part of the schedule.
-        used: how often each place (a block, an attention call site) ran with the technique.
-        tokens: tokens before and after, for each place that changes their number.
-        fallbacks: how often the technique had to step aside, by reason.
-        skipped: places the technique chose not to touch because it would not pay there, with the reason.
+    Plain dicts, because techniques count from inside of code that torch.compile traces. ``idle_calls`` are forward
+    passes with the technique switched off, e.g. outside of its part of the schedule; ``fallbacks`` count by reason how
+    often it stepped aside; ``skipped`` has the reason for each place where it would not pay.
     """
 
     model_calls: int = 0
@@ -33,21 +26,17 @@ class Activity:
     skipped: dict[str, str] = field(default_factory=dict)
 
     def use(self, place: str, tokens_before: int = 0, tokens_after: int = 0) -> None:
-        """Count that the technique ran at ``place``, and how many tokens went in and came out if that changed."""
         self.used[place] = self.used.get(place, 0) + 1
         if tokens_before != tokens_after:
             self.tokens[place] = (tokens_before, tokens_after)
 
     def fall_back(self, reason: str) -> None:
-        """Count that the technique had to step aside once, and why."""
         self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def skip(self, place: str, reason: str) -> None:
-        """Note that the technique chose not to touch ``place``, and why."""
         self.skipped[place] = reason
 
     def add(self, other: Activity) -> None:
-        """Add the counts of ``other`` to this one."""
         self.model_calls += other.model_calls
         self.idle_calls += other.idle_calls
         for place, count in other.used.items():
@@ -59,12 +48,10 @@ class Activity:
 
     @property
     def fallback_count(self) -> int:
-        """How often the technique stepped aside, over all reasons."""
         return sum(self.fallbacks.values())
 
     @property
     def use_count(self) -> int:
-        """How often the technique ran, over all places."""
         return sum(self.used.values())
 
     def token_sizes(self) -> list[tuple[int, int]]:
@@ -85,14 +72,13 @@ class Activity:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one technique did, as data: the browser, the report and the log each show it in their own way.
+    """What one technique did, as data for the browser, the report and the log.
 
     Attributes:
         state: ``active``; ``partly`` (some calls fell back); ``inactive`` (nothing happened); ``waiting`` (not run);
             ``working`` (a run goes on); ``failed``.
-        headline: the result in a few words, for a badge; one clause, without ``;``. A :class:`~.phrases.Phrase` where
-            the browser can say it in other languages.
-        counts: the numbers behind it by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
+        headline: for a badge: one clause, without ``;``; a :class:`~.phrases.Phrase` where it can be translated.
+        counts: by name, e.g. ``{"blocks": 3, "eligible": 7, "fallbacks": 0}``.
         details: further lines, e.g. each reason for a fallback with its count.
     """
 
@@ -103,7 +89,6 @@ class Summary:
 
     @property
     def text(self) -> str:
-        """The result in one line, for a log: the headline, and how often the technique had to step aside."""
         if "fallbacks" not in self.counts:
             return self.headline
         count = self.counts["fallbacks"]
@@ -111,7 +96,6 @@ class Summary:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What stands below the headline where there is room: the numbers by name, then the details."""
         numbers = [f"{name.replace('_', ' ')}: {_short(number)}" for name, number in self.counts.items()]
         return (", ".join(numbers), *self.details) if numbers else self.details
 

@@ -17,11 +17,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 
 
 def machine_description(device: str = "cpu") -> dict[str, str]:
-    """Return what compiled code depends on beside the model, as readable values.
-
-    Args:
-        device: a torch device, e.g. ``cuda:0``.
-    """
+    """Return what compiled code depends on beside the model, as readable values."""
     description = {
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -75,10 +71,7 @@ def device_name(device: torch.device | str) -> str:
 
 
 def arithmetic_switches() -> tuple[object, ...]:
-    """Return torch's switches that decide which kernels run: a recording is of one state of them.
-
-    They belong to the process; techniques and other programs switch them.
-    """
+    """Return torch's process-wide switches that decide which kernels run: a recording is of one state of them."""
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     names = ("allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
              "allow_bf16_reduced_precision_reduction")  # fmt: skip
@@ -87,10 +80,7 @@ def arithmetic_switches() -> tuple[object, ...]:
 
 
 def _float32_products(backend: Any, products: Any) -> object:
-    """Return how float32 numbers are multiplied, by the newer name of the switch where torch has it.
-
-    Where somebody has used the newer name, torch raises an error when the older one is read.
-    """
+    """Return the switch by its newer name if there is one: once that was used, torch raises on reading the older."""
     newer = getattr(products, "fp32_precision", None)
     return backend.allow_tf32 if newer is None else newer
 

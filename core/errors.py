@@ -19,9 +19,7 @@ _LONGEST = 900
 class PacelineError(Exception):
     """Base class of every error this package raises on purpose.
 
-    Args:
-        problem: what was asked and why it cannot be done, with the value that was found.
-        remedy: what is allowed, or what to change or install.
+    ``problem`` includes the value that was found, ``remedy`` what is allowed, or what to change or install.
     """
 
     def __init__(self, problem: str, remedy: str = "") -> None:
@@ -37,14 +35,10 @@ class InvalidSetting(PacelineError, ValueError):
 class CannotHelp(PacelineError):
     """A technique can do nothing here, and nothing is wrong: a workflow goes on without it, and says so.
 
-    Args:
-        problem: as of every error.
-        remedy: as of every error.
-        brief: the problem in a few words, for a badge; left out where ``problem`` is short.
-
     Attributes:
-        outcome: what stands before the brief problem where the workflow goes on.
-        must_be_mended: whether it is an error all the same, because nobody would want to go on.
+        brief: the problem in a few words, for a badge.
+        outcome: what stands before ``brief`` where the workflow goes on.
+        must_be_mended: whether it stops the workflow all the same.
     """
 
     outcome: ClassVar[str] = phrase("not possible here")
@@ -134,9 +128,9 @@ def require_text(name: str, value: object) -> str:
 
 
 def error_line(error: BaseException, named: bool = False) -> str:
-    """Return the first line of an error's text that says something, at most 200 characters.
+    """Return the first line with content of an error's text, at most 200 characters.
 
-    With ``named``, its type before it; where the text says nothing, that is all.
+    With ``named``, its type before it, or alone where the text says nothing.
     """
     name, lines = type(error).__name__, str(error).strip().splitlines()
     if not lines:

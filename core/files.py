@@ -37,10 +37,9 @@ def require_space(folder: Path, size: int) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a temporary file beside ``path`` and move it there; on any failure nothing is left behind.
+    """Let ``write`` make a temporary file beside ``path`` and move it there; `NotWritten` if that fails.
 
-    Raises:
-        NotWritten: with what the operating system says.
+    On any failure nothing is left behind.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

@@ -14,11 +14,10 @@ _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def channels_last(value: T) -> T:
-    """Return ``value`` in memory order ``[batch, (frames,) height, width, channels]`` if it is an image or a video.
+    """Return an image or a video in memory order ``[batch, (frames,) height, width, channels]``, all else unchanged.
 
-    Only the order in memory changes: shape, values and dtype stay, and so does the caller's own tensor. Convolutions
-    and what follows them keep the order they are given, so converting the input converts all activations. What is no
-    floating point tensor of 4 or 5 dimensions is returned as it is.
+    Shape, values and dtype stay, and so does the caller's own tensor. Convolutions and what follows them keep the order
+    they are given, so converting the input converts all activations.
     """
     if isinstance(value, torch.Tensor) and value.ndim in _FORMATS and value.is_floating_point():
         return cast(T, value.contiguous(memory_format=_FORMATS[value.ndim]))
@@ -31,9 +30,9 @@ def first_channels_last(function: Function, image: object, *args: object, **kwar
 
 
 def without_gaps(value: T) -> T:
-    """Return ``value`` with its elements side by side in memory if it is an image or a video that is a part of another.
+    """Return an image or a video that is a part of another with its elements side by side in memory.
 
-    One with its channels last stays so. What is no tensor of 4 or 5 dimensions is returned as it is.
+    One with its channels last stays so. Anything else is returned as it is.
     """
     if not isinstance(value, torch.Tensor) or value.ndim not in _FORMATS:
         return value

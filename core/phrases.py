@@ -1,15 +1,11 @@
-"""Headlines in the language of the page: the English text, and beside it the template and values that it was made of.
+"""Headlines in the language of the page: English text, with the template and values that it was made of.
 
-Logs, files and users of the API read the English text. The browser takes template and values, and says the same in the
-language of the page: the template is the key of its translations, in ``locales/<language>/main.json``.
+Logs, files and users of the API read the text; the browser looks the template up in ``locales/<language>/main.json``.
+Headlines are those of :class:`~.activity.Summary`, the first of a policy's ``clauses()``, ``brief`` and ``outcome`` of
+:class:`~.errors.CannotHelp`, and verdicts. Everything else is plain English, also reasons that a headline quotes.
 
-A headline is a phrase: of a :class:`~.activity.Summary`, the first of a policy's ``clauses()``, ``brief`` and
-``outcome`` of :class:`~.errors.CannotHelp`, a verdict. Everything else is plain English: details, notes, errors,
-reports, and reasons, also where a headline quotes one.
-
-A placeholder is ``{name}``, or ``{name:.2f}`` with a format of Python's. ``{count|step|steps}`` stands for one of
-several words: here the first for 1 and the last for all else, in the browser one for each plural of the language. A
-value is translated if it is a phrase itself; a plain text stays what it is.
+A placeholder is ``{name}``, ``{name:.2f}``, or ``{count|step|steps}`` for words by number: here the first for 1 and the
+last for all else, in the browser one for each plural of the language. Values that are phrases are translated too.
 """
 
 from __future__ import annotations

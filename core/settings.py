@@ -1,7 +1,4 @@
-"""Settings of a technique: dataclasses whose fields hold the default, the limits and the choices, in one place.
-
-They check themselves by what their fields hold, and the nodes make their inputs from the same fields.
-"""
+"""Settings of a technique: dataclasses whose fields hold default, limits and choices, also for the nodes' inputs."""
 
 from __future__ import annotations
 
@@ -24,11 +21,7 @@ def choice(default: object, choices: Collection[object]) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base class of settings.
-
-    Raises:
-        InvalidSetting: if a value is not allowed. Texts are not checked here.
-    """
+    """Base class of settings, which checks numbers and choices (texts not); `InvalidSetting` if one is not allowed."""
 
     def __post_init__(self) -> None:
         for one in fields(self):

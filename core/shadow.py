@@ -1,7 +1,7 @@
-"""Put something in the place of attributes of single objects, and put back what was there, in the opposite order.
+"""Replace attributes of single objects, and put them back in the opposite order.
 
-An instance's own attribute shadows that of its class: no class, no other instance and no parameter changes. This is
-the only way in which a technique touches a live object.
+An instance's own attribute shadows that of its class, so no class, other instance or parameter changes. Techniques
+touch live objects in no other way.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ class Shadows:
         self._undo: list[tuple[dict[str, Any], Mapping[str, Any], dict[str, Any]] | Callable[[], None]] = []
 
     def put(self, owner: object, name: str, value: Any) -> None:
-        """Let ``owner.name`` be ``value`` until :meth:`undo`."""
         self.put_all(owner, {name: value})
 
     def put_all(self, owner: object, values: Mapping[str, Any]) -> None:
-        """Let several attributes of ``owner`` be ``values``, by name, until :meth:`undo`."""
         # Straight into the dictionary: the __setattr__ of torch's modules takes ten times as long.
         attributes = owner.__dict__
         taken = not attributes.keys().isdisjoint(values)
@@ -33,7 +31,6 @@ class Shadows:
         attributes.update(values)
 
     def on_undo(self, action: Callable[[], None]) -> None:
-        """Run ``action`` when everything is undone."""
         self._undo.append(action)
 
     def undo(self) -> None:

@@ -1,4 +1,4 @@
-"""What a technique is, whatever host it is attached in, the order of techniques, and the one way to attach them."""
+"""What a technique is in every host, the order of techniques, and the one way to attach them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ calls of it out.
 
 
 class Policy(ABC):
-    """What one optimization decides, counts and says. It knows no host; a technique of a host holds one.
+    """What one optimization decides, counts and says, without a host; a technique of a host holds one.
 
     Attributes:
-        kind: what it is (see ``KINDS``); a second technique of a kind replaces the first.
-        title: the name that a person reads.
+        kind: one of ``KINDS``; a second technique of a kind replaces the first.
         notes: what is said about it after its settings and what they reach.
     """
 
@@ -43,7 +42,6 @@ class Policy(ABC):
         """Return the settings and what they reach: first the headline, then what else there is to say."""
 
     def describe(self) -> str:
-        """Return the settings and what they reach, in one line."""
         return "; ".join(self.clauses())
 
     @abstractmethod
@@ -62,12 +60,10 @@ class Technique:
 
     @property
     def kind(self) -> str:
-        """The policy's kind."""
         return self.policy.kind
 
     @property
     def title(self) -> str:
-        """The name that a person reads."""
         return self.policy.title
 
 
@@ -82,10 +78,9 @@ class Target(Protocol[T]):
         """What is attached, in canonical order."""
 
     def with_techniques(self, techniques: tuple[T, ...]) -> object:
-        """Return the object with exactly these techniques.
+        """Return the object with exactly these techniques: a copy where the host copies, else changed in place.
 
-        Hosts whose objects are copied return a copy and leave the object alone; others change it in place. If a
-        technique cannot be attached, its error is raised and the object is what it was.
+        If a technique cannot be attached, its error is raised and the object is what it was.
         """
 
 

@@ -1,6 +1,6 @@
 """How long functions take on this machine: measured once, and kept.
 
-Specifications do not tell which kernel is quickest: caches, allocators and fused kernels decide. A few runs do tell.
+Specifications do not tell which kernel is quickest: caches, allocators and fused kernels decide.
 """
 
 from __future__ import annotations
@@ -42,14 +42,9 @@ def interleaved_seconds(
 ) -> list[float]:
     """Return the least seconds of one call of each; they take turns, until the shortest times of each agree.
 
-    On a processor these are seconds of one core, and only those in which it worked for us. What other programs do there
-    meanwhile then counts for next to nothing; on all cores it would slow down one function more than another.
-    On other devices it waits for the device, so it belongs to the first step with a shape and not to those that follow.
-
-    Args:
-        device: where the functions compute.
-        functions: what is timed.
-        clock: returns seconds; None for the one that fits the device.
+    On a processor these are seconds of one core in which it worked for us: load from other programs then hardly counts,
+    while on all cores it would slow down one function more than another. On other devices it waits for the device, so
+    it belongs to the first step with a shape. ``clock`` replaces the one that fits the device.
     """
     on_processor = device.type == "cpu"
     clock = clock or (_core_clock() if on_processor else time.perf_counter)
@@ -96,12 +91,9 @@ def _one_core() -> Iterator[None]:
 
 
 class KeptTimes:
-    """Measured seconds, in memory and in a file, so that the same machine decides the same way at the next start.
+    """Measured seconds, in memory and in a JSON file, so that the same machine decides the same way at the next start.
 
-    What the file has goes before what was measured now.
-
-    Args:
-        file: JSON, ``{section: {key: seconds of each function}}``; None to keep them in this object only.
+    The file holds ``{section: {key: seconds of each function}}`` and wins over what was measured now; None for no file.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -111,13 +103,9 @@ class KeptTimes:
         self._changed = False
 
     def get(self, section: str, key: str, measure: Callable[[], list[float]], count: int = 0) -> list[float]:
-        """Return the seconds under ``key``, measured unless they are known.
+        """Return the seconds of ``count`` functions under ``key``, by ``measure`` unless they are known.
 
-        Args:
-            section: see above.
-            key: of what is timed.
-            measure: returns the seconds of each function.
-            count: how many functions there are, so that a file which was changed by hand is not believed; 0 for any.
+        ``count`` guards against a file changed by hand; 0 takes any number.
 
         Raises:
             KernelFailed: if ``measure`` raises. That is remembered.
@@ -139,7 +127,7 @@ class KeptTimes:
         return known[key]
 
     def save(self) -> None:
-        """Write what was measured to the file; a folder that cannot be written costs only the memory."""
+        """Write what was measured to the file, if the folder can be written."""
         if self.file is None or not self._changed:
             return
         content = _read(self.file)
@@ -179,7 +167,6 @@ def _read(file: Path | None) -> dict[str, dict[str, list[float]]]:
 
 
 def _are_seconds(value: object) -> bool:
-    """Return whether ``value`` is a list of positive numbers."""
     return (
         isinstance(value, list)
         and bool(value)

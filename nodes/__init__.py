@@ -1,4 +1,4 @@
-"""The ComfyUI face of the pack: one file for each node, listed here in the order of the menu."""
+"""The nodes of the pack: one file each, listed here in the order of the menu."""
 
 from __future__ import annotations
 
@@ -51,20 +51,16 @@ NODES = _Nodes()
 
 
 class PacelineExtension(ComfyExtension):
-    """Hands ComfyUI our nodes."""
+    """The extension that hands ComfyUI our nodes."""
 
     async def on_load(self) -> None:
-        """Answer what our settings page asks; without that, the nodes work all the same."""
         try:
             import_module("..server.routes", __package__).register_routes(NODES)
         except Exception:  # as below
             logging.exception("Paceline: the settings page cannot show the cache")
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        """Return the node classes; one that cannot be imported is reported and costs only itself.
-
-        A ComfyUI that is too old gets none of them, and is told so in one sentence.
-        """
+        """Return the node classes; one that cannot be imported is only reported; too old a ComfyUI gets none."""
         try:
             require_host()
         except HostTooOld as error:

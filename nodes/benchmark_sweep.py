@@ -179,7 +179,6 @@ class PacelineBenchmarkSweep(PacelineNode):
 
 
 def _summary(found: sweeping.Finished, removed: tuple[str, ...]) -> Summary:
-    """Return the best setting for the node's badge."""
     counts = {"cells": len(found.results), **Counter(result.state for result in found.results)}
     details = (*removed, *found.text.splitlines())
     if found.best is None:

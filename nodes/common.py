@@ -25,8 +25,8 @@ class PacelineNode(io.ComfyNode):
     def schema(cls, **description: Any) -> io.Schema:
         """Return the schema of a node with what all nodes of this pack have in common.
 
-        Nodes are not idempotent: a cached result of another node would report to that one. ComfyUI asks for schemas
-        at every page load, so they look at no device.
+        Nodes are not idempotent: a cached result of another node would report to that one. ComfyUI asks for schemas at
+        every page load, so they look at no device.
         """
         common = {"category": "Paceline", "hidden": [io.Hidden.unique_id], "not_idempotent": True}
         return io.Schema(**common | description)
@@ -38,7 +38,6 @@ class PacelineNode(io.ComfyNode):
 
     @classmethod
     def announce(cls, summary: Summary) -> None:
-        """Show ``summary`` at the node."""
         announce(cls.node_id(), summary, cls.define_schema().display_name or "Paceline")
 
     @classmethod
@@ -68,12 +67,7 @@ class OptimizingNode(PacelineNode):
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        """Apply the node, or hand on what it was given.
-
-        Raises:
-            CannotHelp: if the node can do nothing, with ``strict`` only.
-            PacelineError: if something must be mended.
-        """
+        """Apply the node; on `CannotHelp`, hand on what it was given, unless ``strict`` or the error must be mended."""
         try:
             return cls.apply(**inputs)
         except CannotHelp as error:
@@ -83,7 +77,6 @@ class OptimizingNode(PacelineNode):
 
     @classmethod
     def pass_through(cls, error: CannotHelp, inputs: Mapping[str, Any]) -> io.NodeOutput:
-        """Hand on what the node was given, and say at the node why it does nothing."""
         headline = phrase("{outcome}: {brief}", outcome=error.outcome, brief=error.brief)
         cls.announce(Summary("inactive", headline, details=(error.problem, *filter(None, [error.remedy]))))
         schema, text = cls.define_schema(), f"{headline}. {error}"

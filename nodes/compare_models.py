@@ -180,12 +180,7 @@ def shown_comparison(
 ) -> dict[str, Any]:
     """Return what the page shows of a comparison: ``Comparison`` in web/js/measurements.d.ts.
 
-    Args:
-        numbers: all that was found, as it is saved.
-        files: where the pictures are, as ComfyUI names them.
-        verdict: what they mean.
-        lines: what stands below the verdict.
-        compiling: seconds that went into compiling.
+    ``numbers`` are all that was found, as saved; ``lines`` stand below the verdict, ``compiling`` is in seconds.
     """
     control = numbers["fewer_steps"]
     fewer = {"fewer_steps": control["difference"]} if control else {}

@@ -1,4 +1,4 @@
-"""What the nodes that compile share: their inputs."""
+"""The inputs that the nodes that compile share."""
 
 from __future__ import annotations
 
@@ -28,18 +28,14 @@ class CompileNode(TechniqueNode):
 
     @classmethod
     def execute(cls, strict: bool = False, **inputs: Any) -> io.NodeOutput:
-        """Run the node; who asks for an error where compiling fails gets one where it cannot begin."""
+        """Run the node; ``raise`` in ``on_error`` makes it strict: not being able to begin is an error too."""
         return super().execute(strict or inputs.get("on_error") == "raise", **inputs)
 
 
 def network_settings(
     channels_last: bool = NetworkSettings.channels_last, scope: str = NetworkSettings.scope, **settings: Any
 ) -> NetworkSettings:
-    """Return how to compile, from the values of :func:`compile_inputs`.
-
-    Raises:
-        InvalidSetting: for anything that is not allowed; of backends, those that torch has registered are.
-    """
+    """Return how to compile, from the values of :func:`compile_inputs`; `InvalidSetting` if one is not allowed."""
     backend = settings.get("backend", CompileSettings.backend)
     if backend not in BACKENDS:
         from torch._dynamo import list_backends  # takes a second, and only who calls the API asks for others
@@ -49,7 +45,7 @@ def network_settings(
 
 
 def compile_inputs(mode: Sequence[io.Input] = (_MODE,)) -> list[io.Input]:
-    """Return the inputs that say how to compile; ``mode`` is that input, and what stands behind it."""
+    """Return the inputs that say how to compile: ``mode``, and what stands behind it."""
     return [
         io.Combo.Input(
             "backend",

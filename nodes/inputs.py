@@ -1,4 +1,4 @@
-"""Inputs of nodes, made from the settings that they set: defaults, limits and choices stand there only."""
+"""Inputs of nodes, with defaults, limits and choices from the settings that they set."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from ..core.settings import Settings
 
 
 def setting_input(owner: type[Settings], name: str, tooltip: str, **options: Any) -> io.Input:
-    """Return the input for one setting.
+    """Return the input for the field ``name`` of the settings ``owner``.
 
-    Args:
-        owner: the class of settings.
-        name: its field.
-        tooltip: what a user is told about it.
-        options: of the input, also in the place of what the field says: ``id`` for an input of another name,
-            ``options`` or ``max`` for a node that offers less.
+    ``options`` go before what the field says: ``id`` for an input of another name, ``options`` or ``max`` for less.
     """
     found = next(one for one in fields(owner) if one.name == name)
     limits, default = found.metadata, found.default

@@ -13,12 +13,7 @@ from ..workbench.comfyui.sampling import sampler_names, scheduler_names
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
-    """Return the inputs in their order.
-
-    Args:
-        seed: tooltip of the seed.
-        runs: tooltip of the number of timed runs.
-    """
+    """Return the inputs in their order; ``seed`` and ``runs`` are tooltips."""
     return [
         io.Int.Input(
             "seed",
@@ -62,7 +57,7 @@ def save_files_input() -> io.Input:
 
 
 def workflow_of(node: type[io.ComfyNode]) -> dict[str, Any]:
-    """Return the workflow that a node runs in, to be put into a picture; empty outside of a workflow."""
+    """Return the workflow that a node runs in, to be put into a picture; empty outside of one."""
     hidden = node.hidden
     return {"prompt": hidden.prompt, **(hidden.extra_pnginfo or {})} if hidden and hidden.prompt else {}
 

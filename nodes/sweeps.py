@@ -1,4 +1,4 @@
-"""What the node Benchmark Sweep and the command line have in common."""
+"""What the node Benchmark Sweep and the command line share."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ __all__ = ["BUILT_IN", "bench_for", "plain", "read_space"]
 
 
 def read_space(text: str) -> Space:
-    """Read the settings to try, and check every single one, so that no cell fails for a typing mistake.
-
-    Raises:
-        InvalidSetting: naming the line, or what is not a node, an input or a value of it.
-    """
+    """Read the settings to try and check each, so that no cell fails for a typing mistake (`InvalidSetting`)."""
     space = _with_ids(parse_space(text, "ApplyToMe.ratio: 0.25, 0.5"))
     for name, values in space.values.items():
         for value in (values.low, values.high) if isinstance(values, Range) else values:

@@ -1,4 +1,4 @@
-"""What *Make this workflow faster* offers for a workflow on this machine."""
+"""What *Make this workflow faster* offers on this machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ def advice_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def _steps(choice: str, machine: Machine) -> list[Step]:
-    """Return the nodes of a built-in preset, Reuse Steps where the picture may change, and ControlNets compiled too."""
     steps = [*built_in_recipe(choice, machine, reuse_steps=True).steps]
     if any(step.node == "PacelineCompileUNet" for step in steps):
         steps.append(Step("PacelineCompileControlNet"))

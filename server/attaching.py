@@ -1,4 +1,4 @@
-"""Attach techniques for a node, and say there what they will reach and what they did."""
+"""Attach techniques for a node, and report there."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from ..optimizers.hosts.comfyui.stack import AnyTechnique
 def attach_for(node: str | None, target: Target[AnyTechnique], technique: AnyTechnique) -> object:
     """Return the target's object with ``technique`` attached, which reports to a node.
 
-    Args:
-        node: its id; None where there is no page.
-        target: what the technique goes on.
-        technique: replaces one of the same kind; the node of that one is told.
+    ``node`` is None where there is no page. The node of a technique that is replaced is told.
     """
     technique.node_id = node
     replaced = find(target.techniques, technique.kind)
@@ -46,7 +43,6 @@ def report_together(techniques: Sequence[AnyTechnique]) -> None:
 
 
 def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
-    """Return what several techniques did in their last runs."""
     summaries = {technique.title: technique.last_summary() for technique in techniques}
     active = [title for title, summary in summaries.items() if summary.state in ("active", "partly")]
     states = {summary.state for summary in summaries.values()}

@@ -40,7 +40,7 @@ def machine_for(model: ModelPatcher, name: str) -> Machine:
 
 
 def machine_here() -> Machine:
-    """Return what is known of the machine before a model is loaded; whether int8 is faster there is not."""
+    """Return the machine before a model is loaded; whether int8 is faster is not known then."""
     device = host_device().type
     return Machine(device, _can_compile(device))
 
@@ -57,14 +57,11 @@ _SENTENCES = {
 
 
 def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
-    """Return the recipe ``name`` for ``machine``.
+    """Return the recipe ``name`` for ``machine``; `InvalidSetting` for another name.
 
     ``lossless`` changes no more than rounding does; ``balanced`` costs detail that is hard to see; ``fast`` costs
-    detail that can be seen side by side. With ``reuse_steps`` these two also leave out steps, where Reuse Steps finds
-    from the schedule that it pays. It is off by default: saved workflows must go on to draw what they drew.
-
-    Raises:
-        InvalidSetting: for another name.
+    detail that can be seen side by side. With ``reuse_steps`` these two also leave out steps where it pays; off by
+    default, because saved workflows must go on to draw what they drew.
     """
     require_choice("preset", name, BUILT_IN)
     steps = [Step("PacelineSetAttentionProcessor", {"backend": "auto"})]

@@ -1,4 +1,4 @@
-"""Nodes of ComfyUI and of other packs that do what one of ours does, and what ours is set to in their place."""
+"""Nodes of ComfyUI and of other packs that do what one of ours does, and the settings of ours in their place."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Conversion:
-    """One of ours in the place of another node.
+    """Our node ``to`` in the place of another.
 
     Attributes:
-        to: our node.
         widgets: of the old node, in the order of its saved values: a pack that is not installed has no others.
         values: from the old node's values to ours; None keeps the default.
-        input: what the node changes, by its name at the old node.
-        our_input: the same at ours; it is also our first output.
+        input: what the node changes, by its name at the old node; ``our_input`` at ours, also our first output.
         same_picture: whether both draw the same picture but for rounding.
     """
 
@@ -108,7 +106,7 @@ KNOWN: dict[str, Conversion] = {
 
 
 def conversions_payload() -> Payload:
-    """Return what the page must know to offer conversions: by the old node's type."""
+    """Return what the page must know to offer conversions, by the old node's type."""
     return {
         name: {"to": known.to, "input": known.input, "our_input": known.our_input, "widgets": list(known.widgets)}
         for name, known in KNOWN.items()
@@ -116,15 +114,9 @@ def conversions_payload() -> Payload:
 
 
 def converted_inputs(node: str, old: Values, nodes: Nodes) -> Payload:
-    """Return what our node is set to in the place of another.
+    """Return our node's settings from those of ``old``; `InvalidSetting` if nothing of ours does what it does.
 
-    Args:
-        node: type of the old one.
-        old: its values by name. Those that ours does not have or does not allow are left out.
-        nodes: ours.
-
-    Raises:
-        InvalidSetting: if nothing of ours does what the old one does.
+    Values that ours does not have or does not allow are left out.
     """
     if node not in KNOWN:
         raise InvalidSetting(f"No Paceline node takes the place of {node!r}.", f"These are known: {', '.join(KNOWN)}.")

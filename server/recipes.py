@@ -1,4 +1,4 @@
-"""Apply a recipe: run the nodes that it names, as if they were wired one after the other."""
+"""Apply a recipe: run its nodes as if they were wired one after the other."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ PREFIX = "Paceline"
 class Applied:
     """What came of a recipe.
 
-    Attributes:
-        objects: model, vae, ... with the recipe's techniques, by the names of the nodes' inputs.
-        steps: the steps that were applied, in order.
-        left_out: a line for each step that cannot help here, with the reason.
+    ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
+    line for each step that cannot help here.
     """
 
     objects: dict[str, Any]
@@ -47,20 +45,14 @@ def describe_step(step: Step) -> str:
 
 
 def shown_steps(steps: Iterable[Step]) -> list[dict[str, Any]]:
-    """Return what the page makes single nodes of: ``Step`` in web/js/payloads.d.ts."""
+    """Return ``Step`` in web/js/payloads.d.ts for each."""
     return [{"node": step.node, "inputs": dict(step.inputs)} for step in steps]
 
 
 def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
-    """Check that nodes, inputs and values exist, before anything is run.
+    """Check nodes, inputs and values before anything is run; `InvalidSetting` names the first that is wrong.
 
-    Args:
-        steps: what to check.
-        where: what to call their source in errors, e.g. ``The recipe 'mine'``.
-        nodes: all of ours.
-
-    Raises:
-        InvalidSetting: naming the first thing that is wrong, and what is allowed.
+    ``where`` names their source in errors, e.g. ``The recipe 'mine'``.
     """
     for step in steps:
         if step.node not in nodes:
@@ -103,15 +95,9 @@ def refusal(entry: io.Input, value: object) -> str:
 def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_to: str | None = None) -> Applied:
     """Attach the techniques of a recipe, as if its nodes were wired one after the other.
 
-    Args:
-        recipe: what to apply.
-        objects: what is connected, by the names of the nodes' inputs (``model``, ``vae``); None where nothing is.
-        nodes: all of ours.
-        report_to: id of the node that techniques report to.
-
-    Raises:
-        InvalidSetting: if the recipe names a node or an input that does not exist, or a value that is not allowed. A
-            step that merely does not fit this model or machine is left out, which is said.
+    A step that merely does not fit this model or machine is left out, which is said; `InvalidSetting` for a node, input
+    or value that does not exist. ``objects`` are by the names of the nodes' inputs (``model``, ``vae``), None where
+    nothing is connected; ``report_to`` is the id of a node.
     """
     check_steps(recipe.steps, f"The recipe {recipe.name!r}", nodes)
     applied = Applied({name: value for name, value in objects.items() if value is not None})

@@ -15,14 +15,7 @@ from .recipes import Nodes, apply_recipe
 
 @dataclass(frozen=True)
 class Remedy:
-    """A node that makes a part of a step shorter.
-
-    Attributes:
-        part: one of the slices of a profile.
-        step: the node and its settings.
-        title: of the node.
-        at_most: share of the whole step that it can save at most.
-    """
+    """The ``step`` that makes a ``part`` (a slice of a profile) shorter; ``at_most`` is a share of the whole step."""
 
     part: str
     step: Step

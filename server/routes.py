@@ -1,4 +1,4 @@
-"""What the page asks the server: about a run, what makes a workflow faster, presets, the cache of compiled code."""
+"""The routes of the page: runs, what makes a workflow faster, presets, the cache of compiled code."""
 
 from __future__ import annotations
 
@@ -47,8 +47,6 @@ def register_routes(nodes: Nodes) -> None:
         return web.json_response(await asyncio.to_thread(cache_payload))
 
     def answers(path: str, answer: Callable[[Any], Any]) -> None:
-        """Answer what is posted to ``path``."""
-
         async def post(request: web.Request) -> web.Response:
             try:
                 sent = await request.json()
@@ -80,20 +78,15 @@ def register_routes(nodes: Nodes) -> None:
 
 
 def cache_payload() -> Payload:
-    """Return how many bytes of compiled code are kept, and in which folder (None: nowhere)."""
+    """Return the bytes of compiled code that are kept, and in which folder (None: nowhere)."""
     folder = cache_folder()
     return {"bytes": 0, "path": None} if folder is None else {"bytes": folder.size(), "path": str(folder.path)}
 
 
 def conversion_payload(sent: Any, nodes: Nodes) -> Payload:
-    """Return what our node is set to in the place of another.
+    """Return our node's settings in the place of another; `InvalidSetting` if nothing of ours takes its place.
 
-    Args:
-        sent: ``{"node": type of the other, "inputs": its values by name}``.
-        nodes: ours.
-
-    Raises:
-        InvalidSetting: if nothing of ours takes its place.
+    ``sent`` is ``{"node": type of the other, "inputs": its values by name}``.
     """
     if not isinstance(sent, dict) or not isinstance(sent.get("inputs"), dict):
         raise InvalidSetting("This is no node.", "Send node and inputs.")
@@ -101,14 +94,9 @@ def conversion_payload(sent: Any, nodes: Nodes) -> Payload:
 
 
 def save_preset(sent: Any, nodes: Nodes) -> Payload:
-    """Save steps as a preset of Optimize (Preset).
+    """Save a preset of Optimize (Preset); `InvalidSetting` for a name or steps that cannot be.
 
-    Args:
-        sent: ``{"name": ..., "steps": [{"node", "inputs"}], "description": ...}``.
-        nodes: ours.
-
-    Raises:
-        InvalidSetting: if the name cannot be one of a preset, or the steps name what there is not.
+    ``sent`` is ``{"name": ..., "steps": [{"node", "inputs"}], "description": ...}``.
     """
     if not isinstance(sent, dict) or not isinstance(sent.get("steps"), list):
         raise InvalidSetting("This is no preset.", "Send name, steps and description.")

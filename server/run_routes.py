@@ -15,13 +15,7 @@ _OURS = "paceline_"
 
 
 def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload | None:
-    """Return the run of a prompt, or else the latest one of a workflow; None if there is none.
-
-    Args:
-        server: ComfyUI's.
-        workflow: its id, as the page gives it to a workflow.
-        prompt_id: ComfyUI's id of the run.
-    """
+    """Return the run of a prompt, or else the latest one of a workflow (by the page's id); None if there is none."""
     found: PromptRun | None = None
     said: dict[str, Payload] = {}
     for run in _runs(server.prompt_queue):
@@ -37,14 +31,7 @@ def run_payload(server: Any, workflow: str = "", prompt_id: str = "") -> Payload
 
 @dataclass(frozen=True)
 class PromptRun:
-    """A run that ComfyUI knows.
-
-    Attributes:
-        prompt_id: ComfyUI's id.
-        prompt: the nodes, by execution id.
-        workflow: as the page has saved it.
-        history: what ComfyUI keeps of a finished run; None while it goes on.
-    """
+    """A run that ComfyUI knows: nodes by execution id, the page's workflow, and ``history``, None while it goes on."""
 
     prompt_id: str
     prompt: Mapping[str, Any]
@@ -58,17 +45,15 @@ class PromptRun:
 
     @property
     def messages(self) -> dict[str, Any]:
-        """ComfyUI's messages about the run."""
         return dict(((self.history or {}).get("status") or {}).get("messages") or ())
 
     def kept_from(self, earlier: PromptRun, node: str) -> bool:
-        """Return whether the result of a node can have been there already, from an earlier run."""
+        """Return whether a node's result can be from an earlier run."""
         kept = self.prompt if self.history is None else self.messages.get("execution_cached", {}).get("nodes", ())
         return node in kept and self.prompt.get(node) == earlier.prompt.get(node)
 
 
 def _runs(queue: Any) -> Iterator[PromptRun]:
-    """Yield each run, the newest first."""
     with queue.mutex:
         items = [(item, None) for item in queue.currently_running.values()]
         items += [(history["prompt"], history) for history in reversed(list(queue.history.values()))]

@@ -1,4 +1,4 @@
-"""What the page shows of a sweep: every cell as soon as it is measured, its picture, and what is left to do."""
+"""What the page shows of a sweep, updated after every cell."""
 
 from __future__ import annotations
 
@@ -23,14 +23,7 @@ _LONGEST_SIDE = 512
 
 
 class SweepView:
-    """Shows a sweep at its node.
-
-    Args:
-        node: id of the node.
-        study: name of the sweep.
-        limit: the largest difference of a preset.
-        bench: what measures the cells.
-    """
+    """Shows a sweep at its node; ``limit`` is the largest difference of a preset."""
 
     def __init__(self, node: str | None, study: str, limit: float, bench: Bench) -> None:
         self._node, self._study, self._limit, self._bench = node, study, limit, bench
@@ -41,7 +34,6 @@ class SweepView:
 
     @property
     def done(self) -> int:
-        """How many cells are measured."""
         return len(self._results)
 
     def compared(self, cell: Cell, found: Comparison) -> None:
@@ -53,7 +45,6 @@ class SweepView:
         picture.save(path_of(entry))
 
     def watch(self, results: Sequence[Result], total: int) -> None:
-        """Show what is measured so far."""
         self._results, self.total = results, total
         self._send()
 
@@ -84,7 +75,6 @@ class SweepView:
         return {"filename": f"{digest}.png", "subfolder": "paceline_cells", "type": "temp"}
 
     def _cell(self, one: Result, best: bool) -> Payload:
-        """Return a cell: ``SweepCell``."""
         (low, high), entry = one.interval or (None, None), self._entry(one.cell)
         return {
             "label": describe_cell(one.cell),

@@ -1,7 +1,7 @@
 """The measured trial: which of the inserted nodes are faster here, with a picture as good as was chosen.
 
-Each node is measured with Compare Models against the workflow without it; what is worth it stays for the next
-measurement. Nothing is remembered between two requests: the findings so far come with each.
+Each node is compared with the workflow without it; what is worth it stays for the next measurement. Nothing is
+remembered between requests: the findings so far come with each.
 """
 
 from __future__ import annotations
@@ -42,11 +42,8 @@ Finding = Mapping[str, Any]
 class Trial:
     """How far a trial has come.
 
-    Attributes:
-        judged: what was found of each node, in order.
-        kept: execution ids.
-        best: all that was kept against the plain workflow; None if nothing was.
-        once: seconds that compiling what was kept has taken.
+    ``judged`` is in order, ``kept`` are execution ids; ``best`` is all that was kept against the plain workflow, None
+    for nothing; ``once`` the seconds that compiling it has taken.
     """
 
     judged: list[Payload] = field(default_factory=list)
@@ -62,14 +59,10 @@ class Trial:
 
 
 def trial_payload(sent: Any) -> Payload:
-    """Return what to measure next, or what the findings say when nothing is left to measure.
+    """Return what to measure next, or what the findings say when nothing is left; `InvalidSetting` if unreadable.
 
-    Args:
-        sent: ``prompt``; ``name`` and ``receivers`` of a wire, ``chain``: execution ids of the nodes on it that are
-            tried, in order; ``choice``; and ``findings``: what the measurements so far have given, in order.
-
-    Raises:
-        InvalidSetting: if what was sent cannot be read.
+    ``sent`` has ``prompt``; ``name`` and ``receivers`` of a wire; ``chain``, execution ids of the nodes on it that are
+    tried, in order; ``choice``; and ``findings``, the results of the measurements so far, in order.
     """
     trial = Trial()
     try:
@@ -119,7 +112,6 @@ def _measurements(
 
 
 def _saved(found: Finding) -> float:
-    """Return the seconds that one picture takes less."""
     seconds, steps = found["seconds"], found["about"]["steps"]
     saved = median(seconds["baseline"]) - median(seconds["optimized"])
     saved *= float(steps) if found["speedup_of"] == "step" else 1.0

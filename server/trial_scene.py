@@ -18,14 +18,7 @@ _CUSTOM = ("sampler", "sigmas", "latent_image")
 
 @dataclass(frozen=True)
 class Scene:
-    """What is measured.
-
-    Attributes:
-        name: of our nodes' input, and of what is compared.
-        settings: for Compare Models, but for both sides.
-        baseline: its inputs for what is there, with the values that they have in the prompt.
-        optimized: likewise, for what is tried.
-    """
+    """What is measured: our nodes' input ``name``, and settings of Compare Models, for both sides and for each."""
 
     name: str
     settings: Mapping[str, Any]
@@ -34,13 +27,9 @@ class Scene:
 
 
 def scene_for(prompt: Prompt, name: str, wire: Any, receivers: Collection[str]) -> Scene | None:
-    """Return what to measure a wire with; None where Compare Models cannot stand in for what uses it.
+    """Return how to measure a wire; None where Compare Models cannot stand in for what uses it.
 
-    Args:
-        prompt: the workflow.
-        name: of the wire: ``model``, ``vae`` or ``control_net``.
-        wire: the value of an input that it leads to.
-        receivers: ids of the nodes that use it.
+    ``name`` is ``model``, ``vae`` or ``control_net``, ``wire`` an input's value, ``receivers`` the ids of its users.
     """
     if name == "model":
         for sampler, job in _jobs(prompt, (id for receiver in receivers for id in _samplers_of(prompt, receiver))):
@@ -62,7 +51,6 @@ def scene_for(prompt: Prompt, name: str, wire: Any, receivers: Collection[str]) 
 
 
 def _jobs(prompt: Prompt, samplers: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield those nodes that are samplers of a known form, and what each samples."""
     for sampler in samplers:
         job = _job(prompt, sampler)
         if job is not None:
@@ -75,7 +63,6 @@ def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
 
 
 def _sources(prompt: Prompt, id: str) -> list[str]:
-    """Return the nodes that a decoder's latent comes through, the nearest first."""
     names = ("samples", "latent", "latent_image", "latents")
     return [*way_back(id, lambda id: node_before(prompt, id, *names))][1:]
 
@@ -141,12 +128,10 @@ def _levels(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
 
 
 def _origin(value: Any) -> str | None:
-    """Return the node that a value comes from."""
     link = link_of(value)
     return None if link is None else link[0]
 
 
 def _value(prompt: Prompt, id: str, name: str, value: str) -> Any:
-    """Return a setting of the node that an input comes from."""
     node = node_before(prompt, id, name)
     return None if node is None else prompt[node]["inputs"].get(value)

@@ -19,10 +19,7 @@ _KINDS = {"MODEL": ("model", _SAMPLED), "VAE": ("vae", _CODED), "CONTROL_NET": (
 class Wire:
     """One source, and everything that it is to go faster for.
 
-    Attributes:
-        name: of the inputs of our nodes: ``model``, ``vae`` or ``control_net``.
-        origin: the source.
-        receivers: node and input.
+    ``name`` is an input of our nodes, ``model``, ``vae`` or ``control_net``; ``receivers`` are pairs of node and input.
     """
 
     name: str
@@ -50,7 +47,7 @@ def find_wires(prompt: Prompt) -> list[Wire]:
 
 
 def upstream(prompt: Prompt, wire: Wire) -> list[str]:
-    """Return the nodes that a wire goes through on its way from the loader, the last first."""
+    """Return the nodes between a wire and the loader, the last first."""
     wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
 
     def before(id: str) -> str | None:
@@ -60,7 +57,6 @@ def upstream(prompt: Prompt, wire: Wire) -> list[str]:
 
 
 def _typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:
-    """Yield type, input and origin of each link into a node."""
     declared = input_types(prompt[id]["class_type"])
     for name, (origin, slot) in links_into(prompt, id).items():
         outputs = output_types(prompt[origin]["class_type"])

@@ -33,12 +33,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Steps in the order in which they are applied; it changes how the graph reads, but not the picture.
+    """Steps in the order in which they are applied, which changes how the graph reads, but not the picture.
 
-    Attributes:
-        name: shown in the menu.
-        description: what to expect, in a sentence.
-        made_on: where the settings were found: device, model, versions. For people; not checked.
+    ``made_on`` says for people where the settings were found (device, model, versions); nothing checks it.
     """
 
     name: str
@@ -47,7 +44,7 @@ class Recipe:
     made_on: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the recipe as text of a file; the same recipe always gives the same text."""
+        """Return the text of a file, always the same for the same recipe."""
         document = {
             "paceline_recipe": FORMAT,
             "name": self.name,
@@ -59,11 +56,7 @@ class Recipe:
 
     @classmethod
     def from_json(cls, text: str, source: str = "This recipe") -> Recipe:
-        """Read a recipe, which errors call ``source``.
-
-        Raises:
-            InvalidSetting: if it is not a recipe, or one of a later version of this pack.
-        """
+        """Read a recipe, which errors call ``source``; `InvalidSetting` if it is none, or of a later version."""
         remedy = "Save it again with Benchmark Sweep, or choose another preset."
         try:
             document = json.loads(text)
@@ -95,11 +88,7 @@ def _check(step: Step, source: str, remedy: str) -> None:
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Read a recipe from a file.
-
-    Raises:
-        InvalidSetting: if the file is missing, far too large, or not a recipe.
-    """
+    """Read a recipe; `InvalidSetting` if the file is missing, far too large, or not a recipe."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise InvalidSetting(f"{path.name} is larger than a recipe can be.", "Choose another file.")
@@ -117,11 +106,7 @@ def save_recipe(recipe: Recipe, path: Path) -> None:
 
 
 def require_preset_name(what: str, name: str, taken: tuple[str, ...]) -> str:
-    """Return ``name`` if a preset can have it.
-
-    Raises:
-        InvalidSetting: naming what cannot be in it, or the names that are taken.
-    """
+    """Return ``name`` if a preset can have it; `InvalidSetting` names bad characters, or the names that are taken."""
     if not PRESET_NAME.fullmatch(name) or name.strip() != name or name in taken:
         raise InvalidSetting(
             f"{what} is {name!r}, which cannot be the name of a preset.",

@@ -1,9 +1,8 @@
 """Carry compiled code to an identical machine of the same owner: the cache's folder in a zip file.
 
-torch has ``torch.compiler.save_cache_artifacts`` and ``load_cache_artifacts`` for that. They hold what the running
-process has compiled, so no command could save them, and on CPUs they leave out what the C++ compiler has built. The
-first image of the smallest UNet (one level, two cores, torch 2.13): cold 56 s, after a restart on the same folder 7 s,
-on another folder after an import of torch's artifacts 49 s, after an import of this file 7 s.
+torch's ``save_cache_artifacts`` holds what the running process has compiled, so no command could save it, and leaves
+out what the C++ compiler has built. First image of the smallest UNet (two cores, torch 2.13): cold 56 s, after an
+import of torch's artifacts 49 s, after an import of this file 7 s, as after a restart.
 
 Compiled code is a program that runs with your rights. So an import needs the fingerprint that the export has returned,
 carried over in another way than the file.
@@ -51,8 +50,7 @@ def export_cache(folder: CacheFolder, file: Path) -> str:
 def import_cache(folder: CacheFolder, file: Path, fingerprint: str) -> int:
     """Read a zip file of :func:`export_cache` into ``folder`` and return how many files it held.
 
-    Raises:
-        Refused: if the fingerprint, a file's hash, or the machine is another one; nothing is written then.
+    `Refused`, with nothing written, if the fingerprint, a file's hash, or the machine is another one.
     """
     try:
         files = _read(folder.path, file, fingerprint)
@@ -69,7 +67,7 @@ def import_cache(folder: CacheFolder, file: Path, fingerprint: str) -> int:
 
 
 def _read(root: Path, file: Path, fingerprint: str) -> dict[Path, bytes]:
-    """Return what a zip file holds, by the place below ``root`` where it belongs; all of it as it was exported."""
+    """Return what a zip file holds, checked, by the place below ``root`` where it belongs."""
     with zipfile.ZipFile(file) as archive:
         if archive.getinfo(CONTENTS).file_size > _LARGEST_LIST:
             raise Refused(f"{file} was not made by this command.")

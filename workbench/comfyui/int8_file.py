@@ -23,9 +23,8 @@ WEIGHT_ONLY = "ComfyUI computes these layers in int8; made with mode weight_only
 def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
     """Write the network of a MODEL, with its LoRAs in it, and return the file's metadata.
 
-    The tensors and their names are ComfyUI's own (its writer makes them): ``weight`` in int8, ``weight_scale`` and
-    ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle. The file appears when it is
-    complete.
+    Tensors and names are ComfyUI's own (its writer makes them): ``weight`` in int8, ``weight_scale`` and
+    ``comfy_quant`` for each quantised layer, everything else as it was. Never pickle.
 
     Raises:
         UnsupportedModel: if no layer of the MODEL is in int8.
@@ -51,7 +50,6 @@ def save_int8_model(patcher: ModelPatcher, path: Path) -> dict[str, str]:
 
 
 def _metadata(patcher: ModelPatcher) -> dict[str, str]:
-    """Return what is written into the file's header: where it comes from and how it was made."""
     source = _source(patcher)
     technique = stack_of(patcher).find(INT8)
     content: dict[str, object] = {
@@ -73,7 +71,6 @@ def _metadata(patcher: ModelPatcher) -> dict[str, str]:
 
 
 def _source(patcher: ModelPatcher) -> Path | None:
-    """Return the file that a MODEL's original was loaded from, where its loader said so."""
     origin = patcher.get_attachment(ORIGIN)
     factory = patcher.cached_patcher_init if origin is None else origin[0].factory
     arguments = factory[1] if factory else ()

@@ -1,4 +1,4 @@
-"""Latents of a MODEL: pictures from them, with a VAE or roughly without one, and latents of another size."""
+"""Latents of a MODEL: their pictures, with a VAE or roughly without one, and other sizes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 
 
 def decode(vae: VAE, latent: Tensor) -> Tensor:
-    """Decode as the VAE Decode node does.
+    """Decode as the VAE Decode node does, to ``[pictures, height, width, channels]`` in [0, 1].
 
-    Returns:
-        Images ``[pictures, height, width, channels]`` in [0, 1]; the frames of a video follow each other.
-
-    Raises:
-        InvalidSetting: if the VAE belongs to models with other latents.
+    The frames of a video follow each other. `InvalidSetting` if the VAE belongs to models with other latents.
     """
     try:
         images = vae.decode(latent)
@@ -33,12 +29,9 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
 
 
 def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
-    """Return the rough colours that ComfyUI's live preview shows, one pixel for each place of the latent.
+    """Return the rough colours of ComfyUI's live preview, one pixel for each place of the latent.
 
-    ``latent`` is ``[batch, channels, (frames,) height, width]``.
-
-    Raises:
-        UnsupportedModel: if ComfyUI knows no colours for latents of this kind.
+    ``latent`` is ``[batch, channels, (frames,) height, width]``. `UnsupportedModel` if ComfyUI knows no colours for it.
     """
     kind = model.get_model_object("latent_format")
     if not getattr(kind, "latent_rgb_factors", None):

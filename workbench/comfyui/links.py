@@ -1,4 +1,4 @@
-"""What comes over links: ComfyUI compares the names of types, and lets anything pass that has the right name."""
+"""Checks of what comes over links: ComfyUI compares names of types only, and lets any value pass."""
 
 from __future__ import annotations
 

@@ -21,14 +21,9 @@ Entry = dict[str, str]
 
 
 class OutputFiles:
-    """The files of one result; the number is the next free one.
+    """The files of one result, under the next free number; `InvalidSetting` if the prefix leads out of the folder.
 
-    Args:
-        prefix: start of the file names; may name a sub-folder, and hold ComfyUI's ``%year%`` and the like.
-        keep: whether they go into the output folder, or are only there to be looked at now.
-
-    Raises:
-        InvalidSetting: if the prefix leads out of the folder.
+    The prefix may name a sub-folder, and hold ComfyUI's ``%year%`` and the like. Without ``keep`` they are temporary.
     """
 
     def __init__(self, prefix: str, keep: bool = True) -> None:
@@ -58,16 +53,13 @@ class OutputFiles:
         return self.entry(ending)
 
     def save_text(self, ending: str, text: str) -> Entry:
-        """Write a text file."""
         write_atomically(self.path(ending), lambda path: path.write_text(text, encoding="utf-8"))
         return self.entry(ending)
 
     def save_json(self, ending: str, content: dict[str, object]) -> Entry:
-        """Write a JSON file."""
         return self.save_text(ending, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def path(self, ending: str) -> Path:
-        """Return where the file with this ending lies, or will."""
         return self._start.with_name(self._start.name + ending)
 
     def entry(self, ending: str) -> Entry:

@@ -26,9 +26,8 @@ class Profile:
 
     Attributes:
         loading: before the first step: loading, compiling, first allocations.
-        decoding: of the VAE; None without one.
-        step: the median step, which ``slices`` are parts of.
-        slices: see :data:`..measurement.profile.SLICES`.
+        decoding: None without a VAE.
+        step: the median step, which ``slices`` are parts of: see :data:`..measurement.profile.SLICES`.
     """
 
     loading: float
@@ -39,7 +38,6 @@ class Profile:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The slices as parts of one."""
         return {name: seconds / self.step for name, seconds in self.slices.items()}
 
 
@@ -50,8 +48,7 @@ class _Enough(Exception):
 def profile_job(model: ModelPatcher, vae: VAE | None, job: SamplingJob, say: Callable[[str], None]) -> Profile:
     """Sample once with a clock, decode if there is a VAE, and sample again up to the end of one profiled step.
 
-    Raises:
-        InvalidSetting: if the settings leave no step.
+    `InvalidSetting` if the settings leave no step.
     """
     device, clock = torch.device(model.load_device), time.perf_counter
     ends: list[float] = []

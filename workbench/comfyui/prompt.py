@@ -19,11 +19,7 @@ Link = tuple[str, int]
 
 
 def require_prompt(sent: Any) -> Prompt:
-    """Return what was given, if it is a prompt.
-
-    Raises:
-        InvalidSetting: if it is anything else.
-    """
+    """Return what was given, if it is a prompt; `InvalidSetting` if not."""
     if not isinstance(sent, dict) or not all(
         isinstance(node, dict) and isinstance(node.get("class_type"), str) and isinstance(node.get("inputs", {}), dict)
         for node in sent.values()

@@ -29,7 +29,6 @@ def report_text(
 
 
 def _controlnet_name(control_net: object) -> str:
-    """Return e.g. ``ControlNet (ControlNetFlux)``."""
     network = getattr(control_net, "control_model", None)
     return type(control_net).__name__ + (f" ({type(network).__name__})" if network is not None else "")
 

@@ -33,8 +33,7 @@ def scheduler_names() -> list[str]:
 class SamplingJob:
     """What is sampled: the inputs of the KSampler node but the model, and the same names.
 
-    Raises:
-        InvalidSetting: naming the input that sampling could not use. ComfyUI lets links of a wrong type pass.
+    `InvalidSetting` names the input that sampling could not use: ComfyUI lets links of a wrong type pass.
     """
 
     positive: Conditioning

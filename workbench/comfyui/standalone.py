@@ -18,8 +18,7 @@ from ..exit_status import exit_status
 def find_comfyui(given: str | None, pack: Path) -> Path:
     """Return ComfyUI's folder: the given one, or the one around ``pack``, which may be a link in ``custom_nodes``.
 
-    Raises:
-        BackendUnavailable: if there is none.
+    `BackendUnavailable` if there is none.
     """
     folder = Path(given or os.environ.get("COMFYUI_PATH") or pack.parent.parent)
     if not all((folder / name).exists() for name in ("main.py", "folder_paths.py", "comfy")):
@@ -86,8 +85,7 @@ def say(text: str) -> None:
 def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
     """Return a checkpoint's MODEL, a function from a text to its CONDITIONING, and its VAE if it has one.
 
-    Raises:
-        InvalidSetting: if there is no text encoder in the file.
+    `InvalidSetting` if there is no text encoder in the file.
     """
     import comfy.sd
     import folder_paths
@@ -101,11 +99,7 @@ def load_checkpoint(path: str) -> tuple[ModelPatcher, Function, VAE | None]:
 
 
 def model_file(kind: str, name: str) -> str:
-    """Return the path of a model file, which is named itself or by its name in a folder like ``checkpoints``.
-
-    Raises:
-        InvalidSetting: if there is neither.
-    """
+    """Return a model file by its path, or its name in a folder like ``checkpoints``; `InvalidSetting` if none."""
     import folder_paths
 
     if os.path.isfile(name):

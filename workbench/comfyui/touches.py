@@ -1,8 +1,7 @@
-"""Every place where this pack touches ComfyUI, by what for: after an update, what is missing names what changed.
+"""Every place where this pack touches ComfyUI, by purpose: what is missing after an update names what changed.
 
-Found by looking for it; version numbers are compared for one warning only. Objects that ComfyUI hands us (MODEL, VAE,
-...) are in the host's ``protocols.py``. A test compares this list with the sources, and another one holds each line
-against the ComfyUI that the tests run with.
+Version numbers are compared for one warning only. Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's
+``protocols.py``. Tests compare this list with the sources, and hold each line against the ComfyUI they run with.
 """
 
 from __future__ import annotations
@@ -135,11 +134,7 @@ def problem(touch: str) -> str:
 
 
 def require_host() -> None:
-    """Check that this ComfyUI is not too old.
-
-    Raises:
-        HostTooOld: naming what is missing and the version that has it.
-    """
+    """Raise `HostTooOld`, naming what is missing and the version that has it, if this ComfyUI is too old."""
     missing = next((touch for touch in _REQUIRED if problem(touch)), None)
     if missing is not None:
         raise HostTooOld(

@@ -1,8 +1,7 @@
 """Networks of named architectures with random weights, built from their configurations without any download.
 
-Speed does not depend on the values of weights, so it can be measured where no checkpoint is. ``width`` is the number of
-channels of a UNet's first level, 320 in SD 1.5 and SDXL; with less, everything is narrower and there are fewer layers,
-with every kind of block still there.
+Speed does not depend on the values of weights. ``width`` is the number of channels of a UNet's first level, 320 in SD
+1.5 and SDXL; with less, everything is narrower and has fewer layers, with every kind of block still there.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ def _sd15(width: int) -> dict[str, Any]:
 def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
     """Return SDXL's UNet: 2 and 10 transformer blocks at 1/2 and 1/4 of the latent's size, heads of 64 channels.
 
-    ``ssd1b``: the layout of SSD-1B instead, with no block in the middle and a number of transformer blocks for each
-    layer.
+    With ``ssd1b`` SSD-1B's: no block in the middle, and a number of transformer blocks for each layer.
     """
     full = width == REAL_WIDTH
     options: dict[str, Any] = {"transformer_layers_per_block": [1, 2, 10] if full else [1, 1, 2]}
@@ -83,8 +81,7 @@ def sdxl_unet(width: int, ssd1b: bool = False) -> Any:
 def if_unet(width: int, stage: int) -> Any:
     """Return a UNet of DeepFloyd IF's layout: text among the keys of self-attention, a variance beside the noise.
 
-    Stage 1 makes 64 x 64 pixels; stage 2 enlarges and is told how noisy the small image was made. The number of
-    channels is ours.
+    Stage 1 makes 64 x 64 pixels; stage 2 enlarges and is told how noisy the small image was made. The widths are ours.
     """
     return made(
         "UNet2DConditionModel",
@@ -125,8 +122,7 @@ def upscaler_unet(width: int) -> Any:
 def autoencoder(width: int, factors: tuple[int, ...] = (1, 2, 4, 4), **options: Any) -> Any:
     """Return the VAE of the Stable Diffusion family: 8 pixels for a latent, attention in the middle.
 
-    It has 2/5 of the UNet's channels; ``factors`` are those of each level as multiples of the first. Of the options of
-    ``AutoencoderKL`` the ``scaling_factor`` is what a pipeline multiplies latents with.
+    It has 2/5 of the UNet's channels; ``factors`` are those of each level as multiples of the first.
     """
     return made(
         "AutoencoderKL",

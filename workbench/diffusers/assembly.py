@@ -85,7 +85,6 @@ def sd3(name: str, width: int) -> Any:
 
 
 def _pipeline(name: str, **parts: Any) -> Any:
-    """Return a pipeline without the text encoders and checkers that are not among its parts."""
     import diffusers
 
     parameters = inspect.signature(getattr(diffusers, name)).parameters.values()

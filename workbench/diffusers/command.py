@@ -47,7 +47,6 @@ def _recipe(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace, chosen: tuple[Variant, ...], title: str) -> None:
-    """Measure every variant at every size and batch, and write what came of it."""
     from tqdm import tqdm
 
     sizes = _numbers("size", options.size or str(usual_size(options.pipeline)))
@@ -78,7 +77,6 @@ def _run(options: argparse.Namespace, chosen: tuple[Variant, ...], title: str) -
 
 
 def _grid(options: argparse.Namespace) -> None:
-    """Draw the prompts with every variant, and write one picture and the numbers."""
     from tqdm import tqdm
 
     prompts = grid.read_prompts(options.prompts)

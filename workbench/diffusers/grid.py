@@ -20,11 +20,7 @@ _INK, _PALE, _PAPER = (32, 33, 36), (110, 114, 122), (255, 255, 255)
 
 
 def read_prompts(file: Path) -> list[str]:
-    """Return the prompts of a text file, one a line; empty lines and lines that begin with # are left out.
-
-    Raises:
-        InvalidSetting: if there is no such file, or no prompt in it.
-    """
+    """Return the prompts of a text file, one a line, without empty lines and # comments; `InvalidSetting` if none."""
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

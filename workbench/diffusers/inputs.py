@@ -1,7 +1,6 @@
 """What each pipeline is called with: text, sizes, pictures to start from.
 
-Without text encoders a prompt becomes random embeddings that depend on its words alone, so the same prompt always
-asks for the same picture.
+Without text encoders a prompt becomes random embeddings that depend on its words alone.
 """
 
 from __future__ import annotations
@@ -97,7 +96,6 @@ def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = 77, pooled
 
 
 def _embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> torch.Tensor:
-    """Return embeddings ``[prompts, tokens, channels]`` that depend on the words alone, for a model ``like``."""
     rows = []
     for prompt in prompts:
         seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "little")
@@ -106,7 +104,6 @@ def _embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> 
 
 
 def _smooth_picture(size: int, batch: int) -> torch.Tensor:
-    """Return pictures ``[batch, 3, size, size]`` of smooth stripes, for pipelines that start from one."""
     ramp = torch.linspace(0, 6.28, size)
     planes = (ramp.sin()[None] * ramp.cos()[:, None], ramp.cos()[None].expand(size, -1), ramp.sin()[:, None])
     picture = torch.stack([plane.expand(size, size) for plane in planes])

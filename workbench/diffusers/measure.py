@@ -37,14 +37,12 @@ class Measurement(Cell):
     """What came of a cell.
 
     Attributes:
-        state: ``done``, ``OOM`` or ``not possible``.
-        seconds: median of one call of the pipeline, with decoding.
-        seconds_least, seconds_most: of the rounds.
+        state: ``done``, ``OOM`` or ``not possible``, for which there is a ``reason``.
+        seconds: median of one call of the pipeline, with decoding; ``seconds_least``, ``seconds_most`` of the rounds.
         first_seconds: of the first call, which compiles.
         iterations: denoising steps of one call.
         peak_bytes: most memory that torch had given out on the device; None on a CPU.
         report: what each optimization did.
-        reason: why there are no numbers.
     """
 
     state: str
@@ -59,7 +57,6 @@ class Measurement(Cell):
 
     @property
     def cell(self) -> Cell:
-        """Where it stands in the table."""
         return Cell(self.variant, self.size, self.batch)
 
     @property
@@ -68,7 +65,6 @@ class Measurement(Cell):
         return self.iterations / self.seconds if self.seconds and self.iterations else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON, with the steps per second."""
         return {**asdict(self), "iterations_per_second": self.per_second}
 
 
@@ -80,10 +76,7 @@ def measure(
     rounds: int,
     tick: Callable[[], None] = lambda: None,
 ) -> Measurement:
-    """Run one cell: ``rounds`` calls that are timed, after one that is not; the pipeline is left as it was.
-
-    ``tick`` is called after each call.
-    """
+    """Time ``rounds`` calls after one that is not timed; the pipeline is left as it was. ``tick`` follows each call."""
     try:
         return Measurement(**asdict(cell), **_timed(pipeline, variant, cell, steps, rounds, tick))
     except PacelineError as error:

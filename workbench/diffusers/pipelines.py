@@ -28,11 +28,10 @@ class NamedPipeline:
 
     @property
     def denoiser(self) -> Model:
-        """The UNet or transformer."""
         return getattr(self.pipe, "unet", None) or self.pipe.transformer
 
     def call(self, prompts: list[str], size: int, steps: int, seed: int = 0, **options: object) -> Any:
-        """Return what the pipeline returns as its images, of ``size`` x ``size`` pixels, one for each prompt.
+        """Return the pipeline's images of ``size`` x ``size`` pixels, one for each prompt.
 
         ``options`` are further arguments of the pipeline, e.g. ``output_type``.
         """
@@ -43,8 +42,6 @@ class NamedPipeline:
 
 @dataclass(frozen=True)
 class _Known:
-    """A kind of pipeline: what it is, its usual side in pixels, diffusers' class, how it is made and called."""
-
     about: str
     size: int
     pipeline_class: str
@@ -98,10 +95,7 @@ def usual_size(name: str) -> int:
 def random_pipeline(name: str, width: int = REAL_WIDTH, device: str = "cpu") -> NamedPipeline:
     """Return a pipeline of a named architecture with random weights in float32.
 
-    ``width`` is that of :mod:`.architectures`, a multiple of 16; 320 is the real size.
-
-    Raises:
-        InvalidSetting: for an unknown name, or a width out of range.
+    ``width`` is that of :mod:`.architectures`, a multiple of 16. `InvalidSetting` for an unknown name or width.
     """
     require_choice("pipeline", name, PIPELINES)
     require_integer("width", width, 16, REAL_WIDTH)
@@ -120,10 +114,9 @@ def random_pipeline(name: str, width: int = REAL_WIDTH, device: str = "cpu") -> 
 
 
 def trained_pipeline(name: str, source: str, device: str = "cpu") -> NamedPipeline:
-    """Return a pipeline with the weights of ``source``, which ``from_pretrained`` takes: a folder or Hugging Face id.
+    """Return a pipeline with weights that ``from_pretrained`` takes from a folder or Hugging Face id.
 
-    Raises:
-        InvalidSetting: for an unknown name, or if nothing can be loaded from ``source``.
+    `InvalidSetting` for an unknown name, or if nothing can be loaded from ``source``.
     """
     import diffusers
 

@@ -21,13 +21,8 @@ _PACKAGES = ("torch", "diffusers", "transformers", "torchao", "tomesd", "xformer
 class Record:
     """Results by cell, in ``results.json`` of ``folder``, written after each of them.
 
-    Args:
-        folder: may have the file already.
-        setup: all that the results depend on; a record that was begun with another setup is not continued.
-        about: further facts for readers.
-
-    Raises:
-        InvalidSetting: if the folder has results of another setup, or a file that cannot be read.
+    ``setup`` is all that the results depend on. `InvalidSetting` if the folder has results of another setup, or a file
+    that cannot be read.
     """
 
     def __init__(self, folder: Path, setup: dict[str, Any], about: dict[str, Any]) -> None:

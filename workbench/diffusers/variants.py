@@ -50,10 +50,9 @@ def parts(compile_backend: str, compile_mode: str) -> Mapping[str, tuple[Any, ..
 
 
 def variants(text: str, compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
-    """Return the variants that ``text`` names, e.g. ``plain,tome,tome+xformers``; the first is the baseline.
+    """Return the variants of e.g. ``plain,tome,tome+xformers``; the first is the baseline.
 
-    Raises:
-        InvalidSetting: for an unknown name.
+    `InvalidSetting` for an unknown name.
     """
     known = parts(compile_backend, compile_mode)
     found = []
@@ -75,12 +74,9 @@ RECIPE = ("fp32", "bf16", "sdpa", "compile", "qkv", "int8")
 
 
 def recipe(rows: tuple[str, ...], compile_backend: str, compile_mode: str) -> tuple[Variant, ...]:
-    """Return the recipe's rows, each with what the chosen rows before it add.
+    """Return the recipe's rows, each with what the chosen rows before it add, always ``fp32`` first.
 
-    What ``rows`` leaves out is in no row. ``fp32`` is always the first.
-
-    Raises:
-        InvalidSetting: for an unknown name.
+    What ``rows`` leaves out is in no row. `InvalidSetting` for an unknown name.
     """
     require_rows(rows)
     known = parts(compile_backend, compile_mode)

@@ -14,10 +14,8 @@ from .timing import Speedup
 class FewerSteps:
     """The control: the baseline with as many steps as fit into the time that the optimized side took.
 
-    Attributes:
-        full_steps: of the compared runs.
-        seconds: that its sampling took.
-        difference: between its pictures and the baseline's with all steps, from the same seed.
+    ``full_steps`` are those of the compared runs, ``seconds`` of its sampling; ``difference`` is between its
+    pictures and the baseline's with all steps, from the same seed.
     """
 
     steps: int
@@ -31,15 +29,13 @@ class Evidence:
     """What was measured.
 
     Attributes:
-        speedup: of the optimized side.
         difference: the largest between the optimized pictures of a run and the baseline's, from the same seed.
         same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
         seed: between the baseline's pictures and its own from another seed.
-        repeat: the largest between the baseline's pictures and its own from the same seed; None if it ran once.
+        repeat: the largest between the baseline's own pictures from the same seed; None if it ran once.
         precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
         broken: what is wrong with a result that is no picture at all.
-        difference_run: number of the run that ``difference`` is of; None if all optimized runs drew the same.
-        repeat_run: number of the run that ``repeat`` is of.
+        difference_run: the run that ``difference`` is of; None if all optimized runs drew the same.
         fewer_steps: the control; None if it was not drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.
         difference_picture: its number; None if there is only one picture.
@@ -60,7 +56,6 @@ class Evidence:
 
     @property
     def judged(self) -> Distance:
-        """The distance that is judged."""
         return self.difference if self.farthest is None else self.farthest.alone
 
     @property

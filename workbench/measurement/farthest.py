@@ -20,8 +20,7 @@ class Farthest:
     """The run that is farthest: its number, its distance over all pictures, and its farthest picture.
 
     Attributes:
-        picture: number of that picture, from 1.
-        alone: its distance.
+        picture: number of that picture, from 1; ``alone`` is its distance.
         region: root mean square error in its worst region of ``16 x 16`` pixels.
     """
 
@@ -33,12 +32,9 @@ class Farthest:
 
 
 def farthest(runs: Mapping[int, Tensor], references: Tensor, lpips: Lpips | None = None) -> Farthest:
-    """Return what is farthest from ``references`` in any picture of any run.
+    """Return what is farthest from ``references`` in any picture of any run; `InvalidSetting` if the sizes differ.
 
     ``runs`` are pictures by the number of the run, like ``references`` uint8 ``[batch, height, width, channels]``.
-
-    Raises:
-        InvalidSetting: if the sizes differ.
     """
     found = {run: distances(pictures, references, lpips) for run, pictures in runs.items()}
     size, run, index = max((one.size, -run, -index) for run, each in found.items() for index, one in enumerate(each))

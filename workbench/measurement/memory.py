@@ -13,18 +13,14 @@ _INTERVAL = 0.02
 
 
 class PeakMemory:
-    """Measures a ``with`` block.
-
-    Args:
-        device: that computes.
-        beside: returns the bytes on the device that torch's allocator does not count.
+    """Measures a ``with`` block; ``beside`` returns bytes on the device that torch's allocator does not count.
 
     Attributes:
-        device_bytes: most memory that torch's allocator had given out on the device, and most that there was beside
-            it, looked up every 20 ms; None where the allocator does not count (CPU, MPS). Where the one grew while the
+        device_bytes: most memory that torch's allocator had given out on the device, and most that there was beside it,
+            looked up every 20 ms; None where the allocator does not count (CPU, MPS). Where the one grew while the
             other shrank the sum is an upper bound.
-        process_bytes: most resident memory of the whole process, looked up every 20 ms; None without psutil, which
-            ComfyUI brings. What an allocator keeps for later counts too, so it says little about a small model.
+        process_bytes: most resident memory of the whole process, looked up every 20 ms; None without psutil. What an
+            allocator keeps for later counts too, so it says little about a small model.
     """
 
     def __init__(self, device: torch.device, beside: Callable[[], int] = lambda: 0) -> None:

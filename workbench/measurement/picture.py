@@ -102,7 +102,6 @@ def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
 
 
 def _wrapped(text: str, size: int, width: int) -> list[str]:
-    """Break ``text`` at spaces so that each line fits into ``width`` pixels."""
     font, lines, line = _font(size), [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()

@@ -88,7 +88,6 @@ def slices_of(operations: Sequence[Operation], kernels: dict[str, float], second
 
 
 def _kind(operation: Operation, kernel: str = "") -> str:
-    """Return the slice that an operator, or a kernel that it started, belongs to."""
     operators = [operation.name, *(name for name in operation.callers if not _FRAME.search(name))]
     kind = _first([*operators, kernel], _COMPUTES) or _other(operation.name, kernel)
     folder = _our_folder(operation.callers)

@@ -1,7 +1,4 @@
-"""How far pictures are apart: PSNR, SSIM, and LPIPS where its weights are installed.
-
-Everything is measured on pictures of 8 bits, which are what is saved: the files give the same numbers.
-"""
+"""How far 8-bit pictures, as they are saved, are apart: PSNR, SSIM, and LPIPS where its weights are installed."""
 
 from __future__ import annotations
 
@@ -26,9 +23,9 @@ class Distance:
 
     Attributes:
         rmse: root mean square error of all values, 1 being the whole range from black to white.
-        psnr: peak signal-to-noise ratio of that error in dB; None for equal pictures, where it is infinite.
-        ssim: mean structural similarity, 1 for equal pictures; None for pictures smaller than its window.
-        lpips: mean LPIPS, 0 for equal pictures; None where its weights are missing.
+        psnr: of that error in dB; None for equal pictures, where it is infinite.
+        ssim: 1 for equal pictures; None for pictures smaller than its window.
+        lpips: 0 for equal pictures; None where its weights are missing.
     """
 
     rmse: float
@@ -42,7 +39,6 @@ class Distance:
         return self.rmse if self.lpips is None else self.lpips
 
     def __str__(self) -> str:
-        """Return e.g. ``PSNR 31.2 dB, SSIM 0.957, LPIPS 0.021``."""
         if self.psnr is None:
             return "the same to the last bit"
         ssim = "" if self.ssim is None else f", SSIM {self.ssim:.3f}"
@@ -55,11 +51,7 @@ def to_8_bit(images: Tensor) -> Tensor:
 
 
 def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> Distance:
-    """Return the distance between pictures and references, both uint8 ``[batch, height, width, channels]``.
-
-    Raises:
-        InvalidSetting: if the sizes differ.
-    """
+    """Return the distance between uint8 ``[batch, height, width, channels]``; `InvalidSetting` if the sizes differ."""
     return average(distances(pictures, references, lpips))
 
 
@@ -94,14 +86,12 @@ def _distance(error: float, similarity: float | None, perception: float | None) 
 
 
 def structural_similarity(a: Tensor, b: Tensor) -> float:
-    """Return the mean SSIM of two images.
+    """Return the mean SSIM of images ``[batch, channels, height, width]`` in [0, 1], sides of at least 11 pixels.
 
     Wang, Bovik, Sheikh, Simoncelli: Image quality assessment (2004): a Gaussian window with sigma 1.5, K1 = 0.01,
     K2 = 0.03, statistics of the whole window (not of a sample); channels count alike, windows that stick out are left
-    out. The same as scikit-image's with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``.
-
-    Both are ``[batch, channels, height, width]`` in [0, 1] with sides of at least 11 pixels; in float64, as variances
-    are differences of squares.
+    out. The same as scikit-image's with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``. In float64,
+    as variances are differences of squares.
     """
     offsets = torch.arange(_WINDOW, dtype=a.dtype, device=a.device) - _WINDOW // 2
     weights = torch.exp(-offsets.square() / (2 * 1.5**2))

@@ -1,7 +1,6 @@
 """When the steps of a run ended, without waiting for the device after each.
 
-A GPU is given the next step while it still computes the last one. Waiting for it in between would make every step
-pay for what the processor does, and what techniques save there would not be seen.
+Waiting would make every step pay for what the processor does while a GPU computes, and hide what techniques save there.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ Clock = Callable[[], float]
 class StepTimes:
     """The ends of the steps of one run.
 
-    Args:
-        device: that computes.
-        clock: for devices whose work cannot be marked.
-        mark: marks the work of the device, as a recorded ``torch.cuda.Event`` does; None for its own events, where
-            it has them.
+    ``clock`` is for devices whose work cannot be marked; ``mark`` marks it as a recorded ``torch.cuda.Event`` does.
     """
 
     def __init__(self, device: torch.device, clock: Clock, mark: Callable[[], Any] | None = None) -> None:

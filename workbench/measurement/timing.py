@@ -39,9 +39,8 @@ class Speedup:
 
     Attributes:
         ratio: median over rounds of baseline time / optimized time.
-        low: lower end of the 95 % confidence interval of the rounds' (geometric) mean ratio.
-        high: its upper end.
-        rounds: number of rounds; with one there is no interval, and ``low`` and ``high`` are 0 and infinite.
+        low: lower end of the 95 % confidence interval of the rounds' (geometric) mean ratio; ``high`` its upper end.
+        rounds: with one there is no interval, and ``low`` and ``high`` are 0 and infinite.
     """
 
     ratio: float
@@ -62,17 +61,14 @@ class Speedup:
 
     @property
     def slower(self) -> bool:
-        """Whether the whole interval is on the slow side, as surely."""
         return self._claim[1] < 1 and self.ratio < 1 / (1 + SMALLEST_EFFECT)
 
     @property
     def same(self) -> bool:
-        """Whether the whole interval is close to 1, and shows no gain or loss."""
         return not (self.faster or self.slower) and self.low >= 1 / (1 + SAME) and self.high <= 1 + SAME
 
     @property
     def _claim(self) -> tuple[float, float]:
-        """The interval that a claim is made from."""
         if self.rounds < 2:
             return self.low, self.high
         mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
@@ -81,10 +77,10 @@ class Speedup:
 
     @property
     def more_rounds(self) -> int | None:
-        """How many further rounds would make it clear; 0 if it is, None if they would be too many to ask for.
+        """How many further rounds would make it clear: 0 if it is, None if they would be too many.
 
-        The rounds' spread is taken from the interval. Their number is the smallest whose interval would leave out 1
-        if the mean stays what it is, or would lie within ``SAME`` of the mean where that is close to 1.
+        The rounds' spread is taken from the interval. Their number is the smallest whose interval would leave out 1 if
+        the mean stays what it is, or would lie within ``SAME`` of the mean where that is close to 1.
         """
         if self.rounds < 2:
             return 2
@@ -111,8 +107,8 @@ def _student(rounds: int, table: Sequence[float] = _T) -> float:
 def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Speedup:
     """Return the speed-up from the seconds of each round; both have one value for each round.
 
-    The interval is Student's, on the logarithms of the rounds' own ratios: the machine is about
-    as busy in both runs of a round, so their ratio varies less than their times.
+    The interval is Student's, on the logarithms of the rounds' own ratios: the machine is about as busy in both runs of
+    a round, so their ratio varies less than their times.
     """
     ratios = [before / after for before, after in zip(baseline, optimized, strict=True)]
     middle, rounds = statistics.median(ratios), len(ratios)

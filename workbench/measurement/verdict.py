@@ -31,11 +31,10 @@ class Verdict:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
             ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
             picture).
-        headline: the main finding, one clause, which the page can say in other languages.
-        text: all of it, one line.
+        headline: one clause, which can be translated; ``text`` is all of it in one line.
         seed_share: the difference as a share of a seed change; None if the seed changes nothing.
         measure: what that share is of, ``LPIPS`` or ``RMSE``.
-        quality: what became of the picture, one of ``QUALITIES``.
+        quality: one of ``QUALITIES``.
     """
 
     state: str

@@ -27,8 +27,8 @@ def pareto_picture(results: Sequence[Result], title: str = "", limit: float | No
     """Return a scatter plot of all measured cells of a sweep; the best trades are numbered, the others counted below.
 
     The circles' area is the peak memory, the bars are the 95 % intervals. Up and to the left is better. A ring, joined
-    to a best trade, is the plain model with fewer steps in the same time: left of the circle, it is nearer. ``limit``,
-    the largest difference that is allowed, is drawn as a line.
+    to a best trade, is the plain model with fewer steps in the same time. ``limit``, the largest difference that is
+    allowed, is drawn as a line.
     """
     canvas = _Canvas()
     canvas.text(24, 20, canvas.shortened(title or "Speed against difference", 1060, 22), _INK, 22)
@@ -119,13 +119,11 @@ def _draw_list(canvas: _Canvas, front: Sequence[Result], names: set[str], colors
 
 
 def _changing(results: Sequence[Result]) -> set[str]:
-    """Return the names of the settings that are not the same everywhere."""
     names = {name for one in results for name in one.cell}
     return {name for name in names if len({str(one.cell.get(name)) for one in results}) > 1} or names
 
 
 def _lines(one: Result, names: set[str], canvas: _Canvas) -> list[str]:
-    """Return a cell's settings of these names in at most three lines of the list's width."""
     lines = [""]
     for name, value in ((name, value) for name, value in one.cell.items() if name in names):
         part = f"{name.rpartition('.')[2]} {value}"
@@ -138,7 +136,6 @@ def _lines(one: Result, names: set[str], canvas: _Canvas) -> list[str]:
 
 
 def _by_picture(front: Sequence[Result]) -> dict[str, list[Result]]:
-    """Return the best trades of each size and batch, by their text."""
     groups: dict[str, list[Result]] = {}
     for one in front:
         parts = [f"{name} {one.cell[name]}" for name in ("size", "batch") if one.cell.get(name) is not None]
@@ -178,8 +175,6 @@ class _Canvas:
 
 
 class _Scale:
-    """Maps values to pixels, over a range that ends at round numbers."""
-
     def __init__(self, values: Sequence[float], start: int, end: int) -> None:
         low, high = min(values), max(values)
         wanted = (high - low) / 5 or 0.1

@@ -18,7 +18,6 @@ class Result:
     """One cell and what came of it.
 
     Attributes:
-        cell: the settings.
         state: ``measured``; ``out of memory``, ``not possible`` and ``broken`` (no picture) are results too.
         speedup: median over rounds of baseline time / this one's, at the same size and batch.
         seconds: median of one sampling step.
@@ -39,13 +38,13 @@ class Result:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Ends of the speed-up's 95 % interval; None where there is none that says anything."""
+        """The speed-up's 95 % interval; None where there is none that says anything."""
         low, high = self.numbers.get("speedup_low"), self.numbers.get("speedup_high")
         return (low, high) if low and high else None
 
     @property
     def control(self) -> float | None:
-        """Difference of the plain model with as many steps as fit into the same time; None if it was not drawn."""
+        """Difference of the plain model with as many steps as fit into the same time; None if not drawn."""
         return self.numbers.get("fewer_steps_difference")
 
 
@@ -64,7 +63,7 @@ def best(results: Sequence[Result], largest_difference: float) -> Result | None:
     """Return the fastest result whose difference is at most ``largest_difference`` of a seed change.
 
     Settings that were measured at several sizes count with their worst size: a preset must hold for all of them. None
-    if nothing is certainly faster than the baseline: where there is a confidence interval, all of it must be.
+    if nothing is certainly faster than the baseline.
     """
     groups: dict[str, list[Result]] = {}
     for result in results:
@@ -124,7 +123,6 @@ def _beats(other: Result, one: Result) -> bool:
 
 
 def _fewer_steps_do(one: Result) -> bool:
-    """Say whether the plain model with fewer steps, in the same time, came as near to its picture with all of them."""
     return one.control is not None and one.control <= AS_GOOD * (one.difference or 0)
 
 

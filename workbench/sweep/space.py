@@ -43,7 +43,6 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers are meant."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
@@ -54,10 +53,9 @@ class Space:
     values: Mapping[str, tuple[Value, ...] | Range]
 
     def cells(self) -> list[Cell]:
-        """Return every cell once; settings of a node that is switched off in a cell are not in it.
+        """Return every cell once, without settings of nodes that are off in it.
 
-        Raises:
-            InvalidSetting: if there is a range, or far too many cells.
+        `InvalidSetting` if there is a range, or far too many cells.
         """
         ranges = [name for name, values in self.values.items() if isinstance(values, Range)]
         if ranges:
@@ -77,10 +75,9 @@ class Space:
 
 
 def parse_space(text: str, example: str) -> Space:
-    """Read a space from text, one ``name: values`` to the line; ``#`` starts a comment. Errors show ``example``.
+    """Read a space, one ``name: values`` to the line; ``#`` starts a comment.
 
-    Raises:
-        InvalidSetting: naming the line that cannot be read.
+    `InvalidSetting` names the line that cannot be read, and shows ``example``.
     """
     values: dict[str, tuple[Value, ...] | Range] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -155,7 +152,6 @@ def _read_values(name: str, listed: str, line: int) -> tuple[Value, ...] | Range
 
 
 def _read_value(text: str) -> Value:
-    """Return a number or yes/no as such, and anything else as text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -84,8 +84,7 @@ def open_storage(optuna: Any, storage: Storage) -> Any:
 def using(optuna: Any, *further: type[Exception]) -> Iterator[None]:
     """Keep Optuna from logging each cell, and the address, users, statements and passwords of its database secret.
 
-    Raises:
-        BackendUnavailable: for errors of the database, whose texts hold all that; ``further`` kinds come from it too.
+    Errors of the database, and ``further`` kinds from it, whose texts hold all that, become `BackendUnavailable`.
     """
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -1,9 +1,8 @@
 """The sweep itself: an Optuna study, so that it survives a crash and can be shared by many machines.
 
-Storing, sharing and searching are Optuna's (https://optuna.org, Akiba et al. 2019): its storage hands a cell to one
-process at a time, and takes back the cells of processes that have died. The cells of a grid are trials in its queue, as
-GridSampler draws them at random, counts interrupted ones as done, begins anew when the grid grows, and gives the last
-cells to several processes.
+Optuna (https://optuna.org, Akiba et al. 2019) hands a cell to one process at a time, and takes back those of processes
+that have died. The cells of a grid are trials in its queue, as GridSampler draws them at random, counts interrupted
+ones as done, begins anew when the grid grows, and gives the last cells to several processes.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class SweepSettings:
 
     Attributes:
         study: name; the same one continues where it stopped.
-        storage: keeps the results.
         mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
         trials: how many cells a search tries in all, over all processes.
     """
@@ -69,7 +67,6 @@ class Sweep:
 
     @property
     def total(self) -> int:
-        """How many cells the sweep has when it is done."""
         return len(self._cells) or self._settings.trials
 
     def results(self) -> list[Result]:
@@ -88,8 +85,8 @@ class Sweep:
     ) -> list[Result]:
         """Measure what is left and return all results.
 
-        ``done`` is called after each cell of this process, ``idle`` about once a second while only others have cells
-        to measure; it may raise to stop.
+        ``done`` is called after each cell of this process, ``idle`` about once a second while only others have cells to
+        measure; it may raise to stop.
         """
         with using(self._optuna):
             while not self._is_done():
@@ -127,7 +124,6 @@ class Sweep:
         return found
 
     def _found(self) -> dict[str, Result]:
-        """Return the first result of each cell, by the cell's key."""
         with using(self._optuna):
             trials = self._trials()
         found: dict[str, Result] = {}
@@ -158,7 +154,6 @@ class Sweep:
         return {one.user_attrs.get(_KEY) for one in trials if _RESULT in one.user_attrs or one.state in states}
 
     def _enqueue_missing(self) -> None:
-        """Queue the cells that are neither measured, nor waiting, nor in the hands of a process."""
         taken = self._taken(self._trials())
         for key, cell in self._cells.items():
             if key not in taken:
@@ -184,9 +179,8 @@ class Sweep:
     def _cell_of(self, trial: Any) -> Cell:
         """Return the cell that a trial is to measure.
 
-        Raises:
-            TrialPruned: if another process has taken the last cell of the queue between our look and our turn, if two
-                of them have queued the same cell, or if it was queued for another grid of the same name.
+        ``TrialPruned`` if another process has taken the last cell of the queue between our look and our turn, if two of
+        them have queued the same cell, or if it was queued for another grid of the same name.
         """
         if not self._cells:
             return self._suggest(trial)
@@ -216,7 +210,6 @@ class Sweep:
 
 
 def _require_same_job(study: str, known: dict[str, str], identity: dict[str, str]) -> None:
-    """Check that a study that is ``known`` goes on with the same job; `InvalidSetting` names what is another."""
     changed = [name for name in {**known, **identity} if known.get(name) != identity.get(name)]
     if changed:
         changes = "; ".join(f"{name} was {known.get(name)}, is {identity.get(name)}" for name in changed)
@@ -227,7 +220,6 @@ def _require_same_job(study: str, known: dict[str, str], identity: dict[str, str
 
 
 def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
-    """Return what must be the same for results to be comparable, by name."""
     identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
     # A grid may grow: its cells stand for themselves. A search's space may not, as the sampler learns from all of it.
     if settings.mode == "search":

@@ -30,11 +30,9 @@ def compare(
     clock: Clock = time.perf_counter,
     show: Callable[[float], None] | None = None,
 ) -> Comparison:
-    """Run both sides with the same seed and judge the difference.
+    """Run both sides with the same seed and judge the difference; what they share (sampling, VAE) is not compared.
 
-    What the optimized side shares with the baseline, sampling or the VAE, is not compared.
-
-    ``say`` is told what is going on, ``show`` which share of the work is done; by default the node's progress bar is.
+    ``say`` is told what is going on, ``show`` which share of the work is done (default: the node's progress bar).
 
     Raises:
         InvalidSetting: if their pictures differ in size, or a VAE has none to be compared with.
@@ -88,7 +86,6 @@ def compare(
 
 
 def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
-    """Return a clone of a MODEL that computes in fp32, or None and why there is none."""
     # Looked up with the clone's own changes: a node can have chosen another dtype for it.
     dtype = model.get_model_object("manual_cast_dtype") or model.model.get_dtype()
     if dtype == torch.float32:

@@ -26,8 +26,7 @@ class Control:
 def steps_that_fit(steps: int, baseline: list[TimedRun], optimized: list[TimedRun]) -> int:
     """Return how many of a baseline's steps take no longer than the optimized side took for all of its own.
 
-    At least 0 and fewer than ``steps``. What a run does before and during its first step is paid once, however many
-    steps follow.
+    At least 0 and fewer than ``steps``. What a run does before and during its first step is paid once.
     """
     whole, each = _median(baseline, "sampling_seconds"), _median(baseline, "step_seconds")
     allowed = _median(optimized, "sampling_seconds")

@@ -29,11 +29,10 @@ class Comparison:
 
     Attributes:
         unit: what the speed-up is of: ``step``, ``sampling`` (a single step), ``decode`` or ``picture`` (both).
-        baseline: timed runs of the baseline; likewise ``optimized``.
         from_preview: whether the pictures are rough previews, because no VAE was given.
         latent_change: norm of the latents' difference relative to the baseline's.
         reports: the Optimization Report of both sides.
-        activity: what each technique of the optimized side did, by its title.
+        activity: of each technique of the optimized side, by its title.
         notes: what could not be measured, and why.
     """
 
@@ -61,12 +60,9 @@ def evaluate(
     notes: list[str],
     control: Control | None = None,
 ) -> Comparison:
-    """Turn what the runs gave into distances and a verdict. Of several runs the worst one counts.
+    """Turn what the runs gave into distances and a verdict; `InvalidSetting` if the pictures differ in size.
 
-    ``notes`` tell what could not be measured so far, ``control`` is the baseline with fewer steps, if it was drawn.
-
-    Raises:
-        InvalidSetting: if the pictures differ in size.
+    Of several runs the worst one counts. ``notes`` tell what could not be measured so far.
     """
     lpips, missing = load_lpips()
 

@@ -18,10 +18,8 @@ class Pictures:
 
     Attributes:
         baseline: from the job's seed, of the first run.
-        optimized: likewise, of the run that is farthest from ``baseline``; of the first run until that is known.
-        other_seed: the baseline from another seed.
-        baseline_runs: of the baseline from the job's seed, by the number of the run; only those that differ.
-        optimized_runs: likewise.
+        optimized: of the run that is farthest from ``baseline``; of the first run until that is known.
+        baseline_runs: from the job's seed, by the number of the run; only those that differ. As ``optimized_runs``.
         fp32: the baseline in fp32, if it was drawn.
         broken: what is wrong, if a run of one side gave no picture at all, else empty.
         fewer_steps: the baseline with as many steps as fit into the optimized side's time, if it was drawn.
@@ -38,10 +36,9 @@ class Pictures:
 
 
 def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, fp32: Output | None) -> Pictures:
-    """Return the pictures of all outputs; those that were not decoded by a run are decoded now.
+    """Return the pictures of all outputs, decoding those that no run has decoded.
 
-    Raises:
-        UnsupportedModel: if there is neither a VAE nor a preview for the model's latents.
+    `UnsupportedModel` if there is neither a VAE nor a preview for the model's latents.
     """
     troubles: list[str] = []
 

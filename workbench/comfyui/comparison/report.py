@@ -135,7 +135,6 @@ def peak(runs: list[TimedRun], key: str) -> int | None:
 
 
 def _floor(found: Comparison) -> dict[str, Distance]:
-    """Return what the difference is held against, by name."""
     evidence = found.evidence
     floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
     return {name: distance for name, distance in floor.items() if distance is not None}

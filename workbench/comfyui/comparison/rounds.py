@@ -46,9 +46,7 @@ class ComparisonSettings:
 class Side:
     """One side of the comparison, with what it is called in the texts.
 
-    Attributes:
-        vae: None to look at ComfyUI's rough preview of the latent.
-        conditionings: positive and negative, in the place of those that both sides sample with; None for the same.
+    Without a ``vae`` it shows ComfyUI's rough preview; ``conditionings``, positive and negative, replace the job's.
     """
 
     title: str
@@ -72,7 +70,6 @@ class Output:
     images: Tensor | None = None
 
     def equals(self, other: Output) -> bool:
-        """Say whether two outputs are equal bit for bit."""
         if self.images is not None and other.images is not None and not torch.equal(self.images, other.images):
             return False
         return torch.equal(self.latent, other.latent)
@@ -82,11 +79,8 @@ class Output:
 class TimedRun:
     """What one timed run took; None for a part that is not compared or cannot be measured here.
 
-    Attributes:
-        sampling_seconds: the whole sampling, which may include loading the model.
-        step_seconds: mean of its steps but the first.
-        decode_seconds: the VAE.
-        device_bytes: see :class:`PeakMemory`; likewise ``process_bytes``.
+    ``sampling_seconds`` may include loading the model; ``step_seconds`` is the mean of all steps but the first; the
+    bytes are those of :class:`PeakMemory`.
     """
 
     sampling_seconds: float | None
@@ -116,10 +110,9 @@ class Rounds:
     """Runs both sides in turn.
 
     Attributes:
-        compares_sampling: whether they sample otherwise; if not, the baseline's latent is made once and shared.
-        compares_decoding: whether the VAEs differ; otherwise decoding is left to the end and is not timed.
+        compares_sampling: if not, the baseline's latent is made once and shared.
+        compares_decoding: if not, decoding is left to the end and is not timed.
         on_step: called after each step and each decoding; whatever it raises ends the comparison.
-        say: told what is going on.
     """
 
     job: SamplingJob
@@ -133,7 +126,7 @@ class Rounds:
     def warm_up(self, sides: tuple[Side, Side], runs: int) -> Output:
         """Run each side before anything is timed, and return what the baseline, the first side, draws from other seeds.
 
-        The warm-up is made with another seed, so this part of the noise floor costs nothing extra.
+        The warm-up is made with other seeds, so this part of the noise floor costs nothing extra.
         """
         other: Output | None = None
         for number in range(max(1, runs)):

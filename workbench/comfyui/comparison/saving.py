@@ -20,21 +20,10 @@ def save(
     workflow: dict[str, object] | None = None,
     keep: bool = True,
 ) -> dict[str, Entry | list[Entry]]:
-    """Write the files and return their descriptions, as ComfyUI's front end wants them.
+    """Write the files and return what ComfyUI's front end shows: ``{"json": {"filename", "subfolder", "type"}, ...}``.
 
-    Args:
-        record: the numbers; the names of the files are added under ``files``.
-        pictures: what was drawn.
-        sheet: the picture to show.
-        prefix: see :class:`OutputFiles`.
-        workflow: what to put into the sheet, so that dropping it on the canvas opens the workflow.
-        keep: see :class:`OutputFiles`.
-
-    Returns:
-        ``{"comparison": {"filename", "subfolder", "type"}, "json": ..., "baseline": [...], ...}``
-
-    Raises:
-        InvalidSetting: if the prefix leads out of the output folder.
+    The names of the files are added to ``record`` under ``files``; ``workflow`` goes into the sheet, so that dropping
+    it on the canvas opens it. `InvalidSetting` if the prefix leads out of the output folder.
     """
     output = OutputFiles(prefix, keep)
     lists: dict[str, list[Entry]] = {}

@@ -24,9 +24,8 @@ class Bench:
     Attributes:
         model: MODEL without the nodes that are tried; likewise ``vae``, None to compare rough previews.
         job: what is sampled; a cell can ask for another size and batch.
-        steps_of: returns the nodes that a cell applies. Nodes are known to the nodes only, so they hand this in.
-        apply: runs such nodes on the plain model and VAE; returns both with them, and a sentence for each node that
-            cannot help here.
+        steps_of: returns the nodes that a cell applies.
+        apply: runs them on the plain model and VAE; returns both, and a sentence for each node that cannot help here.
         seen: given each comparison that was made, for its pictures.
     """
 
@@ -39,10 +38,9 @@ class Bench:
     seen: Callable[[Cell, Comparison], None] = lambda cell, found: None
 
     def latent(self, cell: Cell) -> Latent:
-        """Return the LATENT that a cell samples: the connected one, in the size and batch that the cell asks for.
+        """Return the connected LATENT in the size and batch that a cell asks for.
 
-        Raises:
-            InvalidSetting: if the size is not a whole number of the latent's places.
+        `InvalidSetting` if the size is not a whole number of the latent's places.
         """
         width, height, batch = picture_of(cell)
         latent = self.job.latent_image
@@ -57,10 +55,7 @@ class Bench:
         return latent if batch is None else with_batch(latent, batch)
 
     def measure(self, cell: Cell, say: Callable[[str], None], show: Callable[[float], None]) -> Result:
-        """Measure a cell; ``say`` and ``show`` as of ``compare``.
-
-        What cannot be done here, and running out of memory, are results too.
-        """
+        """Measure a cell, ``say`` and ``show`` as of ``compare``; running out of memory and refusal are results too."""
         doing = "applying the nodes"
 
         def follow(text: str) -> None:

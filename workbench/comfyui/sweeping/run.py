@@ -29,8 +29,7 @@ class SweepPlan(SweepSettings):
 
     Attributes:
         largest_difference: of the preset, as a share of a seed change. The preset has the study's name.
-        prefix: start of the names of the files.
-        keep: whether the files are kept; see :class:`OutputFiles`.
+        prefix: of the names of the files; for ``keep`` see :class:`OutputFiles`.
     """
 
     largest_difference: float = 0.25
@@ -49,12 +48,9 @@ class Finished:
     """What a sweep gave, to all processes that took part.
 
     Attributes:
-        table: for people, in Markdown.
-        best: the result that became the preset; None if none is faster within the allowed difference.
-        preset: its file.
+        table: in Markdown.
+        best: the result that became the ``preset``; None if none is faster within the allowed difference.
         files: descriptions of what was written, as ComfyUI's front end wants them.
-        picture: the plot.
-        text: the summary.
     """
 
     results: list[Result]
@@ -77,14 +73,8 @@ def run_sweep(
 ) -> Finished:
     """Measure all cells that have no result yet, and write plot, tables and preset.
 
-    Args:
-        bench: measures a cell.
-        space: the settings to try.
-        plan: how to go through them.
-        source: where everything that is connected comes from; see :func:`..identity.upstream`.
-        say: told what is going on.
-        workflow: what to put into the plot's file.
-        watch: given all results so far and the number of cells, at the start and after each cell.
+    ``source`` tells where everything that is connected comes from (:func:`..identity.upstream`); ``workflow`` goes into
+    the plot's file; ``watch`` is given all results and the number of cells, at the start and after each cell.
 
     Raises:
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
@@ -168,7 +158,6 @@ def describe_cell(cell: Cell) -> str:
 
 
 def _corners(space: Space) -> list[Cell]:
-    """Return cells that have every size and batch of a space."""
     pictures = {name: values for name, values in space.values.items() if name in ("size", "batch")}
     if not pictures or any(isinstance(values, Range) for values in pictures.values()):
         return []

@@ -1,6 +1,6 @@
 """Which databases a sweep may use: those that the owner of the server has written down.
 
-A workflow can come from a stranger. It names a storage; it cannot say where one is, as that would let it connect the
+A workflow can come from a stranger. So it names a storage and cannot say where one is: that would let it connect the
 server to any machine, or write files anywhere.
 """
 
@@ -23,8 +23,7 @@ _HOW = (
 def storage_named(name: str) -> Storage:
     """Return a storage by the name that a workflow gives it; an empty one is a file in ComfyUI's user folder.
 
-    Raises:
-        InvalidSetting: if the server has none of this name. What was given is not repeated: it may hold a password.
+    `InvalidSetting` if there is none. It does not repeat what was given, which may hold a password.
     """
     if isinstance(name, str) and not name.strip():
         return sqlite_storage("SQLite in the user's folder", user_folder("sweeps", "sweeps.db"))

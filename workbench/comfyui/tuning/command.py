@@ -54,9 +54,9 @@ def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> No
 
 
 def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
-    """Return a faster prompt, and say on the way what is done and why.
+    """Return a faster prompt, as the server proposes it, and say on the way what is done and why.
 
-    The server decides what is inserted. With ``measure`` only what is certainly faster here is kept.
+    With ``measure`` only what is certainly faster here is kept.
     """
     wires = server.ask("/paceline/advice", prompt)["wires"]
     if not wires:
@@ -75,7 +75,6 @@ def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
 def _kept(
     server: Server, faster: Rewritten, at: int, wire: Mapping[str, Any], choice: str, measure: bool
 ) -> list[dict[str, Any]]:
-    """Return the steps of a wire that stay, and say why."""
     steps, chain = list(wire["plans"][choice]["steps"]), faster.chains[at]
     where = ", ".join(title_of(faster.prompt, receiver["node"]) for receiver in wire["receivers"])
     names = [settings_of(faster.prompt[id], step) for id, step in zip(chain, steps, strict=True)]
@@ -111,8 +110,6 @@ def _kept(
 def _rewritten(
     server: Server, prompt: Prompt, steps: Sequence[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]], choice: str
 ) -> Rewritten:
-    """Return the prompt with nodes of others converted and ours inserted on each wire."""
-
     @cache
     def describe(node: str) -> Any:
         return server.ask(f"/object_info/{node}")[node]

@@ -17,11 +17,7 @@ _HINT = "Name a workflow in the API format (in ComfyUI: File > Export (API)), or
 
 
 def read_workflow(path: Path) -> Prompt:
-    """Return the prompt in a file.
-
-    Raises:
-        InvalidSetting: if the file cannot be read, or has none.
-    """
+    """Return the prompt in a file; `InvalidSetting` if the file cannot be read, or has none."""
     try:
         with path.open("rb") as file:
             is_picture = file.read(len(_PNG)) == _PNG

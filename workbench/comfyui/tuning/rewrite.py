@@ -21,12 +21,9 @@ _DIGITS = 16
 
 @dataclass
 class Rewritten:
-    """A prompt that is being changed.
+    """A prompt that is being changed; the one that it began with stays as it was.
 
-    Attributes:
-        prompt: with what was put in so far. The prompt that it began with stays as it was.
-        describe: asks for the types of nodes.
-        chains: the ids of the inserted nodes, of each wire.
+    ``describe`` asks for the types of nodes; ``chains`` are the ids of the inserted nodes, by wire.
     """
 
     prompt: dict[str, dict[str, Any]]
@@ -35,7 +32,6 @@ class Rewritten:
 
     @classmethod
     def of(cls, prompt: Prompt, describe: Described) -> Rewritten:
-        """Begin with a copy of ``prompt``."""
         return cls({id: {**node, "inputs": dict(node["inputs"])} for id, node in prompt.items()}, describe)
 
     def convert(self, id: str, to: str, inputs: Mapping[str, Any], old_input: str, new_input: str) -> None:
@@ -44,7 +40,6 @@ class Rewritten:
         self.prompt[id] = self._made(to, {**inputs, new_input: source})
 
     def insert(self, wire: Mapping[str, Any], steps: Sequence[Mapping[str, Any]]) -> None:
-        """Put nodes between a wire's source and its receivers, in order."""
         name, receivers = wire["name"], wire["receivers"]
         first = receivers[0]
         source = self.prompt[first["node"]]["inputs"][first["input"]]
@@ -75,7 +70,6 @@ class Rewritten:
 
 
 def _default(entry: Sequence[Any]) -> Any:
-    """Return what a widget begins with; None for what is connected."""
     kind, options = entry[0], entry[1] if len(entry) > 1 else {}
     if "default" in options:
         return options["default"]

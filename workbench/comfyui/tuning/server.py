@@ -22,11 +22,7 @@ _SECONDS_BETWEEN_LOOKS = 0.3
 
 
 class Server:
-    """Asks the server at an address like ``http://127.0.0.1:8188``.
-
-    Raises:
-        InvalidSetting: if it is no address of that form.
-    """
+    """Asks the server at an address like ``http://127.0.0.1:8188``; `InvalidSetting` for any other form."""
 
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
@@ -71,11 +67,7 @@ class Server:
         return answer
 
     def run(self, prompt: Any) -> dict[str, Any]:
-        """Run a prompt to its end and return what its nodes have shown, by their ids.
-
-        Raises:
-            InvalidSetting: if it is refused, or a node fails.
-        """
+        """Run a prompt and return what its nodes have shown, by ids; `InvalidSetting` if it is refused or fails."""
         id = self.ask("/prompt", {"prompt": prompt})["prompt_id"]
         while True:
             # The queue first: a run that ends between the two looks is in the history by then.
@@ -95,11 +87,7 @@ class Server:
 
 
 def start_server(folder: Path, arguments: Sequence[str]) -> Server:
-    """Start ComfyUI's server in this process, on a port of its own. It ends with the process.
-
-    Raises:
-        BackendUnavailable: if it does not answer in time.
-    """
+    """Start ComfyUI's server in this process, on a port of its own; `BackendUnavailable` without an answer in time."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -119,7 +107,6 @@ def start_server(folder: Path, arguments: Sequence[str]) -> Server:
 
 
 def _refusal(answer: Any) -> str:
-    """Return why a server refuses: of our routes a sentence, of ComfyUI's what is wrong with the first node."""
     answer = answer if isinstance(answer, dict) else {}
     for node in (answer.get("node_errors") or {}).values():
         for error in node["errors"]:
