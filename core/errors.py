@@ -35,10 +35,8 @@ class InvalidSetting(PacelineError, ValueError):
 class CannotHelp(PacelineError):
     """A technique can do nothing here, and nothing is wrong: a workflow goes on without it, and says so.
 
-    Attributes:
-        brief: the problem in a few words, for a badge.
-        outcome: what stands before ``brief`` where the workflow goes on.
-        must_be_mended: whether it stops the workflow all the same.
+    ``brief`` is the problem in a few words, for a badge, and ``outcome`` what stands before it where the workflow goes
+    on. ``must_be_mended`` marks an error that nobody would want to go on with.
     """
 
     outcome: ClassVar[str] = phrase("not possible here")

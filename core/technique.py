@@ -28,9 +28,8 @@ calls of it out.
 class Policy(ABC):
     """What one optimization decides, counts and says, without a host; a technique of a host holds one.
 
-    Attributes:
-        kind: one of ``KINDS``; a second technique of a kind replaces the first.
-        notes: what is said about it after its settings and what they reach.
+    ``kind`` is one of ``KINDS``: a second technique of a kind replaces the first. ``notes`` are said after the settings
+    and what they reach.
     """
 
     kind: ClassVar[str]

@@ -21,10 +21,8 @@ BUILT_IN = ("lossless", "balanced", "fast")
 class Machine:
     """What the choice depends on.
 
-    Attributes:
-        device: torch's device type: ``cuda``, ``cpu``, ``mps``, ...
-        can_compile: whether torch.compile's default backend can generate code here.
-        fast_int8: whether an int8 matrix product is faster than the float one here.
+    ``device`` is torch's type (``cuda``, ``cpu``, ``mps``, ...); ``can_compile`` says whether torch.compile's default
+    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one.
     """
 
     device: str

@@ -24,10 +24,8 @@ from .sampling import SamplingJob, sample
 class Profile:
     """Where the time went, in seconds.
 
-    Attributes:
-        loading: before the first step: loading, compiling, first allocations.
-        decoding: None without a VAE.
-        step: the median step, which ``slices`` are parts of: see :data:`..measurement.profile.SLICES`.
+    ``loading`` is all before the first step, also compiling and first allocations; ``step`` is the median step, which
+    ``slices`` are parts of: see :data:`..measurement.profile.SLICES`.
     """
 
     loading: float

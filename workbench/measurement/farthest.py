@@ -19,9 +19,8 @@ _TILE = 16
 class Farthest:
     """The run that is farthest: its number, its distance over all pictures, and its farthest picture.
 
-    Attributes:
-        picture: number of that picture, from 1; ``alone`` is its distance.
-        region: root mean square error in its worst region of ``16 x 16`` pixels.
+    ``picture`` counts from 1, and ``alone`` is its distance; ``region`` is the root mean square error in its worst
+    region of ``16 x 16`` pixels.
     """
 
     run: int

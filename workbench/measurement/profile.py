@@ -37,10 +37,8 @@ _OUR_FRAME = re.compile(rf"(?:^|/)optimizers/(?:hosts/\w+/)?({'|'.join(_OURS)})\
 class Operation:
     """One operator of a profile.
 
-    Attributes:
-        seconds: on the processor, without those of the operators that it calls.
-        callers: names of operators and Python frames that led to it, the nearest first.
-        kernels: what it started on a device, with the seconds of each.
+    ``seconds`` are on the processor, without those of the operators that it calls; ``callers`` are the operators and
+    Python frames that led to it, the nearest first; ``kernels`` what it started on a device, with the seconds of each.
     """
 
     name: str

@@ -31,10 +31,8 @@ Outcome = Callable[[Cell], Result]
 class SweepSettings:
     """How to go through a space.
 
-    Attributes:
-        study: name; the same one continues where it stopped.
-        mode: ``grid``, every cell once; ``search``, Optuna's sampler chooses.
-        trials: how many cells a search tries in all, over all processes.
+    A ``study`` of the same name continues where it stopped. ``mode`` is ``grid``, every cell once, or ``search``, where
+    Optuna's sampler chooses ``trials`` cells in all, over all processes.
     """
 
     study: str

@@ -19,7 +19,7 @@ class Pictures:
     Attributes:
         baseline: from the job's seed, of the first run.
         optimized: of the run that is farthest from ``baseline``; of the first run until that is known.
-        baseline_runs: from the job's seed, by the number of the run; only those that differ. As ``optimized_runs``.
+        baseline_runs: from the job's seed, by number of the run, where they differ; so are ``optimized_runs``.
         fp32: the baseline in fp32, if it was drawn.
         broken: what is wrong, if a run of one side gave no picture at all, else empty.
         fewer_steps: the baseline with as many steps as fit into the optimized side's time, if it was drawn.

@@ -27,9 +27,8 @@ from .identity import job_identity
 class SweepPlan(SweepSettings):
     """What to measure, and what to save.
 
-    Attributes:
-        largest_difference: of the preset, as a share of a seed change. The preset has the study's name.
-        prefix: of the names of the files; for ``keep`` see :class:`OutputFiles`.
+    ``largest_difference`` is that of the preset, as a share of a seed change; the preset has the study's name. For
+    ``prefix`` and ``keep`` see :class:`OutputFiles`.
     """
 
     largest_difference: float = 0.25
@@ -47,10 +46,8 @@ class SweepPlan(SweepSettings):
 class Finished:
     """What a sweep gave, to all processes that took part.
 
-    Attributes:
-        table: in Markdown.
-        best: the result that became the ``preset``; None if none is faster within the allowed difference.
-        files: descriptions of what was written, as ComfyUI's front end wants them.
+    ``best`` is the result that became the ``preset``, None if none is faster within the allowed difference; ``table``
+    is Markdown, ``files`` are descriptions as ComfyUI's front end wants them.
     """
 
     results: list[Result]
