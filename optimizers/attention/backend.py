@@ -1,8 +1,4 @@
-"""What an attention backend is: a description of one call, the limits it declares, and how to load it.
-
-Limits are data, not code: a caller asks ``backend.refusal(call)`` before the call, tests generate their inputs from the
-same limits, and a report prints them. (The idea is comfy-kitchen's backend registry.)
-"""
+"""What an attention backend is. Its limits are data, so calls are checked beforehand, tests and reports read them."""
 
 from __future__ import annotations
 
@@ -27,22 +23,14 @@ CUDA_MAX_BATCH = 2**15
 class AttentionFunction(Protocol):
     """softmax(Q K^T * scale + mask) V, without dropout and without causality.
 
-    Args:
-        q: ``[batch, query_heads, query_tokens, head_dim]``.
-        k: ``[batch, key_heads, key_tokens, head_dim]``, dtype and device of ``q``.
-        v: ``[batch, key_heads, key_tokens, value_head_dim]``, dtype and device of ``q``.
-        mask: two or four dimensions that broadcast to ``[batch, query_heads, query_tokens, key_tokens]``. Boolean:
-            True takes part. Floating point: added to the scaled scores. None: every key takes part.
-        scale: factor of the scores; None means ``head_dim ** -0.5``.
-        enable_gqa: allows ``query_heads`` to be a multiple of ``key_heads``; query heads ``i*n .. i*n + n-1`` then
-            read key head ``i`` (grouped-query attention, as torch's SDPA numbers them).
+    q ``[batch, query_heads, query_tokens, head_dim]``, k and v ``[batch, key_heads, key_tokens, head_dim]`` (v may have
+    another size), all of one dtype and device; the result has the dtype of ``q``. ``mask`` broadcasts to ``[batch,
+    query_heads, query_tokens, key_tokens]`` from two or four dimensions: boolean (True takes part) or added to the
+    scaled scores. ``scale`` None means ``head_dim ** -0.5``. ``enable_gqa``: query heads ``i*n .. i*n + n-1`` read key
+    head ``i``, as in torch's SDPA.
 
-    Returns:
-        ``[batch, query_heads, query_tokens, value_head_dim]`` in the dtype of ``q``. A query that may see no key at all
-        (every entry False or -inf) gives zeros, as torch's SDPA does since 2.5.
-
-    Raises:
-        ValueError or RuntimeError: for a call outside of the backend's limits. No backend quietly uses another one.
+    A query that may see no key at all gives zeros, as torch's SDPA does since 2.5. Calls outside of the limits raise
+    ValueError or RuntimeError: no backend quietly uses another one.
     """
 
     def __call__(
@@ -60,10 +48,7 @@ class AttentionFunction(Protocol):
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """All that limits depend on, read from shapes and dtypes alone (no device synchronisation).
-
-    ``mask`` is "none", "bool" or "additive". ``needs_grad`` tells that autograd would record the call.
-    """
+    """All that limits depend on, read from shapes and dtypes alone; ``mask`` is "none", "bool" or "additive"."""
 
     device: str
     dtype: torch.dtype
@@ -103,11 +88,8 @@ class Limits:
 
     Attributes:
         devices: torch device types; None takes any. ROCm devices are called "cuda" by torch.
-        dtypes: dtypes of q, k and v; None takes any.
-        max_head_dim: largest head size, of q, k and v.
-        head_dim_multiple_of: every head size must be a multiple of it.
-        accepts_mask, accepts_grad: whether such calls are taken.
-        accepts_other_value_head_dim: whether v may have another head size than q and k.
+        dtypes: of q, k and v; None takes any.
+        max_head_dim, head_dim_multiple_of: of q, k and v.
         min_compute_capability, max_compute_capability: of an NVIDIA GPU, inclusive.
     """
 
@@ -195,15 +177,14 @@ class Backend:
     """One way to compute attention.
 
     Attributes:
-        name: stable id, shared in workflow files for ever.
+        name: stable id, saved in workflow files.
         load: imports what is needed and returns the function, the same object each time (torch.compile guards on it);
-            may raise anything. Nothing is imported before.
+            may raise anything.
         limits: alternatives, usually one per device type; the first one that names the device decides.
         module, package: import name and pip name of what must be installed, or "".
         install: pip arguments that never replace the user's torch; ``install_note`` says which version matches.
-        exact: computes the full softmax of unquantised inputs; False where inputs are quantised.
-        deterministic: the forward pass gives the same bits for the same inputs on the same machine, as far as upstream
-            says or the code shows.
+        exact: False where inputs are quantised.
+        deterministic: same inputs, same bits in the forward pass, as far as upstream says or the code shows.
     """
 
     name: str

@@ -24,7 +24,6 @@ def _wrap(kernel: Callable[..., Any]) -> AttentionFunction:
             raise ValueError("Flash attention takes no mask.")
         if not enable_gqa:
             match_heads(q, k, v, enable_gqa)  # the kernel itself would group unequal heads without being asked
-        # [batch, heads, tokens, head_dim] -> [batch, tokens, heads, head_dim] and back
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         out = kernel(q, k, v, softmax_scale=scale, causal=False)
         out = out[0] if isinstance(out, tuple) else out  # early builds of FA3 return (out, logsumexp)

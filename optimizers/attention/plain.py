@@ -1,8 +1,7 @@
 """``vanilla``, ``split`` and ``sub_quadratic``: exact attention in plain torch, on any device.
 
-``vanilla`` holds the whole score matrix, the others keep their temporaries small. ``split`` is the sliced attention of
-diffusers and ComfyUI. Chunk sizes follow from the shapes alone, never from free memory: the same call does the same
-work every time, nothing synchronises with the device, and torch.compile traces it (the loops are unrolled).
+Chunk sizes follow from the shapes alone, never from free memory: the same call does the same work every time, nothing
+synchronises with the device, and torch.compile traces it (the loops are unrolled).
 """
 
 from __future__ import annotations
@@ -32,11 +31,7 @@ SMALLEST_CHUNK = 64
 def vanilla(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Vaswani et al. 2017 (arXiv 1706.03762), equation 1; shapes, mask and errors as in ``AttentionFunction``.
-
-    The operations of diffusers' default ``AttnProcessor``, but the softmax always runs in fp32 (diffusers: only with
-    ``upcast_softmax``).
-    """
+    """Vaswani et al. 2017 (arXiv 1706.03762), equation 1, as diffusers' ``AttnProcessor``; softmax always in fp32."""
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     scores = masked_scores(flat_heads(q), flat_heads(k), scale, mask, heads=q.shape[1])
@@ -51,10 +46,10 @@ def even_chunk(total: int, largest: int) -> int:
 
 
 def split_chunk(heads: int, queries: int, keys: int, element_bytes: int, max_bytes: int) -> int:
-    """Return how many queries ``split`` handles at a time.
+    """Return how many queries ``split`` handles at a time, at least one.
 
-    The widest temporary, the softmax ``[heads, chunk, keys]``, takes at most ``max_bytes``, but never less than one
-    query. ``heads`` is batch times heads, ``element_bytes`` those of one softmax element.
+    The widest temporary, the softmax ``[heads, chunk, keys]``, takes at most ``max_bytes``. ``heads`` is batch times
+    heads, ``element_bytes`` those of one softmax element.
     """
     return even_chunk(queries, max_bytes // (heads * keys * element_bytes))
 
@@ -62,8 +57,8 @@ def split_chunk(heads: int, queries: int, keys: int, element_bytes: int, max_byt
 def sub_quadratic_chunks(heads: int, queries: int, keys: int, element_bytes: int, max_bytes: int) -> tuple[int, int]:
     """Return the chunks (queries, keys) of ``sub_quadratic``, so that ``[heads, queries, keys]`` fits ``max_bytes``.
 
-    Keys are cut first to ``KEY_CHUNK``, further only where fewer than ``SMALLEST_CHUNK`` queries would fit. The
-    smallest chunk is one query by ``SMALLEST_CHUNK`` keys, whatever the bound. Arguments as in ``split_chunk``.
+    Keys are cut further than ``KEY_CHUNK`` only where fewer than ``SMALLEST_CHUNK`` queries would fit. The smallest
+    chunk is one query by ``SMALLEST_CHUNK`` keys, whatever the bound.
     """
     entries = max(1, max_bytes // (heads * element_bytes))
     wanted = max(SMALLEST_CHUNK, min(KEY_CHUNK, entries // SMALLEST_CHUNK))
@@ -81,10 +76,9 @@ def split(
     enable_gqa: bool = False,
     max_bytes: int = SPLIT_MAX_BYTES,
 ) -> Tensor:
-    """Full softmax over slices of the queries; shapes, mask and errors as in ``AttentionFunction``.
+    """Full softmax over slices of the queries (sliced attention of diffusers and ComfyUI).
 
-    Each slice is what ``vanilla`` computes. ``max_bytes`` bounds each temporary (see ``split_chunk``); up to three
-    live at once.
+    ``max_bytes`` bounds each temporary (see ``split_chunk``); up to three live at once.
     """
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -113,8 +107,7 @@ def sub_quadratic(
 ) -> Tensor:
     """Rabe & Staats 2021 (arXiv 2112.05682): queries and keys in chunks, with a running maximum and sum in fp32.
 
-    Shapes, mask and errors as in ``AttentionFunction``. ``max_bytes`` bounds each temporary (see
-    ``sub_quadratic_chunks``), except the fp32 accumulator, which has as many elements as a slice of the output.
+    ``max_bytes`` bounds each temporary, except the fp32 accumulator of as many elements as a slice of the output.
     """
     k, v = match_heads(q, k, v, enable_gqa)
     scale = q.shape[-1] ** -0.5 if scale is None else scale
@@ -133,10 +126,7 @@ def sub_quadratic(
 
 
 def _one_query_chunk(q: Tensor, k: Tensor, v: Tensor, mask: Mask, scale: float, heads: int, key_chunk: int) -> Tensor:
-    """Attend to all keys, ``key_chunk`` at a time (section 3 of the paper); shapes as in ``masked_scores``.
-
-    Returns ``[batch * heads, queries, value_head_dim]`` in the dtype of v.
-    """
+    """Attend to all keys (section 3 of the paper): ``[batch * heads, queries, value_head_dim]`` in the dtype of v."""
     wide = softmax_dtype(q.dtype)
     rows = (q.shape[0], q.shape[1])
     peak = torch.full((*rows, 1), NEGATIVE_INFINITY, dtype=wide, device=q.device)

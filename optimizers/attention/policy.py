@@ -32,24 +32,18 @@ MOST_SIGNATURES = 64
 class AttentionPolicy(Policy):
     """Attention with one backend, tried out on one model's device.
 
+    Raises `InvalidSetting` for an unknown backend, `BackendUnavailable` if it cannot run here or takes none of the head
+    sizes.
+
     Args:
-        name: of the backend; ``auto`` takes the best one.
-        device, dtype: of the model.
-        head_sizes: the distinct ones of the model.
         timings: the file that keeps what ``auto`` has timed.
         host_sdpa: the host's own way to call torch's SDPA; None for ours.
         always_raised: errors of the host that are no failure of a kernel.
-        notes: what is said after the backend.
 
     Attributes:
-        backend, function: what computes it.
-        failing: head sizes with which a test call of the backend failed, and why. They are left to the host.
+        failing: head sizes whose test call failed, and why. They are left to the host.
         broken: kinds of calls (see ``kind_of``) in which the backend failed, and why. They are left to the host.
         quickest: for ``auto``, the kernels that are timed against ``function``; None where there are none.
-
-    Raises:
-        InvalidSetting: if there is no backend of that name.
-        BackendUnavailable: if it cannot run here, or takes none of the head sizes.
     """
 
     kind = ATTENTION
@@ -100,8 +94,8 @@ class AttentionPolicy(Policy):
     ) -> Tensor | None:
         """Compute one call with the backend; None where it must be left to the host, which is counted with the reason.
 
-        ``activity`` counts it at ``place``. ``refusal`` is why the backend cannot take this call, where the host knows;
-        ``full_precision``: the model asks for a backend that quantises nothing. The rest as in ``AttentionFunction``.
+        ``refusal``: why the backend cannot take this call, where the host knows; ``full_precision``: the model asks for
+        a backend that quantises nothing. The rest as in ``AttentionFunction``.
         """
         reason = refusal or self._refusal(q, k, v, mask, full_precision)
         if reason is None:
@@ -122,7 +116,6 @@ class AttentionPolicy(Policy):
         return None
 
     def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
-        """Return why a call is left to the host, or None; found out once for each kind of call."""
         if torch.compiler.is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
             return self._find_refusal(q, k, v, mask, full_precision)
         records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
@@ -168,7 +161,6 @@ class AttentionPolicy(Policy):
         return Summary(state, headline, counts, details)
 
     def _names(self, activity: Activity) -> str:
-        """Return what computed: the backend, or of several kernels those that ran."""
         ran = [name for name in activity.used if self.quickest is not None and name in self.quickest.names]
         return " and ".join(sorted(ran)) if ran else self.backend.name
 
@@ -181,9 +173,8 @@ def kind_of(q: Tensor, mask: Mask) -> tuple[object, ...]:
 def limit_of(error: Exception, always_raised: tuple[type[BaseException], ...] = ()) -> str:
     """Return what a kernel's error says: a limit that is not declared, to be remembered so that it is met once.
 
-    Raises:
-        Exception: ``error`` itself if it is one of ``always_raised``, or if memory ran out. The host frees some and
-            tries again: that is not for us to hide, and says nothing of what the kernel can do.
+    Raises ``error`` itself if it is one of ``always_raised`` or if memory ran out: the host then frees some and tries
+    again, and it says nothing of what the kernel can do.
     """
     if isinstance(error, always_raised) or is_out_of_memory(error):
         raise error

@@ -1,7 +1,6 @@
-"""Whether a backend works on this machine, found out by one small real call.
+"""Whether a backend works on this machine: one small call, compared with the formula.
 
-A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers; only
-a call that is compared with the formula tells.
+A package that imports may still have no kernel for this GPU, dtype or head size, or compute wrong numbers.
 """
 
 from __future__ import annotations
@@ -119,7 +118,6 @@ def _relative_error(function: AttentionFunction, device: torch.device, dtype: to
 
 
 def _not_loaded(backend: Backend, error: Exception) -> Probe:
-    """Say why the package could not be imported, and the pip command of this very Python that would help."""
     python = f'"{sys.executable}"' if " " in sys.executable else sys.executable
     command = f"Install it with: {python} -m pip {backend.install}" if backend.install else ""
     what = _versioned(backend)

@@ -1,8 +1,8 @@
-"""Which of several exact kernels is the quickest for a kind of call: timed when it comes for the first time, and kept.
+"""Which of several exact kernels is quickest for a kind of call: timed at its first call, and kept.
 
-torch prefers FlashAttention-2 wherever it can run; on newer GPUs cuDNN's kernel can be much quicker, on others it is
-not. The kernels differ in rounding, so a choice must not change from one image to the next: it follows from times that
-are kept in a file, and another kernel than the host's own has to be clearly quicker.
+torch prefers FlashAttention-2 wherever it can run; on newer GPUs cuDNN's kernel can be much quicker. Kernels differ in
+rounding, so a choice must not change between images: times are kept in a file, and another kernel than the host's own
+has to be clearly quicker.
 """
 
 from __future__ import annotations
@@ -54,11 +54,8 @@ def rivals_for(device: torch.device, dtype: torch.dtype, head_sizes: list[int]) 
 class QuickestKernel:
     """The choice of kernels for one model: ``rivals`` by the names of their backends, and the host's own.
 
-    ``file`` keeps the times for the next start; None keeps them in this object.
-
-    Attributes:
-        names: of all kernels that may be used.
-        in_compiled: what compiled code uses, by head size: nothing can be timed while it is traced.
+    ``file`` keeps the times for the next start; None keeps them in this object. ``in_compiled``: what compiled code
+    uses, by head size, as nothing can be timed while it is traced.
     """
 
     def __init__(
@@ -76,10 +73,7 @@ class QuickestKernel:
     def choose(
         self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
     ) -> Chosen:
-        """Return the kernel for a call without a mask; the first call of its kind is timed, which waits for the device.
-
-        ``own`` is the host's own function, the rest as in ``AttentionFunction``.
-        """
+        """Return the kernel for a call without a mask; the first of its kind is timed, which waits for the device."""
         if torch.compiler.is_compiling():
             return self.in_compiled.get(q.shape[-1], (OWN, None))
         signature = (q.shape, k.shape, v.shape, q.dtype)
@@ -126,7 +120,6 @@ class QuickestKernel:
         self._kept.save()
 
     def lines(self) -> tuple[str, ...]:
-        """Return what was timed, one line for each kind of call."""
         return tuple(self._lines)
 
     @torch.inference_mode()

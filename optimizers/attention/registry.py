@@ -31,11 +31,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Backend:
-    """Return the backend called ``name``.
-
-    Raises:
-        InvalidSetting: if there is none, with the names there are.
-    """
+    """Return the backend called ``name``; `InvalidSetting` if there is none."""
     if name not in BACKENDS:
         raise not_allowed("The attention backend", name, one_of(BACKENDS))
     return BACKENDS[name]
@@ -44,9 +40,7 @@ def get(name: str) -> Backend:
 def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim: int = 64) -> AttentionFunction:
     """Return the function of a backend that has computed the right numbers here, for q, k and v of this head size.
 
-    Raises:
-        InvalidSetting: for an unknown name.
-        BackendUnavailable: if it cannot run, with the reason and what would help.
+    Raises `InvalidSetting` for an unknown name, `BackendUnavailable` with the reason and a remedy if it cannot run.
     """
     backend = get(name)
     found = probe(backend, device, dtype, head_dim)
@@ -57,12 +51,9 @@ def require(name: str, device: torch.device | str, dtype: torch.dtype, head_dim:
 
 
 def choose(device: torch.device | str, dtype: torch.dtype, head_dims: Iterable[int] = (64,)) -> tuple[str, str]:
-    """Return what ``auto`` means for a model with these head sizes: a backend's name, and why in one sentence.
+    """Return what ``auto`` means for these head sizes: the first of ``AUTO_ORDER`` that works for all, and why.
 
-    The first of ``AUTO_ORDER`` whose probe passes for every head size. It is always an exact one.
-
-    Raises:
-        BackendUnavailable: if even the plain formula fails there (a dtype that torch cannot multiply).
+    Raises `BackendUnavailable` if even the plain formula fails there (a dtype that torch cannot multiply).
     """
     device = torch.device(device)
     sizes = sorted(set(head_dims))

@@ -1,10 +1,8 @@
-"""The shared arithmetic of the backends written here in plain torch: scores, masks, softmax, grouped heads.
+"""The arithmetic of the backends in plain torch: scores, masks, softmax, grouped heads.
 
-Scores are computed in the input dtype with the scale applied inside of the matrix product (``alpha``), where the
-accumulator is fp32: fp16 scores then overflow only if the *scaled* score exceeds 65504, and no rounding of
-``q * scale`` is added. The softmax runs in fp32 (fp64 for fp64 inputs).
-Rounding the scores to bf16 leaves a relative error of the output of up to 0.009 where a fused kernel, which never
-writes them out, leaves 0.003 (measured on random inputs); products in fp32 would cost the tensor cores.
+The scale is applied inside of the matrix product (``alpha``), where the accumulator is fp32: fp16 scores overflow only
+if the *scaled* score exceeds 65504, and ``q * scale`` is not rounded. Rounding the scores to bf16 leaves a relative
+error of up to 0.009, a fused kernel 0.003 (random inputs); products in fp32 would cost the tensor cores.
 """
 
 from __future__ import annotations
@@ -18,16 +16,12 @@ NEGATIVE_INFINITY = float("-inf")
 
 
 def softmax_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which maxima, exponentials and sums are kept for inputs of ``dtype``."""
+    """Return the dtype of maxima, exponentials and sums: fp32, or fp64 for fp64 inputs."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def match_heads(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> tuple[Tensor, Tensor]:
-    """Return k and v with as many heads as q, each key head repeated for its group of query heads.
-
-    Raises:
-        ValueError: if the numbers of heads differ without ``enable_gqa``, or do not divide.
-    """
+    """Return k and v with as many heads as q; ValueError if they differ without ``enable_gqa``, or do not divide."""
     query_heads, key_heads = q.shape[1], k.shape[1]
     if query_heads == key_heads:
         return k, v
@@ -46,8 +40,7 @@ def flat_heads(tensor: Tensor) -> Tensor:
 def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) -> Tensor:
     """Return ``q k^T * scale + mask``, ``[batch, heads, queries, keys]``, in the dtype of q.
 
-    ``q`` is ``[batch * heads, queries, head_dim]``, ``k`` ``[batch * heads, keys, head_dim]``; ``mask`` as in
-    ``AttentionFunction``.
+    q and k are ``[batch * heads, tokens, head_dim]``; ``mask`` as in ``AttentionFunction``.
     """
     nothing = q.new_zeros((1, 1, 1))  # with beta=0 it is not read; baddbmm is what takes a scale
     scores = torch.baddbmm(nothing, q, k.transpose(1, 2), beta=0, alpha=scale)
@@ -60,10 +53,7 @@ def masked_scores(q: Tensor, k: Tensor, scale: float, mask: Mask, heads: int) ->
 
 
 def softmax_or_zeros(scores: Tensor, masked: bool) -> Tensor:
-    """Softmax over the last dimension, in fp32 or wider; with ``masked``, a row of -inf only gives zeros.
-
-    Only such rows are zeroed: NaN in the inputs stays visible.
-    """
+    """Softmax over the last dimension in fp32 or wider; with ``masked``, rows of -inf only give zeros (NaN stays)."""
     weights = torch.softmax(scores, dim=-1, dtype=softmax_dtype(scores.dtype))
     if masked:
         weights = weights.masked_fill(scores.amax(dim=-1, keepdim=True) == NEGATIVE_INFINITY, 0.0)

@@ -35,7 +35,7 @@ _SWITCHES = {
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Torch's SDPA with whatever kernel torch prefers; shapes, mask and errors as in ``AttentionFunction``."""
+    """Torch's SDPA with whatever kernel torch prefers."""
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
@@ -43,12 +43,9 @@ def sdpa(
 
 @cache
 def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
-    """Return ``sdpa`` restricted to one member of ``torch.nn.attention.SDPBackend`` for the duration of each call.
+    """Return ``sdpa`` restricted to one `SDPBackend`; AttributeError if this torch has no such kernel.
 
     ``repeat_heads``: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
-
-    Raises:
-        AttributeError: if this torch has no such kernel.
     """
     kernel = getattr(SDPBackend, kernel_name)
     flags = torch.backends.cuda

@@ -1,7 +1,6 @@
 """``xformers``: memory_efficient_attention of the xformers package (tensors ``[batch, tokens, heads, head_dim]``).
 
-An importable xformers is not a usable one: its compiled extension belongs to one torch release, and without it the
-import succeeds with a warning. Only a real call tells, which is what the probe makes.
+Its compiled extension belongs to one torch release; without it the import only warns, so the probe makes a real call.
 """
 
 from __future__ import annotations
@@ -20,14 +19,9 @@ BIAS_ALIGNMENT = 8
 
 
 def tensor_bias(mask: Tensor, q: Tensor, keys: int) -> Tensor:
-    """Return a mask as xformers' bias ``[batch, heads, queries, keys]``: additive, in q's dtype, rows aligned.
+    """Return a mask (2 to 4 dimensions) as xformers' additive bias ``[batch, heads, queries, keys]``, rows aligned.
 
-    Dimensions that broadcast are kept as views of stride 0, so that a bias per key does not become a full matrix.
-
-    Args:
-        mask: two to four dimensions that broadcast to the result, boolean (True takes part) or additive.
-        q: ``[batch, heads, queries, head_dim]``.
-        keys: key tokens.
+    Dimensions that broadcast stay views of stride 0, so that a bias per key does not become a full matrix.
     """
     while mask.dim() < 4:
         mask = mask.unsqueeze(0)
@@ -50,7 +44,6 @@ def load() -> AttentionFunction:
     ) -> Tensor:
         k, v = match_heads(q, k, v, enable_gqa)
         bias = None if mask is None else tensor_bias(mask, q, k.shape[2])
-        # [batch, heads, tokens, head_dim] -> [batch, tokens, heads, head_dim] and back
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         out: Tensor = memory_efficient_attention(q, k, v, attn_bias=bias, scale=scale)
         return out.transpose(1, 2)

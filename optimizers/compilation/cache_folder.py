@@ -1,9 +1,6 @@
-"""Keep what torch compiles from one start of the program to the next, in a folder of our own.
+"""Keep what torch compiles from one start to the next, in a folder of our own (``TORCHINDUCTOR_CACHE_DIR``).
 
-torch's inductor keeps its code in the folder that ``TORCHINDUCTOR_CACHE_DIR`` names, by default one among the system's
-temporary files. It finds code again by a hash over the traced operations, their sizes, every option and the machine.
-Here the variable is set once, to a folder that stays, is bounded in size and belongs to the user alone: these files
-are programs that run with the user's rights.
+The folder is bounded in size and must belong to the user alone: its files are programs that run with the user's rights.
 """
 
 from __future__ import annotations
@@ -31,12 +28,7 @@ _refused: set[Path] = set()
 
 
 class CacheFolder:
-    """A folder for compiled code.
-
-    Args:
-        path: made when something is compiled for the first time.
-        limit_bytes: what was not read for the longest time is removed when all exceeds this.
-    """
+    """A folder for compiled code, made at the first compilation; above ``limit_bytes`` the least recently read go."""
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self.path = Path(path)
@@ -72,14 +64,10 @@ class CacheFolder:
         return None
 
     def size(self) -> int:
-        """Return the bytes of all files."""
         return sum(size for _, size, _ in self._files())
 
     def trim(self) -> None:
-        """Remove the files that were not read or written for the longest time until the rest is within the limit.
-
-        torch makes again what it misses.
-        """
+        """Remove the files that were not read or written for the longest time until the rest is within the limit."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
         for _, size, path in files:
@@ -89,7 +77,6 @@ class CacheFolder:
             total -= size
 
     def clear(self) -> None:
-        """Remove everything."""
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _files(self) -> list[tuple[float, int, Path]]:
@@ -110,7 +97,6 @@ class CacheFolder:
         return seconds if isinstance(seconds, (int, float)) and 0 <= seconds < inf else None
 
     def remember_seconds(self, key: str, seconds: float) -> None:
-        """Write down how long it took to compile the function ``key``."""
         text = json.dumps({**self._read_times(), key: seconds}, indent=1)
         try:
             write_atomically(self._times, lambda file: file.write_text(text, "utf-8"))

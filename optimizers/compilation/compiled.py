@@ -26,16 +26,14 @@ TURNED_OFF = "torch did not compile this call (compilation is switched off, or t
 class CompiledFunction:
     """Run ``function`` through torch.compile.
 
-    Calls compile when they have to, as torch.compile decides by its guards. If compiling fails, that call and all
-    later ones run the plain function, until :meth:`retry`. Errors of the function itself are raised as they are.
+    If compiling fails, that call and all later ones run the plain function, until :meth:`retry`. Errors of the function
+    itself are raised as they are.
 
     Args:
-        function: any callable on tensors; a bound method of a module for a part of a network.
-        settings: how to compile.
         name: what a person calls it, for progress messages.
         cache: where compiled code is kept for the next start; None keeps it where torch does.
         key: stands for the function in ``cache``.
-        weights: of the network that the function is a method of, to be guarded in a way that suits ComfyUI.
+        weights: of the function's network, to be guarded in a way that suits ComfyUI.
         sizes: tells torch which sizes of the arguments will change; None leaves that to torch.
         backend: runs in place of the backend that ``settings`` name; for tests.
 
@@ -70,7 +68,6 @@ class CompiledFunction:
         self._cleared_cache = False
 
     def retry(self) -> None:
-        """Forget that compiling failed: something has changed."""
         if self.state.fallback:
             self.state.fallback = self.state.remedy = ""
             self.state.phase = IDLE
@@ -88,9 +85,7 @@ class CompiledFunction:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the function, compiled if possible.
 
-        Raises:
-            CompilationFailed: if compiling fails and the settings say ``raise``.
-            CompilationCancelled: if the observer says so; or the observer's own error.
+        Raises `CompilationFailed` if the settings say ``raise``, `CompilationCancelled` or the observer's own error.
         """
         state = self.state
         if state.fallback:
@@ -138,7 +133,6 @@ class CompiledFunction:
         return None if self._cache is None or self.state.graphs else self._cache.expected_seconds(self._key)
 
     def _run_uncompiled(self, error: Exception, args: Args, kwargs: Kwargs) -> object:
-        """Run the plain function after ``error``, and remember why."""
         state = self.state
         if _is_limit(error):
             state.count_eager(LIMIT_REACHED)
@@ -184,11 +178,8 @@ class CompiledFunction:
 class _CountingBackend:
     """The backend that torch.compile is given: counts, then lets the real one compile.
 
-    torch keeps it for as long as the function's code exists, so it must not know the function or a network.
-
-    Attributes:
-        runs: how often a compiled graph ran.
-        variants: how often each frame was compiled, by torch's number of the frame.
+    torch keeps it for as long as the function's code exists, so it must not hold the function or a network.
+    ``variants``: how often each frame was compiled, by torch's number of the frame.
     """
 
     def __init__(
@@ -203,7 +194,6 @@ class _CountingBackend:
         self.variants: dict[int, int] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, example_inputs: list[torch.Tensor], **options: object) -> Function:
-        """Compile one graph; the options of torch.compile have nothing left that is for us."""
         self._count()
         self._state.phase = GENERATING
         if self._cache is not None:
@@ -256,8 +246,7 @@ def _compile_parameters() -> frozenset[str]:
 def _with_code_of_its_own(function: Function) -> Function:
     """Return a function that calls ``function`` and has a code object of its own.
 
-    torch keeps compiled variants, and which sizes have changed, with the code object. So these belong to one network
-    and not to all networks of its class, and go when it goes.
+    torch keeps compiled variants with the code object: these belong to one network, not to its class, and go with it.
     """
 
     def call(weights: str, /, *args: object, **kwargs: object) -> object:

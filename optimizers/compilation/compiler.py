@@ -26,12 +26,7 @@ BLOCK_CALL = "_compiled_call_impl"
 
 
 class CompiledNetwork:
-    """What is compiled of one network.
-
-    Attributes:
-        functions: what is compiled: one function for a whole network or method, one for each class of its blocks.
-        recorded: the recordings of mode ``cuda-graph``.
-    """
+    """What is compiled of one network: one function for the whole or a method, or one per class of its blocks."""
 
     def __init__(self, *functions: CompiledFunction, recorded: RecordedNetwork | None = None) -> None:
         self.functions = functions
@@ -46,7 +41,6 @@ class CompiledNetwork:
             self.recorded.version = version
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the whole network or method."""
         return (self.recorded or self.functions[0])(*args, **kwargs)
 
 
@@ -67,14 +61,10 @@ class Compiler:
         self._networks: WeakKeyDictionary[object, dict[Hashable, CompiledNetwork]] = WeakKeyDictionary()
 
     def once(self, owner: object, key: Hashable, make: Callable[[], CompiledNetwork]) -> CompiledNetwork:
-        """Return what was made for a live object under ``key``, made when it is asked for the first time.
+        """Return what ``make`` made for a live object under ``key`` (the settings).
 
-        All clones of a model share their live object, so that applying another LoRA or prompt compiles nothing.
-
-        Args:
-            owner: is not kept alive, so what is made must not hold it.
-            key: what else the result depends on: the settings.
-            make: makes it.
+        All clones of a model share their live object, so that another LoRA or prompt compiles nothing. ``owner`` is not
+        kept alive, so what is made must not hold it.
         """
         made = self._networks.setdefault(owner, {})
         if key not in made:
@@ -94,14 +84,8 @@ class Compiler:
     ) -> CompiledFunction:
         """Return a function of a network, compiled.
 
-        Args:
-            function: what to compile.
-            network: that the function belongs to.
-            settings: how to compile.
-            name: what a person calls it.
-            method: which of the network's methods it is, if there are several.
-            text: as in ``Sizes``.
-            guard_weights: whether the function holds the network, whose weights are then guarded as a whole.
+        ``method``: which of the network's methods it is, if there are several. ``guard_weights``: whether the function
+        holds the network, whose weights are then guarded as a whole. ``text`` as in ``Sizes``.
         """
         cache, key = self._cache(), ""
         if cache is not None:
@@ -159,9 +143,8 @@ def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
 def repeated_blocks(network: torch.nn.Module) -> list[torch.nn.Module]:
     """Return the modules that a network repeats: those whose class it names itself, as diffusers' models do.
 
-    Of other networks, those whose class is in their ``ModuleList`` s more than once. For UNets these are the
-    transformer blocks, for diffusion transformers their blocks. Containers do not count, nor blocks inside of such
-    blocks.
+    Of other networks, those whose class is in their ``ModuleList`` s more than once: transformer blocks. Containers do
+    not count, nor blocks inside of such blocks.
     """
     named = getattr(network, "_repeated_blocks", None)
     if named:

@@ -1,9 +1,8 @@
 """A recording of our own with CUDA graphs, also where torch's own cannot work.
 
-A CUDA graph is the list of kernels that a function has launched. Replaying it costs the CPU next to nothing, but
-runs the same kernels on the same addresses, and no Python. So a recording is only good for inputs of the same sizes
-(they are copied to where the recording reads them), the same weights at the same addresses, and a function that does
-nothing else in Python that matters.
+A replay runs the same kernels on the same addresses, and no Python. So it is only good for inputs of the same sizes
+(copied to where it reads them), the same weights at the same addresses, and a function that does nothing else in Python
+that matters.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ _KINDS = 16
 
 @dataclass
 class _Variant:
-    """One kind of call: seen once, it has what hooks counted; seen twice, a recording and what that reads.
-
-    Attributes:
-        counts: what hooks counted in its first call.
-        called: the number of its latest call.
-    """
+    """One kind of call: seen once, it has what hooks counted; seen twice, a recording and what that reads."""
 
     counts: dict[str, Activity]
     called: int
@@ -45,18 +39,13 @@ class _Variant:
 class RecordedFunction:
     """Record a function at the second call of a kind, and replay it at every later one.
 
-    The first call of a kind runs as it is: it may compile, and a size that never comes again is not worth a
-    recording's memory. Where there are ``limit`` recordings, the one longest out of use makes room, unless it was used
-    since the new kind's last call: where more kinds than that take turns, the rest of them run as they are.
+    The first call of a kind runs as it is: it may compile, and a size that never comes again is not worth a recording's
+    memory. Where there are ``limit`` recordings, the one longest out of use makes room, unless it was used since the
+    new kind's last call: where more kinds than that take turns, the rest of them run as they are.
 
-    Args:
-        function: runs on the GPU without waiting for it.
-        record: makes a recording; for tests.
-        limit: how many recordings are kept. Each holds the memory of one run.
+    ``function`` must run on the GPU without waiting for it. ``record`` is for tests.
 
     Attributes:
-        recorded: how many recordings were made.
-        replayed: how many calls were replays.
         dropped: how many recordings made room for another kind of call, or were for weights that have moved.
         crowded: how many calls ran as they are because other kinds needed all recordings.
         failure: why nothing is recorded any more; empty while all is well.
@@ -74,13 +63,10 @@ class RecordedFunction:
     def __call__(
         self, token: Hashable, *args: Any, activities: Mapping[str, Activity] = MappingProxyType({}), **kwargs: Any
     ) -> Tree:
-        """Run or replay the function.
+        """Run or replay the function; the arguments are trees of tensors and hashable values.
 
-        Args:
-            token: stands for everything the function reads beside its arguments: the addresses of its weights, ...
-            args: of the function: trees of tensors and hashable values.
-            activities: into which hooks inside of the function count; a replay counts what its first run did.
-            kwargs: as ``args``.
+        ``token`` stands for everything it reads besides, such as the addresses of its weights. Hooks inside count into
+        ``activities``; a replay counts what its first run did.
         """
         if self.failure:
             return self.function(*args, **kwargs)
@@ -141,18 +127,15 @@ class RecordedFunction:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the device that the recordings keep for themselves."""
         return sum(item.recording.held_bytes for item in self._variants.values() if item.recording is not None)
 
     def forget(self) -> None:
-        """Drop all recordings and give their memory back; what is called again is recorded again."""
         self._variants.clear()
         self.failure = ""
 
     def _make(
         self, variant: _Variant, tensors: list[torch.Tensor], activities: Mapping[str, Activity], args: Any, kwargs: Any
     ) -> None:
-        """Record a kind of call; its hooks count nothing."""
         before = deepcopy(dict(activities))
 
         def uncounted() -> None:
@@ -176,7 +159,6 @@ class RecordedFunction:
             uncounted()
 
     def _give_up(self, error: Exception, otherwise: str) -> None:
-        """Give the recordings' memory back, and record nothing any more."""
         self.forget()
         self.failure = MEMORY if is_out_of_memory(error) else f"{otherwise} ({error_line(error)})"
 

@@ -28,12 +28,7 @@ free such memory."""
 
 
 class Recording(Protocol):
-    """The kernels of one run.
-
-    Attributes:
-        output: what the recorded run returned; every replay writes there again.
-        held_bytes: memory of the device that it keeps for itself, as far as that was measured.
-    """
+    """The kernels of one run; every replay writes to ``output``; ``held_bytes`` is device memory it keeps."""
 
     output: Tree
     held_bytes: int
@@ -47,19 +42,13 @@ Record = Callable[[Callable[[], Tree], torch.device], Recording]
 
 
 class CudaRecording:
-    """A recording as a ``torch.cuda.CUDAGraph``; works with either of torch's allocators.
+    """A recording as a ``torch.cuda.CUDAGraph``; RuntimeError if that fails, with the process as it was.
 
-    Each has a memory pool of its own. To share one would be allowed, as every output is copied before the next replay.
-    But with cudaMallocAsync, ComfyUI's choice, there are no pools: the driver gives recordings that run one after
-    another the same memory by itself. And torch's own allocator gives back a shared pool only when the last recording
-    in it is dropped, and cannot end it for one that has failed.
+    Each has a memory pool of its own. With cudaMallocAsync, ComfyUI's choice, there are no pools: the driver gives
+    recordings that run one after another the same memory. torch's own allocator gives back a shared pool only when the
+    last recording in it is dropped, and cannot end it for one that has failed.
 
-    Args:
-        run: launches the kernels; called twice, first to let libraries allocate what they keep.
-        device: where it launches them.
-
-    Raises:
-        RuntimeError: if it cannot be recorded; the process is then as it was.
+    ``run`` is called twice, first to let libraries allocate what they keep.
     """
 
     def __init__(self, run: Callable[[], Tree], device: torch.device) -> None:
@@ -99,7 +88,6 @@ class CudaRecording:
             raise
 
     def replay(self) -> None:
-        """Launch the kernels again."""
         if self._free_before is None:
             self._graph.replay()
             return
@@ -119,10 +107,7 @@ class CudaRecording:
             self._end_pool(pool)
 
     def _end_pool(self, pool: Any) -> None:
-        """Tell the allocator that a capture is over, where torch has not.
-
-        Else its pool stays open: with cudaMallocAsync no memory would be freed any more.
-        """
+        """Tell the allocator that a capture is over; else cudaMallocAsync would free no memory any more."""
         self._graph.reset()
         for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
             end = getattr(torch._C, name, None)

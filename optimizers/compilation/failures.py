@@ -81,11 +81,7 @@ def is_damage(error: BaseException) -> bool:
 
 
 def explain(error: BaseException) -> tuple[str, str]:
-    """Return why compilation failed and what helps, for the error that torch raised.
-
-    Args:
-        error: the exception; its causes are looked at too, as torch wraps what its backends raise.
-    """
+    """Return why compilation failed and what helps; causes are read too, as torch wraps what its backends raise."""
     chain = _chain(error)
     text = "\n".join(f"{type(one).__name__}: {one}" for one in chain)
     for pattern, problem, remedy, on_windows in _KNOWN:

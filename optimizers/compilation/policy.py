@@ -28,21 +28,15 @@ _REMEDY = "take off the node that runs Python there, or take Compile off if it g
 
 
 class CompilePolicy(Policy):
-    """torch.compile on a network.
+    """torch.compile on a network; `BackendUnavailable` if the mode cannot work here and no fallback is allowed.
 
     Args:
-        title: what a person calls the technique.
-        how: how to compile.
-        what: what is compiled, for a person.
         notes: what was done for that before, in sentences.
         break_remedies: what to do about graph breaks in functions of the host, by their names.
         narrower: which smaller part of the network to compile, where torch cannot compile this one.
 
     Attributes:
         keeps_recordings: whether CUDA graphs are kept while another clone has the network, which takes turns with this.
-
-    Raises:
-        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
     kind = COMPILATION
@@ -72,14 +66,13 @@ class CompilePolicy(Policy):
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
 
     def clauses(self) -> tuple[str, ...]:
-        """Return what is compiled and how, and what was done for that."""
         how = self.how.compilation.describe()
         if self.how.channels_last:
             how = f"{how}, channels last"
         return (phrase("{what} with {how}", what=self.what, how=how), *self.notes)
 
     def use(self, compiled: CompiledNetwork, observer: Observer | None = None) -> None:
-        """Note that ``compiled`` is what runs for this technique from now on, watched by ``observer``."""
+        """Note what runs for this technique from now on, watched by ``observer``."""
         fresh = compiled not in self.used
         self.used.add(compiled)
         for function in compiled.functions:
@@ -96,7 +89,6 @@ class CompilePolicy(Policy):
         *args: object,
         **kwargs: object,
     ) -> Any:
-        """Run ``function``, which goes through ``compiled``, and count at ``place`` whether it ran compiled."""
         before = [(one.state, one.state.graphs, dict(one.state.eager_calls)) for one in compiled.functions]
         result = function(*args, **kwargs)
         new_graphs = 0
@@ -136,7 +128,6 @@ class CompilePolicy(Policy):
         return Summary("partly" if eager or counts["graph_breaks"] else "active", headline, counts, tuple(details))
 
     def _graph_breaks(self, count: int) -> str:
-        """Return e.g. ``47 graph breaks at sample (nodes.py:17): take off ...``."""
         places = Counter[str]()
         for compiled in self.used:
             for function in compiled.functions:
@@ -153,11 +144,9 @@ class CompilePolicy(Policy):
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the device that its CUDA graphs keep for themselves."""
         return sum(found.recorded.recorded.held_bytes for found in self.used if found.recorded is not None)
 
     def forget_recordings(self) -> None:
-        """Give back the memory of CUDA graphs."""
         for found in self.used:
             if found.recorded is not None:
                 found.recorded.recorded.forget()

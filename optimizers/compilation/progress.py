@@ -1,10 +1,8 @@
 """Say how far a compilation is, and let the user cancel it.
 
-torch compiles on the thread that calls the function, for seconds to minutes, and offers no way to ask how far it is
-or to stop. So a second thread watches: it reports the progress, and asks the host whether the user has cancelled. If
-so, it raises an exception in the compiling thread, as Ctrl-C does. Python delivers it between two instructions, so a
-C++ compiler or a kernel that is being tuned at that moment finishes first; tracing and code generation are Python and
-stop at once.
+torch compiles on the calling thread and offers no way to stop. A second thread watches and, if the user cancels, raises
+an exception in the compiling thread, as Ctrl-C does. Python delivers it between two instructions: tracing and code
+generation stop at once, a C++ compiler or a kernel being tuned finishes first.
 """
 
 from __future__ import annotations
@@ -28,10 +26,7 @@ REPORT_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the compilation of ``name`` is: its phase (see ``CompileState``), seconds since it began, graph from 1.
-
-    ``expected_seconds`` is how long it took the last time on this machine; None if that is not known.
-    """
+    """How far the compilation of ``name`` is; ``expected_seconds`` is what it took the last time, if known."""
 
     name: str
     phase: str

@@ -40,17 +40,9 @@ Refine = Callable[[Args, Kwargs], "str | Refined"]
 class RecordedNetwork:
     """The calls of one network, recorded where possible.
 
-    Args:
-        network: asked for the addresses of its weights: a recording reads them where they were. Another LoRA or an
-            offload moves them.
-        function: its compiled forward pass.
-        refine: what of a call the host lets be recorded.
-        record: makes a recording; for tests.
-
-    Attributes:
-        recorded: counts and failure of the recording.
-        not_recorded: how many calls ran as they are, by reason.
-        version: of the weights' places, if the host knows when they change; None looks at all of them in each call.
+    A recording reads the weights where they were; another LoRA or an offload moves them. ``refine``: what of a call the
+    host lets be recorded; ``not_recorded`` counts the others by reason. ``version``: of the weights' places, if the
+    host knows when they change; None looks at all of them in each call.
     """
 
     def __init__(
@@ -66,7 +58,6 @@ class RecordedNetwork:
         self.not_recorded: dict[str, int] = {}
 
     def __call__(self, *args: object, **kwargs: object) -> Tree:
-        """Run or replay the network."""
         refined = self.recorded.failure or self._refine(args, kwargs)
         if isinstance(refined, str):
             self.not_recorded[refined] = self.not_recorded.get(refined, 0) + 1
@@ -84,14 +75,12 @@ class RecordedNetwork:
         return self.function(*args, **kwargs)
 
     def _addresses(self) -> int:
-        """Return a number that stands for where all weights are."""
         if self.version is None or self.version != self._seen[0]:
             weights = chain(self._network.parameters(), self._network.buffers())
             self._seen = self.version, hash(tuple(weight.data_ptr() for weight in weights))
         return self._seen[1]
 
     def lines(self) -> list[str]:
-        """Return what a report says about it."""
         counts = self.recorded
         held = f", {counts.held_bytes / 2**20:.0f} MiB held" if counts.held_bytes else ""
         made, played = _several(counts.recorded, "CUDA graph"), _several(counts.replayed, "step")

@@ -30,20 +30,17 @@ _DIFFUSION_FAST = {
 
 @dataclass(frozen=True)
 class CompileSettings(Settings):
-    """How to compile one function.
+    """How to compile one function; `InvalidSetting` if a value is not allowed, or two do not go together.
 
     Attributes:
-        backend: a torch.compile backend: one of ``BACKENDS``, or any other that ``torch._dynamo`` knows by name.
-        mode: one of ``MODES``: what torch's mode of that name means, or ``cuda-graph`` for a recording of our own.
+        backend: one of ``BACKENDS``, or any other that ``torch._dynamo`` knows by name.
+        mode: what torch's mode of that name means, or ``cuda-graph`` for a recording of our own.
         fullgraph: fail where the function cannot be traced as one graph, instead of running parts of it in Python.
-        dynamic: ``auto`` compiles for the sizes it sees, and once more for any size when they change; ``true`` for
-            any size at once; ``false`` anew for each size.
+        dynamic: ``auto`` compiles for the sizes it sees, and once more for any size when they change; ``true`` for any
+            size at once; ``false`` anew for each size.
         preset: ``diffusion-fast`` adds the inductor options of that recipe.
         recompile_limit: how many variants of a function may be compiled; calls that need another one run uncompiled.
         on_error: ``fallback`` runs the function uncompiled if compiling it fails; ``raise`` stops.
-
-    Raises:
-        InvalidSetting: if a value is not allowed, or two do not go together.
     """
 
     backend: str = "inductor"
@@ -72,7 +69,6 @@ class CompileSettings(Settings):
 
     @property
     def dynamic_argument(self) -> bool | None:
-        """``dynamic`` as torch.compile takes it."""
         return {"auto": None, "true": True, "false": False}[self.dynamic]
 
     def describe(self) -> str:
@@ -91,15 +87,10 @@ class CompileSettings(Settings):
 
 @dataclass(frozen=True)
 class NetworkSettings(Settings):
-    """How to compile a network.
+    """How to compile a network; `InvalidSetting` if the scope is unknown.
 
-    Attributes:
-        compilation: how to compile a function.
-        scope: ``whole_model``, or ``repeated_blocks``: one block of each class, used for all of its repetitions.
-        channels_last: whether images are handed over with their channels last in memory.
-
-    Raises:
-        InvalidSetting: if the scope is unknown.
+    ``scope`` ``repeated_blocks`` compiles one block of each class, for all of its repetitions. ``channels_last``:
+    whether images are handed over with their channels last in memory.
     """
 
     compilation: CompileSettings
@@ -127,9 +118,9 @@ def uses_cudagraph_trees(settings: CompileSettings) -> bool:
 
 
 def inductor_options(settings: CompileSettings) -> dict[str, object]:
-    """Return inductor's options for ``settings``: its mode spelled out, then the preset, as far as torch has them.
+    """Return inductor's options: the mode spelled out, then the preset, as far as torch has them.
 
-    A mode is spelled out because torch.compile takes either a mode or options, and a guard filter is an option.
+    torch.compile takes either a mode or options, and a guard filter is an option.
     """
     if settings.backend != "inductor":
         return {}

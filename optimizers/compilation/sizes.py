@@ -15,10 +15,8 @@ class Sizes:
     """The sizes that one function was called with.
 
     The number of text tokens is always told to change: the next prompt must not compile anything. Heights, widths and
-    the batch are told to change when images come in a second size: one more graph then serves all of them.
-
-    Args:
-        text: position of the text, ``[batch, tokens, channels]``, if it has no name; by name it is ``context``.
+    the batch are told to change when images come in a second size: one more graph then serves all of them. ``text``:
+    position of the text, ``[batch, tokens, channels]``, if it is not named ``context``.
     """
 
     def __init__(self, text: int | None = None) -> None:
@@ -60,7 +58,7 @@ def _mark(value: object, another: bool, text: bool) -> object:
 
 
 def _no_equal_sizes() -> AbstractContextManager[object]:
-    """Return a context in which torch takes two sizes that are equal by chance for two different ones.
+    """Return a context in which torch does not make one variable of two sizes that are equal by chance.
 
     Else a square image would make its height and width one variable, and the next portrait would be compiled anew.
     """

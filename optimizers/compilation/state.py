@@ -20,16 +20,11 @@ class CompileState:
     Attributes:
         phase: ``idle`` (not called yet), ``tracing``, ``generating code``, ``ready``, or ``eager`` (given up).
         graphs: how many graphs were compiled, recompiled ones included.
-        recompiles: how many of the compilations replaced one that did not fit any more (size, patches, ...).
         recompile_reasons: what had changed each time, as far as torch says: see :func:`explain_recompile`.
-        graph_breaks: places where a function could not be traced through, summed over compilations.
-        break_places: where those are, e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
-        seconds: spent tracing and compiling.
-        compiled_calls: calls that ran compiled.
+        break_places: e.g. ``get_free_memory (model_management.py:1710)``, and how often each was met.
         eager_calls: calls that ran as plain Python, by reason.
         cache_hits: graphs whose code was found in the persistent cache.
-        fallback: why compilation was given up; empty while it was not.
-        remedy: what to do about ``fallback``.
+        fallback, remedy: why compilation was given up, and what to do; empty while it was not.
     """
 
     phase: str = IDLE
@@ -46,21 +41,14 @@ class CompileState:
     remedy: str = ""
 
     def count_eager(self, reason: str) -> None:
-        """Count a call that ran as plain Python."""
         self.eager_calls[reason] = self.eager_calls.get(reason, 0) + 1
 
 
 class Compilations:
     """A context around one call of a compiled function: counts what torch compiles in it, and lets an observer watch.
 
-    torch tells when it starts and ends, in whichever call that is; nothing is left registered after the call.
-    ``happened`` says whether it compiled something, ``seconds`` how long that took.
-
-    Args:
-        name: what a person calls the function.
-        state: its counts, which are kept up to date.
-        observer: told about progress and asked about cancelling; None for nobody.
-        expected: returns how long it took the last time; asked only if something is compiled.
+    Nothing is left registered after the call. ``happened`` says whether it compiled something, ``seconds`` how long
+    that took. ``expected`` returns how long it took the last time; asked only if something is compiled.
     """
 
     def __init__(
@@ -81,7 +69,6 @@ class Compilations:
 
     @property
     def cancelled(self) -> BaseException | None:
-        """What the observer has raised to say that the user has cancelled."""
         return self._watch.cancelled if self._watch is not None else None
 
     def __enter__(self) -> None:
@@ -152,8 +139,7 @@ _CHANGES = (
 def explain_recompile(reason: str) -> str:
     """Return what has changed in words, if that is known, and torch's own line.
 
-    Args:
-        reason: torch's, e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
+    ``reason`` is e.g. ``0/0: tensor 'args[0]' size mismatch at index 2. expected 8, actual 16``.
     """
     line = re.sub(r"^\d+/\d+: |\s+# .*", "", reason.partition("\n")[0])[:200]
     changed = next((words for pattern, words in _CHANGES if re.search(pattern, line)), "")

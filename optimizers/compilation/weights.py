@@ -1,9 +1,8 @@
 """Guard a network's weights by what compiled code depends on, and by nothing else.
 
-torch guards every weight by, among others, whether it was made in inference mode. ComfyUI loads weights in that mode
-and writes back those that a LoRA has changed outside of it, so each LoRA on other layers would compile the network
-anew, to the same code. In place of these guards there is one, on a text that stands for the sizes, dtypes and devices
-of all weights. Only what is compiled after a graph break keeps torch's guards.
+torch also guards whether each weight was made in inference mode. ComfyUI loads weights in that mode and writes back
+those that a LoRA has changed outside of it, so each LoRA on other layers would compile the network anew, to the same
+code. One guard on a text for all sizes, dtypes and devices replaces these.
 """
 
 from __future__ import annotations
@@ -18,13 +17,9 @@ _PLAIN = (torch.nn.Parameter, torch.Tensor)
 
 
 class WeightGuards:
-    """The weights of one module.
+    """The weights of one module; those of quantised and other special classes keep torch's own guards.
 
-    Args:
-        module: the network. Weights of quantised and other special classes keep torch's own guards.
-
-    Attributes:
-        version: another one whenever weights may have moved, if the host knows that; None looks in every call.
+    ``version`` changes whenever weights may have moved, if the host knows that; None looks in every call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -67,8 +62,8 @@ class WeightGuards:
     def keep(self, entries: Iterable[Any]) -> list[bool]:
         """Say which of torch's guards to keep: all but those that :meth:`key` stands for (``guard_filter_fn``).
 
-        The key stands for the weights only in code that looks at it. After a graph break, functions are compiled on
-        their own: they do not see the key, and may be called for several layers of different sizes.
+        After a graph break, functions do not see the key and may be called for layers of different sizes: they keep
+        torch's.
         """
         entries = list(entries)
         if not any(isinstance(entry.value, str) and entry.value == self._key for entry in entries):

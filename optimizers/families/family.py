@@ -1,7 +1,4 @@
-"""What is known of a family of models: one record, with a section for each technique that needs to know something.
-
-Nothing here imports a host: classes are told by their dotted paths. The records are in ``table.py``.
-"""
+"""What is known of a family of models: one record, with a section for each technique. Imports no host."""
 
 from __future__ import annotations
 
@@ -19,27 +16,24 @@ IMAGE_ONLY = "image only (self-attention)"
 
 @dataclass(frozen=True)
 class TokenLayout:
-    """Where the tokens of the image are in attention, of transformers whose keys and values can be fewer.
+    """Where the image's tokens are in attention, of transformers whose keys and values can be fewer.
 
-    Rows and columns follow from the latent: its height and width, divided by the patch size and rounded up, because the
-    networks pad to whole patches. Videos have frames times rows times columns of them, frame by frame.
+    Rows and columns are the latent's, divided by the patch size and rounded up. Videos are frame by frame.
 
     Attributes:
         layout: ``TEXT_FIRST`` or ``IMAGE_ONLY``, in ComfyUI.
         blocks: attributes of ComfyUI's network that hold its blocks.
         eligible: which attention calls are reduced, in words.
-        models: names of the models that are served, where they are more or fewer than the family's name says.
+        models: models that are served, where they are more or fewer than the family's name says.
         more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
         sounds: names of latents of sound (``ModelCall.shapes``, also all of a list) whose tokens join the text.
         sound_axes: axes of such a latent whose sizes multiplied are its tokens.
         conditions: names of lists of latents whose patches join the text and all stay.
         image_attention: whether calls with the tokens of the image alone are reduced too.
         patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns.
-        more_calls: attributes of the network with the number of tokens of further attention calls, which are not
-            reduced.
+        more_calls: attributes with the number of tokens of further attention calls, which are not reduced.
         references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
         references_stay: whether they follow and all of them stay; the network may also leave them out.
-        note: what else a user should know.
         in_diffusers: the layout there, ``TEXT_FIRST`` or ``IMAGE_FIRST``.
         places: argument of diffusers' network with row and column of each token, as ``[tokens, 3]``; where there is
             none, the network is given a latent and its ``config.patch_size`` tells.
@@ -65,10 +59,10 @@ class TokenLayout:
 
 @dataclass(frozen=True)
 class AttentionLayer:
-    """One class of attention layers whose projections can be computed together.
+    """One class of attention layers whose projections can be computed together, recognised by its exact class.
 
-    It is recognised by its exact class, wherever in a network it stands. How a layer calls its projections need not be
-    known: each result is handed over only for the very tokens it was computed from (see ``qkv_fusion``).
+    How a layer calls its projections need not be known: each result is handed over only for the very tokens it was
+    computed from (see ``qkv_fusion``).
 
     Attributes:
         layer: dotted path of the class.
@@ -87,9 +81,8 @@ class Family:
     """Models whose networks are built alike.
 
     Attributes:
-        name: models a user knows.
         networks: dotted paths of the exact classes, in ComfyUI and diffusers: a subclass may lay out its tokens in
-            another way. A package stands for all classes in it, and ``package.Class`` for that class wherever in it.
+            another way. A package stands for all classes in it, ``package.Class`` for that class wherever in it.
         parts: names by which diffusers' pipelines have the network.
         tokens: for Apply ToMe; None where no tokens of a transformer can be left out.
         unets: for Apply ToMe: models of the UNet classes, and where they have self-attention.
@@ -97,8 +90,8 @@ class Family:
         attention: for Fuse QKV: the attention layers with separate projections.
         fused_by_design: whether its layers compute query, key and value together already.
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
-        protected: for int8: names of its layers (regular expressions) that stay in floating point, with the reason;
-            those that many families share are in ``protected.py``.
+        protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
+            families share are in ``protected.py``.
         full_precision: for Model Precision: parts of the names of layers that the network hands fp32 in any dtype.
     """
 

@@ -1,8 +1,4 @@
-"""Names of linear layers that int8 treats in a way of their own, in ComfyUI and in diffusers.
-
-These are names that the authors of many families share. A name of one family alone belongs into its record
-(``Family.protected``).
-"""
+"""Names of linear layers, shared by many families, that int8 treats specially; others are in ``Family.protected``."""
 
 from __future__ import annotations
 

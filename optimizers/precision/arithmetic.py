@@ -1,7 +1,4 @@
-"""Faster matrix products on NVIDIA GPUs, for the duration of a call.
-
-PyTorch has these as switches for the whole process. Left on, they would change every other model too.
-"""
+"""Faster matrix products on NVIDIA GPUs: process-wide switches of torch, set only for the duration of a call."""
 
 from __future__ import annotations
 

@@ -28,11 +28,8 @@ def choose_dtype(
     """Return what ``what``, as a person calls it, shall compute in.
 
     ``otherwise`` is what ``auto`` means where ``device`` is no processor, or where the processor's choice does not
-    work; ``supported`` what it works in, None if it does not say.
-
-    Raises:
-        InvalidSetting: if it does not work in the chosen dtype.
-        BackendUnavailable: if the device has no such arithmetic.
+    work; ``supported``: what it works in, if it says. Raises `InvalidSetting` if it does not work in the chosen dtype,
+    `BackendUnavailable` if the device has no such arithmetic.
     """
     dtype = settings.torch_dtype or (processor_dtype() if device.type == "cpu" else otherwise)
     if supported is not None and dtype not in supported:
@@ -57,12 +54,8 @@ class PrecisionPolicy(Policy):
     """What a precision node or setting does and says, whatever host and whatever kind of network.
 
     Args:
-        title: as of every policy.
-        settings: what was asked for.
-        previous: what the network computed in.
-        dtype: what it computes in now.
-        stored: what its weights are in.
-        storage: what they are kept in now.
+        previous, dtype: what the network computed in, and computes in now.
+        stored, storage: what its weights are in, and are kept in now.
         streamed: whether the host copies weights to the device while the network runs, rows first.
         kept: how many weights stay in fp32.
     """
@@ -102,7 +95,6 @@ class PrecisionPolicy(Policy):
         return (self._headline(), *self._details)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active in 20 model calls: computes in bf16 ...``."""
         calls = activity.use_count
         if not calls:
             return Summary("inactive", phrase("not active: {why}", why=phrase("the model was not called")))
@@ -110,11 +102,7 @@ class PrecisionPolicy(Policy):
         return Summary("active", headline, {"calls": calls}, tuple(self._details))
 
     def require_change(self, what: str, device: torch.device, supported: tuple[torch.dtype, ...] | None) -> None:
-        """Check that the settings change anything; ``supported`` as for ``choose_dtype``.
-
-        Raises:
-            NothingGained: if they do not.
-        """
+        """Raise `NothingGained` unless the settings change anything; ``supported`` as for ``choose_dtype``."""
         if self.changes_weights or self.settings.extras():
             return
         dtype = dtype_name(self.previous)

@@ -14,16 +14,12 @@ DTYPES = ("auto", *_NAMES)
 
 @dataclass(frozen=True)
 class PrecisionSettings(Settings):
-    """Settings of Model Precision and VAE Precision.
+    """Settings of Model Precision and VAE Precision; `InvalidSetting` if one of them is not allowed.
 
     Attributes:
         dtype: what the network computes in; ``auto`` is what suits the device.
-        channels_last: whether convolutions have their channels last in memory.
         fp16_accumulation: whether fp16 matrix products add up in fp16 while the network runs (NVIDIA).
         tf32: whether fp32 matrix products round their inputs to TF32 while the network runs (NVIDIA).
-
-    Raises:
-        InvalidSetting: if one of them is not allowed.
     """
 
     dtype: str = choice("auto", DTYPES)

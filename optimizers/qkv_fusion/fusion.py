@@ -20,12 +20,7 @@ from .rows import refuse_rows
 class QKVFusion(Policy):
     """Compute query, key and value of each attention layer in one matrix multiplication.
 
-    Args:
-        groups: what is computed together.
-        notes: what else is to be said.
-
-    Attributes:
-        reach: how many attention layers it reaches, by what it computes together there.
+    ``notes``: what else is to be said. ``reach``: attention layers reached, by what it computes together there.
     """
 
     kind = QKV_FUSION
@@ -70,10 +65,7 @@ class QKVFusion(Policy):
 
 
 def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] = ()) -> Iterator[FusedProjections]:
-    """Yield what can be computed together in an attention layer.
-
-    Layers of PEFT stand for those that they wrap: they call them, and add their own part.
-    """
+    """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for projections in known.projections:
         found = {name: layer for name in projections if (layer := getattr(attention, name, None)) is not None}
         layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found.values()]

@@ -1,9 +1,8 @@
 """The projections of one attention layer, computed together wherever they are asked for the same tokens.
 
-The layer's own code is not replaced: it goes on to ask its query, key and value projections one after the other. The
-first that is asked computes all of them and keeps the others' results until they are asked for, which happens a line
-later. A projection that is then asked for other tokens (a patch gave keys and values of their own) computes alone. So
-whatever happens between the projections, the result is that of separate ones.
+The first projection that the layer's own code asks computes all of them and keeps the others' results for the next
+lines. One that is then asked for other tokens (a patch gave keys and values of their own) computes alone. So the result
+is always that of separate projections.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ class FusedProjections:
     """Two or three linear layers of one attention layer that read the same input.
 
     Args:
-        attention: the attention layer.
         layers: query, key, value; or key, value. Each has ``weight`` ``[features, inputs]`` and maybe ``bias``.
         inputs: names of the first arguments of ``attention.forward`` where they decide in each call what the layers
             read, as in ``AttentionLayer``; empty where the layers always read the same.
@@ -75,8 +73,7 @@ class FusedProjections:
 
     Attributes:
         functions: what takes the place of each layer. The same objects for life, so that compiled graphs stay valid.
-        foresee: what takes the place of the attention layer's ``forward``; None where that need not be known.
-        inner: what ``foresee`` runs.
+        foresee: what takes the place of the attention layer's ``forward``, and runs ``inner``; None if not needed.
         alone: computes each layer: what its own class does, whatever takes the place of its ``forward``.
         together: twins of each layer but the last, with the weights of all layers from there on.
         plan: number of the layer that computes for itself and all that follow, in the call that runs. None: nobody has
@@ -84,7 +81,6 @@ class FusedProjections:
         joined: whether the joined weights are there; without them every projection computes alone.
         source: the tokens that several projections were computed of.
         results: what was computed of them and not asked for yet, by the projection's number.
-        activity: counts what was computed together, and why a call was not.
     """
 
     def __init__(
@@ -167,7 +163,6 @@ class FusedProjections:
         return [*state, *[place_of(layer._parameters["weight"]) for layer in self.layers]]
 
     def _foresee(self, *args: Any, **kwargs: Any) -> Any:
-        """Find out which projections will read the same tokens, and run the attention layer."""
         names, count = self._inputs, len(args)
         tokens = args[0] if count else kwargs.get(names[0])
         context = args[1] if count > 1 else kwargs.get(names[1])

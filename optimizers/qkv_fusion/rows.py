@@ -1,8 +1,7 @@
-"""Several weights as one: matrices that lie one behind the other in memory *are* the larger matrix of all their rows.
+"""Several weights as one: matrices behind each other in memory *are* the larger matrix of all their rows.
 
-A fused weight is usually a copy, so the model holds its projections twice. Here the weights are moved behind each other
-once, and the fused weight is the same memory seen as one tensor. Nobody else can tell: parameters keep their identity,
-shape, strides and values. What is changed in place (a LoRA, say) is changed in both, because there is only one.
+The weights are moved there once, and the fused weight is the same memory, not a copy. Parameters keep their identity,
+shape, strides and values; what is changed in place (a LoRA, say) is changed in both.
 """
 
 from __future__ import annotations
@@ -42,9 +41,8 @@ def refuse_rows(tensors: Sequence[torch.Tensor]) -> str | None:
 def join_rows(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return one tensor ``[sum of rows, ...]`` that shares its memory with ``tensors``, none of which change in value.
 
-    Where they do not lie behind each other yet, they are copied there and their ``data`` is set to the new place; the
-    old memory is free unless somebody else holds it. Where they do, nothing is copied. ``refuse_rows`` must have no
-    objection to them.
+    Where they do not lie behind each other yet, they are copied there and their ``data`` is set to the new place.
+    ``refuse_rows`` must have no objection to them.
     """
     found = _already_joined(tensors)
     if found is not None:

@@ -1,8 +1,7 @@
 """An int8 linear layer for processors, made of torch's own operators.
 
-Quantising the tokens, ``torch._int_mm`` and scaling its sums are separate passes over memory. Taken a few hundred
-tokens at a time, what one pass writes is still in the cache for the next. Every token's result is the same as in one
-go, and the same as comfy-kitchen's, bit for bit: the operations are the same, in the same order.
+A few hundred tokens at a time, what one pass writes is still in the cache for the next. The operations and their order
+are comfy-kitchen's, and every token's result is the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -19,14 +18,10 @@ ROWS_PER_THREAD = 256
 
 
 def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, rotation: int = 0) -> Tensor:
-    """Return ``x @ (values * scale).T + bias`` with ``x`` quantised for each token.
+    """Return ``x @ (values * scale).T + bias`` with ``x`` ``[..., in]`` quantised for each token.
 
-    Args:
-        x: ``[..., in]`` in floating point.
-        values: int8 ``[out, in]``.
-        scale: float32 ``[out, 1]``, or one number for all.
-        bias: ``[out]`` or None.
-        rotation: size of the groups of input channels to rotate first, or 0.
+    ``values``: int8 ``[out, in]``; ``scale``: float32 ``[out, 1]``, or one number for all; ``bias``: ``[out]``;
+    ``rotation``: size of the groups of input channels to rotate first, or 0.
     """
     # A tensor of another class stands for one that is still to come: somebody is tracing.
     if torch.compiler.is_compiling() or type(x) is not Tensor:

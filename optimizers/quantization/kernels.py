@@ -1,8 +1,7 @@
 """Ways to compute an int8 linear layer, what each one needs, and why it is not there when it is not.
 
-All take floating point tokens and give floating point results; they quantise the tokens themselves (W8A8, dynamic).
-Int32 sums are exact, so with the same scales in the same order all of them give the same bits; those of GPUs that fuse
-the last steps differ in the last bit.
+All quantise the floating point tokens themselves (W8A8, dynamic). Int32 sums are exact, so with the same scales in the
+same order all give the same bits, except GPU kernels that fuse the last steps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from .rounding import Int8Weight, dequantize_weight, quantize_rows, rotate
 
 
 class Kernel(ABC):
-    """One way to compute an int8 linear layer. What it needs is data: tests and reports read the same.
+    """One way to compute an int8 linear layer.
 
     Attributes:
         name: what a report calls it; part of the file of timings.
@@ -44,12 +43,7 @@ class Kernel(ABC):
 
     @property
     def function(self) -> Callable[..., Tensor]:
-        """The function that ``needs`` names.
-
-        Raises:
-            ImportError: if its package is not installed.
-            AttributeError: if that version of the package does not have it.
-        """
+        """The function that ``needs`` names; ImportError or AttributeError if the package or that version lacks it."""
         if self._function is None:
             module, _, name = self.needs.partition(":")
             self._function = getattr(import_module(module), name)
@@ -76,10 +70,7 @@ class Kernel(ABC):
 
 
 class ChunkedIntMM(Kernel):
-    """``torch._int_mm``, a few hundred tokens at a time: on processors everything then stays in the cache.
-
-    Old processors compute it without VNNI, which the timing shows.
-    """
+    """``torch._int_mm``, chunked so that everything stays in a processor's cache; old processors do it without VNNI."""
 
     name = "torch._int_mm in chunks"
     needs = "torch:_int_mm"
@@ -194,14 +185,10 @@ def weight_only_linear(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> Te
 class SafeKernel:
     """A kernel at work in one model, until it raises: from then on the model's int8 layers compute in floating point.
 
-    An error that comes once would come again in each of hundreds of layers and in each call, so it is remembered.
-    When memory runs out, that says nothing about the kernel: such an error is always raised. Inside of compiled code
-    every error is raised, as nothing can be caught there.
-
-    Attributes:
-        kernel: what computes the products.
-        failure: what happened when it raised; empty until then.
-        activity: where floating point products are counted; the host sets that of the call.
+    An error that comes once would come again in each of hundreds of layers and in each call, so it is remembered in
+    ``failure``. Running out of memory says nothing about the kernel and is always raised; inside of compiled code every
+    error is, as nothing can be caught there. ``activity`` counts floating point products; the host sets that of the
+    call.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -216,8 +203,7 @@ class SafeKernel:
     def run(self, product: Callable[[], Tensor], instead: Callable[[], Tensor]) -> Tensor:
         """Return what ``product`` computes with the kernel, or ``instead`` in floating point once it has failed.
 
-        Raises:
-            RuntimeError: if memory runs out.
+        Raises RuntimeError if memory runs out.
         """
         if not self.failure:
             if torch.compiler.is_compiling():

@@ -42,7 +42,6 @@ class Layer:
     """One linear layer of a network, or several that are one product.
 
     Attributes:
-        name: its path.
         inputs, outputs: channels.
         tokens: how many rows it is given in one call of the network; None where that is not known.
         nbytes: bytes of its weight now.
@@ -77,11 +76,9 @@ class LayerChoice:
     """What was chosen for a layer.
 
     Attributes:
-        layer: which.
         weight: the int8 weight, or None if it stays in floating point.
         reason: why it stays; empty if it is quantised.
         error: relative L2 error of its output, where that was measured.
-        timing: where that was measured.
     """
 
     layer: Layer
@@ -91,11 +88,9 @@ class LayerChoice:
     timing: Timing | None = None
 
     def is_near(self, max_error: float) -> bool:
-        """Return whether the measured error is at most ``max_error``."""
         return self.error is not None and self.error <= max_error
 
     def on(self, device: torch.device) -> LayerChoice:
-        """Return the choice with its weight on ``device``."""
         if self.weight is None:
             return self
         values, scale = self.weight.values.to(device), self.weight.scale.to(device)
@@ -123,9 +118,8 @@ def output_error(weight: Tensor, quantized: Int8Weight, x: Tensor) -> float:
 class Chooser:
     """Chooses layer by layer, computing on ``device``.
 
-    Args:
-        measure: gives the times of a shape; None where speed does not matter (weight only).
-        samples: tokens ``[some, inputs]`` that layers were given in a real run, by the layer's name.
+    ``measure``: gives the times of a shape; None where speed does not matter (weight only). ``samples``: tokens
+    ``[some, inputs]`` that layers were given in a real run, by the layer's name.
     """
 
     def __init__(
@@ -190,7 +184,7 @@ class LayerChoices:
     Attributes:
         all: a choice for each layer; empty if the file was in int8 already.
         kernel: what computes the products; None for weight only.
-        notes: what else there is to say: why other kernels are not used, where the token counts come from.
+        notes: why other kernels are not used, where the token counts come from.
     """
 
     all: tuple[LayerChoice, ...] = ()
@@ -199,17 +193,14 @@ class LayerChoices:
 
     @cached_property
     def quantized(self) -> dict[str, LayerChoice]:
-        """Those in int8, by name."""
         return {choice.layer.name: choice for choice in self.all if choice.weight is not None}
 
     @property
     def bytes_before(self) -> int:
-        """Bytes of all linear weights now."""
         return sum(choice.layer.nbytes for choice in self.all)
 
     @property
     def bytes_after(self) -> int:
-        """Bytes of all linear weights afterwards."""
         return sum(each.layer.nbytes if each.weight is None else each.weight.nbytes for each in self.all)
 
     def seconds(self) -> Timing | None:
@@ -218,6 +209,5 @@ class LayerChoices:
         return Timing(sum(t.floating for t in timings), sum(t.int8 for t in timings)) if timings else None
 
     def worst(self) -> LayerChoice | None:
-        """Return the quantised layer with the largest error."""
         found = [choice for choice in self.quantized.values() if choice.error is not None]
         return max(found, key=lambda choice: choice.error or 0.0, default=None)

@@ -54,14 +54,10 @@ def choose_layers(
 ) -> LayerChoices:
     """Choose the kernel, then layer by layer: beside the int8 weights, it needs two float32 copies of one layer.
 
-    Args:
-        layers: each with its weight, which is read only where it is needed.
-        settings: what was asked for.
-        timings: of the device that the model computes on; saved at the end. Not asked for weight only.
-        samples: tokens that layers were given in a real run, by the layer's name.
-        device: where weights are quantised.
-        note: where the token counts come from.
-        each: is given each choice, and returns it with the weight where it is to stay.
+    Each weight is read only where it is needed; it is quantised on ``device``. ``timings``: of the device that the
+    model computes on; saved at the end, not asked for weight only. ``samples``: tokens that layers were given in a real
+    run, by the layer's name. ``note``: where the token counts come from. ``each`` is given each choice, and returns it
+    with the weight where it is to stay.
     """
     layers = list(layers)
     kernel: Kernel | None = None
@@ -87,7 +83,6 @@ class QuantizationPolicy(Policy):
     """What Quantize int8 says, whatever host the model is in.
 
     Args:
-        settings: what was asked for.
         choices: what was chosen for each layer; empty if the file was in int8 already.
         unit: what a person calls the things that are counted.
         shrinks: whether the floating point weights are given up.
@@ -150,7 +145,6 @@ class QuantizationPolicy(Policy):
         return (*self.choices.notes, *lines)
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active in 96 linear layers over 20 model calls``."""
         details = (*activity.fallback_lines(), *self.details())
         calls, fallbacks = activity.model_calls, activity.fallback_count
         count = round(activity.use_count / max(1, calls))
@@ -165,11 +159,7 @@ class QuantizationPolicy(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
     def require_gain(self, model: str) -> None:
-        """Check that at least one layer was chosen; ``model`` is what a person calls the model.
-
-        Raises:
-            NothingGained: if none was, with the numbers.
-        """
+        """Raise `NothingGained` with the numbers if no layer was chosen; ``model`` is what a person calls it."""
         choices = self.choices
         if choices.quantized:
             return
@@ -191,7 +181,6 @@ class QuantizationPolicy(Policy):
         raise NothingGained(problem, remedy, brief)
 
     def _why_none(self) -> Iterator[str]:
-        """Yield why no layer was chosen, with how many layers it is true for."""
         wanted = self.settings.thresholds.min_speedup
         timed = [choice.timing.speedup for choice in self.choices.all if choice.timing is not None]
         slow = [speedup for speedup in timed if speedup < wanted]
@@ -204,7 +193,6 @@ class QuantizationPolicy(Policy):
             yield f"{count} stay as they are ({reason})"
 
     def table(self) -> str:
-        """Return one line for each layer: shape, choice, error and speed."""
         return "\n".join(map(_row, self.choices.all))
 
 

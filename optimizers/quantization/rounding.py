@@ -21,11 +21,11 @@ _SMALLEST = 1e-30
 
 @dataclass(frozen=True)
 class Int8Weight:
-    """A linear layer's weight.
+    """A linear layer's weight, about ``values * scale``.
 
     Attributes:
         values: int8 ``[out, in]``.
-        scale: float32 ``[out, 1]``; a weight is about ``values * scale``.
+        scale: float32 ``[out, 1]``.
         rotation: size of the groups of input channels that are rotated before, or 0.
     """
 
@@ -35,7 +35,6 @@ class Int8Weight:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory it needs."""
         return self.values.nbytes + self.scale.nbytes
 
 
@@ -58,8 +57,7 @@ def quantize_weight(weight: Tensor, rotation: int = 0) -> Int8Weight:
 def with_row_scales(weight: Int8Weight, outputs: int, inputs: int) -> Int8Weight:
     """Return a weight from somebody's file with one scale for each row, also where the file has one for all.
 
-    Raises:
-        WrongObject: if it is not the weight of a layer with so many channels, or its numbers are no numbers.
+    Raises `WrongObject` if it is not of a layer with so many channels, or its numbers are no numbers.
     """
     values, scale, group = weight.values, weight.scale.float(), weight.rotation
     problem = ""

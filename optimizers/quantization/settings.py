@@ -18,9 +18,7 @@ _PATTERNS = re.compile(rf"[\w\s.,*?-]{{0,{_MOST_CHARACTERS}}}")
 class Thresholds:
     """What a preset asks of a layer.
 
-    Attributes:
-        max_error: relative L2 error of the layer's output, at most.
-        min_speedup: float time / int8 time of the layer, at least.
+    ``max_error``: relative L2 error of its output, at most. ``min_speedup``: float time / int8 time, at least.
     """
 
     max_error: float
@@ -37,7 +35,7 @@ THRESHOLDS = {
 
 @dataclass(frozen=True)
 class QuantizationSettings(Settings):
-    """Settings of Quantize int8.
+    """Settings of Quantize int8; `InvalidSetting` if one of them is not allowed.
 
     Attributes:
         preset: how much error and how little gain a layer may have.
@@ -48,9 +46,6 @@ class QuantizationSettings(Settings):
         exclude: likewise, names of layers that stay as they are.
         rotation: ``auto`` rotates (ConvRot) the inputs of layers that have too large an error otherwise.
         device: where the weights are quantised.
-
-    Raises:
-        InvalidSetting: if one of them is not allowed.
     """
 
     preset: str = choice("balanced", THRESHOLDS)
@@ -73,19 +68,15 @@ class QuantizationSettings(Settings):
 
     @property
     def thresholds(self) -> Thresholds:
-        """What the preset asks of a layer."""
         return THRESHOLDS[self.preset]
 
     def is_included(self, name: str) -> bool:
-        """Return whether a layer is named by ``include``."""
         return _matcher(self.include).match(name) is not None
 
     def is_excluded(self, name: str) -> bool:
-        """Return whether a layer is named by ``exclude``."""
         return _matcher(self.exclude).match(name) is not None
 
     def describe(self) -> str:
-        """Return the settings in one line, e.g. ``balanced, rotation auto``."""
         parts = [self.preset if self.mode == "int8" else "weight only"]
         parts += [f"{name} {value}" for name in ("include", "exclude") if (value := getattr(self, name))]
         if self.mode == "int8" and self.rotation == "off":

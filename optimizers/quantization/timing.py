@@ -1,7 +1,7 @@
 """How long a linear layer takes in floating point and in int8, on this machine: measured, and kept.
 
-Specifications do not tell which layers gain: at 320 channels the passes around the product decide, and they depend on
-caches, allocators and fused kernels. A few runs of each distinct shape do tell.
+Specifications do not tell: at 320 channels the passes around the product decide, which depend on caches, allocators and
+fused kernels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Shape:
 
     @property
     def key(self) -> str:
-        """Name in the file of timings."""
         return f"{self.tokens}x{self.inputs}x{self.outputs}r{self.rotation}"
 
 
@@ -58,13 +57,9 @@ class Timing:
 
 
 class Timings:
-    """The times of layers on one device, each measured once.
-
-    With a file they are kept from one start to the next, so the same model on the same machine is decided the same way
-    again, however busy the machine is then.
+    """The times of layers on one device, each measured once, and kept from one start to the next if there is a file.
 
     Args:
-        device: where.
         dtype: of the floating point layers and the tokens.
         file: see ``KeptTimes``: sections are machine and kernel, each time is [in floating point, in int8].
         layers: the host's own, with all that they do around the product; None to time the products.
@@ -81,9 +76,8 @@ class Timings:
     def time(self, kernel: Kernel, shape: Shape) -> Timing:
         """Return the timing of ``shape`` with ``kernel``, measured unless it is known.
 
-        Raises:
-            KernelFailed: if the kernel cannot compute it. That is remembered, for this shape.
-            RuntimeError: if memory runs out. That is not: a moment later there can be enough.
+        Raises `KernelFailed` if the kernel cannot compute it, which is remembered for this shape, and RuntimeError if
+        memory runs out, which is not: a moment later there can be enough.
         """
         most = MOST_TOKENS.get(self.device.type, OTHERWISE_MOST_TOKENS)
         timed = replace(shape, tokens=min(shape.tokens, most))
@@ -95,11 +89,9 @@ class Timings:
     def fastest(self, kernels: Sequence[Kernel], shape: Shape) -> tuple[Kernel, dict[str, str]]:
         """Return the kernel to use for ``shape``, and for each that failed how.
 
-        Kernels can differ in the last bit, so a choice must not change from one time to the next: it follows from
-        the timings that are kept, and a kernel has to be clearly quicker than those before it.
-
-        Raises:
-            RuntimeError: if memory ran out and nothing else is as fast as floating point.
+        Kernels can differ in the last bit, so a choice must not change: it follows from the timings that are kept, and
+        a kernel has to be clearly quicker than those before it. Raises RuntimeError if memory ran out and nothing else
+        is as fast as floating point.
         """
         failures: dict[str, str] = {}
         best: tuple[float, Kernel] | None = None

@@ -1,14 +1,13 @@
 """How far the final latent has moved by now, and whether one more skip keeps it inside of the budget.
 
-Every computed step is a test: what each forecast would have said there is held against what the network says. An error
-of the denoised prediction moves the latent by its share in the solver's update (``Place.weight``). Once the next step
-was computed, what the network would have said in a skipped one is known much better, from both sides. The errors of
-different steps point into different directions, so their squares are added.
+Every computed step tests each forecast. An error of the denoised prediction moves the latent by its share in the
+solver's update (``Place.weight``); once the next step was computed, a skipped one is known much better, from both
+sides. Errors of different steps point into different directions, so their squares are added.
 
-All distances are root mean squares over one item of the batch; the worst item decides. They are held against what
-another seed would change, which the run shows itself: the positive pass' first prediction, from noise alone, is the
-mean of all pictures of the prompt, and two independent pictures are ``SEEDS`` times as far apart as one is from it.
-The constants were measured: see benchmarks/step_reuse.py.
+Distances are root mean squares over one item of the batch; the worst item decides. They are held against what another
+seed would change: the positive pass' first prediction, from noise alone, is the mean of all pictures of the prompt, and
+two pictures are ``SEEDS`` times as far apart as one is from it. The constants were measured: see
+benchmarks/step_reuse.py.
 """
 
 from __future__ import annotations
@@ -22,16 +21,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far the final latent is for a sum of errors, both as shares of what another seed changes.
+    """How far the final latent is for a sum of errors, ``factor * sum ** power``, as shares of what a seed changes.
 
-    It is ``factor * sum ** power``. Where errors are taken back, what stays is what the better values do not know and
-    what the network said about a latent that was off: it grows faster than the errors do.
-
-    Attributes:
-        factor: for a sum of 1.
-        power: 1 or more.
-        margin: what the rule keeps in hand, the more the less sure the distance is: of ten runs, one or two are more
-            than twice as far off as estimated.
+    Where errors are taken back, what stays is what the better values do not know and what the network said about a
+    latent that was off, which grows faster than the errors: ``power`` is 1 or more. ``margin`` is kept in hand: of ten
+    runs, one or two are more than twice as far off as estimated.
     """
 
     factor: float
@@ -105,7 +99,6 @@ class ErrorRate:
         self._rates: list[Distances] = []
 
     def test(self, distance: float, errors: Distances) -> None:
-        """Note the errors that a forecast over ``distance`` steps would have had."""
         scale = max(distance, NEAREST) ** self._power
         self._rates = [*self._rates[-1:], [error / scale for error in errors]]
 
@@ -120,12 +113,7 @@ class ErrorRate:
 
 
 class Budget:
-    """The account of one run.
-
-    Attributes:
-        limit: how far the picture may move, as a share of what another seed changes.
-        calibration: of the solver.
-    """
+    """The account of one run; ``limit`` is the picture's way, as a share of what another seed changes."""
 
     def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
         self.limit = limit
@@ -154,10 +142,7 @@ class Budget:
         return self.calibration.distance(self.share(total))
 
     def allows(self, cost: Distances, part: float) -> bool:
-        """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand.
-
-        A budget of 0 allows none.
-        """
+        """Return whether one more skip stays inside of a part of the budget, with the solver's margin kept in hand."""
         distance = self._share_of(_added(self._pending, _squares(cost)))
         return self.limit > 0 and distance * self.calibration.margin <= self.limit * part
 

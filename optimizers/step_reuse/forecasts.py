@@ -1,12 +1,9 @@
 """Ways to forecast a network's output from earlier ones: weights for them, so that a test of a forecast is free.
 
-A forecast is a weighted sum of a quantity at earlier evaluations. Two quantities are in use: the prediction of the
-picture without noise (``denoised``, D), and that of the noise, (x - D) / sigma (``noise``). Positions are numbers of
-steps, which is how the solver sees the schedule: 3.5 lies between the fourth and the fifth noise level.
-
-Polynomials through the last points are what TaylorSeer (arXiv 2503.06923) and FoCa (arXiv 2508.16211) come to when
-the derivatives are differences of the outputs themselves: TaylorSeer's first order and FoCa's predictor with its
-corrector are ``linear`` then.
+Two quantities are in use: the prediction of the picture without noise (``denoised``, D), and that of the noise, (x - D)
+/ sigma (``noise``). Positions are numbers of steps; 3.5 lies between the fourth and the fifth noise level. With
+differences of the outputs as derivatives, TaylorSeer's first order (arXiv 2503.06923) and FoCa's predictor with its
+corrector (arXiv 2508.16211) are ``linear``.
 """
 
 from __future__ import annotations
@@ -19,12 +16,7 @@ DENOISED, NOISE = "denoised", "noise"
 
 @dataclass(frozen=True)
 class Forecast:
-    """A polynomial through the last evaluations.
-
-    Attributes:
-        quantity: what is forecast, ``denoised`` or ``noise``.
-        points: how many of the last evaluations it goes through; its error grows with the distance to this power.
-    """
+    """A polynomial through the last ``points`` evaluations; its error grows with the distance to this power."""
 
     quantity: str
     points: int

@@ -17,10 +17,7 @@ KEPT = max(forecast.points for forecast in FORECASTS.values())
 class Place:
     """Where in the schedule an evaluation stands.
 
-    Attributes:
-        position: number of the step; in between for evaluations between two steps.
-        sigma: noise level.
-        ahead: noise level of the next step; 0 at the end.
+    ``position`` is the number of the step, fractional between two; ``ahead`` the next noise level, 0 at the end.
     """
 
     position: float
@@ -29,7 +26,6 @@ class Place:
 
     @classmethod
     def among(cls, levels: Sequence[float], sigma: float) -> Place:
-        """Return where a noise level stands in a schedule, which ends with its last noise level."""
         for number in range(len(levels) - 1):
             here, after = levels[number], levels[number + 1]
             if sigma > here or number == len(levels) - 2 or sigma > after + 1e-6 * here:
@@ -41,8 +37,8 @@ class Place:
     def weight(self) -> float:
         """How far an error of the denoised prediction here moves the latent in one step: 1 - next sigma / sigma.
 
-        It is exact for Euler and for DDIM, of denoised predictions and of flows. In solvers that look at several
-        evaluations the weights of one evaluation in all steps have this sum, to first order.
+        Exact for Euler and DDIM; in solvers that look at several evaluations it is the sum over all steps, to first
+        order.
         """
         return 1.0 - self.ahead / self.sigma if self.sigma > 0 else 1.0
 
@@ -81,7 +77,6 @@ class History:
         del self.evaluations[:-KEPT]
 
     def can(self, forecast: Forecast) -> bool:
-        """Return whether there is enough to forecast from."""
         return len(self) >= forecast.points
 
     def forecast(self, name: str, place: Place, latent: Tensor) -> Tensor:
@@ -97,7 +92,7 @@ class History:
         return total
 
     def between(self, place: Place, after: Evaluation, order: int) -> Tensor:
-        """Return what the network would have said between the newest evaluation and ``after``, which was computed.
+        """Return the output between the newest evaluation and ``after``, which was computed.
 
         It is on the polynomial of an order through ``after`` and the last evaluations.
         """

@@ -10,7 +10,6 @@ class Outcome:
     """Counts and measures of one run; no tensors.
 
     Attributes:
-        steps: of the schedule.
         computed: evaluations that the network did in full.
         forecast: evaluations that were forecast.
         guidance: evaluations without the negative pass.

@@ -1,7 +1,4 @@
-"""What each pass of the network said: positive, negative and whatever a guider asks for beside them.
-
-For hosts in which others look at the passes, so that each must be forecast by itself.
-"""
+"""What each pass of the network said, for hosts in which others look at the passes: each is forecast by itself."""
 
 from __future__ import annotations
 

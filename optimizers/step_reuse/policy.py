@@ -14,16 +14,7 @@ from .settings import StepReuseSettings
 
 
 class StepReusePolicy(Policy):
-    """What reusing steps does and says, whatever host.
-
-    Args:
-        settings: what was asked for.
-        unasked: what is said where no run has asked for an evaluation.
-        notes: what else there is to say about the settings.
-
-    Attributes:
-        outcome: of the last run.
-    """
+    """What reusing steps does and says, whatever host; ``unasked`` is said where no run asked for an evaluation."""
 
     kind = STEP_REUSE
     title = "Reuse Steps"

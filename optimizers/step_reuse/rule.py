@@ -56,16 +56,11 @@ class Rule:
     """Decides about each evaluation of a run, books what was left out, and tests the forecasts on what was computed.
 
     Args:
-        settings: what was asked for.
         noise_levels: of the schedule, the last one included, from high to low.
         outcome: is kept up to date.
         solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
             taken back in the next computed step.
         unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
-
-    Attributes:
-        place, action: of the evaluation under way.
-        method: the forecast that is used in it.
     """
 
     def __init__(
@@ -183,16 +178,10 @@ class Rule:
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.unet)
 
     def end(self, latent: Tensor, guided: Tensor, moved: Tensor | None = None, held: int = 0) -> Tensor:
-        """Take note of the guided prediction: test the forecasts on it if it was computed.
+        """Take note of the guided prediction; return what the solver is given, corrected for forecasts before it.
 
-        Args:
-            latent: what the solver has, float32, ``[batch, ...]``; it must not change any more.
-            guided: the prediction, computed or forecast.
-            moved: what somebody else did to the latent since the last step.
-            held: memory of what the host keeps, in bytes.
-
-        Returns:
-            What the solver shall be given: the prediction, corrected for what forecasts before it did to the latent.
+        ``latent``: what the solver has, float32, ``[batch, ...]``; it must not change any more. ``moved``: what
+        somebody else did to it since the last step. ``held``: memory of what the host keeps, in bytes.
         """
         outcome = self.outcome
         if self._correction is not None and moved is not None:
@@ -217,7 +206,6 @@ class Rule:
         return guided if given is found.denoised else given.to(guided.dtype)
 
     def _test(self, found: Evaluation) -> None:
-        """Hold what each forecast would have said against what was computed."""
         if self._first is None:
             self._first = found.denoised
         seeds = partial(self.budget.measure_seeds, sigma=found.place.sigma)

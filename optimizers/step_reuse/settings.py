@@ -14,16 +14,13 @@ BUDGETS = {"lossless": 0.02, "balanced": 0.05, "fast": 0.15}
 
 @dataclass(frozen=True)
 class StepReuseSettings(Settings):
-    """Settings of the node Reuse Steps and of ``ReuseSteps`` in Python.
+    """Settings of Reuse Steps; `InvalidSetting` if a value is not allowed.
 
     Attributes:
         budget: how far the picture may move from the one without the node, as a share of what another seed changes.
-        forecast: which forecast; ``auto`` takes the one that was nearest in the steps that were computed.
+        forecast: ``auto`` takes the one that was nearest in the steps that were computed.
         use_forecast: whether whole steps may be forecast.
         use_guidance: whether the difference between the positive and the negative pass may be used again.
-
-    Raises:
-        InvalidSetting: if a value is not allowed.
     """
 
     budget: float = number(BUDGETS["balanced"], 0.0, 1.0)
@@ -32,7 +29,6 @@ class StepReuseSettings(Settings):
     use_guidance: bool = True
 
     def clauses(self) -> tuple[str, ...]:
-        """Return e.g. ``may move the picture by 5 % of what another seed changes`` and ``forecast auto``."""
         sources = [f"forecast {self.forecast}"] if self.use_forecast else []
         sources += ["guidance reused"] if self.use_guidance else []
         return (

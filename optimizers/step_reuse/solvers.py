@@ -1,8 +1,7 @@
 """Solvers whose next latent is known from their predictions: what a forecast did to the latent can be taken back.
 
-A forecast is known better one step later, when the network has spoken on both sides of it. From there on the solver
-shall stand where it would stand with the better values. It is only ever given predictions, so each is chosen such that
-the next latent is the wanted one; predictions from before, which a multistep solver looks at again, are allowed for.
+One step later a forecast is known better. Predictions are then chosen such that the next latent is the one the better
+values give, allowing for earlier predictions that a multistep solver looks at again.
 """
 
 from __future__ import annotations
@@ -88,10 +87,7 @@ class Correction:
         self._moved = change
 
     def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
-        """Return what the solver is given in place of a prediction, and remember it; ``off``: the latent's error.
-
-        All are float32.
-        """
+        """Return what the solver is given in place of a prediction, and remember it; ``off``: the latent's error."""
         chosen, last = prediction, self._steps[-1] if self._steps else None
         update = self._solver(place, None if last is None else last.place)
         if place.ahead > 0:  # the last prediction is the picture itself
@@ -105,10 +101,7 @@ class Correction:
         return chosen
 
     def take_back(self, latent: Tensor, better: Sequence[Tensor]) -> Tensor:
-        """Put ``better`` values, oldest first, in the place of the last forecasts; return how far the latent is off.
-
-        It is the solver's latent in the step that was computed now, which ``given`` does not know yet.
-        """
+        """Put ``better`` values, oldest first, in the place of the last forecasts; return how far the latent is off."""
         skipped = self._steps[-len(better) :]
         for step, value in zip(skipped, better, strict=True):
             step.best = value
@@ -125,6 +118,5 @@ class Correction:
         return latent - wanted
 
     def forget(self) -> None:
-        """Start anew."""
         self._steps.clear()
         self._moved = None

@@ -18,9 +18,9 @@ MINIMUM_TOKENS_ELSEWHERE = 4096
 class Automatic(Method):
     """Leave out keys and values wherever that gains something.
 
-    On both trained models that we measure on, it stays nearer to the unreduced picture than merging tokens does at the
-    same amount of work (benchmarks/results/token_reduction_quality.png). Cross-attention and feed-forward layers have
-    no keys to leave out: only merging makes their tokens fewer.
+    On both trained models measured, that stays nearer to the unreduced picture than merging at the same amount of work
+    (benchmarks/results/token_reduction_quality.png). In cross-attention and feed-forward layers only merging makes the
+    tokens fewer.
     """
 
     name = "auto"
@@ -36,7 +36,7 @@ class Automatic(Method):
     def for_block(cls, tokens: int, device_type: str, other_layers: bool) -> type[Reduction] | None:
         """Return the method for a block, or None if it has too few tokens to gain anything.
 
-        On CPUs the limit is measured. On GPUs it is not yet: it stands on published numbers, on the careful side.
+        The limit is measured on CPUs; on GPUs it stands on published numbers, on the careful side.
         """
         if other_layers:
             return Merging

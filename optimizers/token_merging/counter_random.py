@@ -1,11 +1,8 @@
-"""Random choices that are a pure function of their coordinates.
+"""Random choices that are a pure function of their coordinates (seed, block, step, cell).
 
-A generator object would tie the result to what was drawn before, to the device and to the batch, would disturb
-the host's own seeds, and cannot be traced by ``torch.compile``. A hash of (seed, block, step, cell) has none of
-these faults: the same coordinates give the same choice everywhere, in any order.
-
-The mixing function is ``lowbias32`` by Chris Wellons (https://nullprogram.com/blog/2018/07/31/, public domain),
-found by search for the lowest avalanche bias among 32-bit functions of two multiplications.
+A generator would tie the result to what was drawn before, the device and the batch, disturb the host's own seeds, and
+cannot be traced by ``torch.compile``. The mixing function is ``lowbias32`` by Chris Wellons
+(https://nullprogram.com/blog/2018/07/31/, public domain).
 """
 
 from __future__ import annotations
@@ -38,20 +35,12 @@ def mix(word: _WORD) -> _WORD:
 def choices(
     count: int, options: int, *, seed: int, step: int | Tensor, block: int | Tensor, device: torch.device | str
 ) -> Tensor:
-    """Choose one of ``options`` for each of ``count`` cells.
+    """Choose one of ``options`` for each of ``count`` cells: int64 ``[count]`` (``[blocks, count]``) on ``device``.
 
-    Args:
-        count: number of cells.
-        options: number of options per cell, 1 to 2**31; each has the same probability to within 2**-32.
-        seed: 0 to 2**64 - 1.
-        step: which sampling step it is; a 0-d integer tensor keeps a compiled graph valid for all steps, and may
-            be on ``device`` or on the CPU. An equal ``int`` gives equal choices. Only the low 32 bits count.
-        block: which block of the model it is; different blocks get independent choices. Several at once: int64
-            ``[blocks, 1]`` on ``device``.
-        device: where the result is wanted.
-
-    Returns:
-        int64 ``[count]``, or ``[blocks, count]`` for several blocks, on ``device``, values in ``[0, options)``.
+    ``options``: 1 to 2**31, each with the same probability to within 2**-32. ``seed``: 0 to 2**64 - 1. ``step``: a 0-d
+    integer tensor, also on the CPU, keeps a compiled graph valid for all steps; an equal ``int`` gives equal choices;
+    only the low 32 bits count. ``block``: different blocks get independent choices; several at once are int64
+    ``[blocks, 1]`` on ``device``.
     """
     first = mix(mix(seed & _MASK) ^ ((seed >> 32) & _MASK))
     # Words are tensors where step or block are, and else Python's integers.

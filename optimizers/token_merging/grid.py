@@ -21,10 +21,8 @@ LARGEST_STRIDE = 64
 class Partition(NamedTuple):
     """The tokens of one image, split in two; the same for every element of a batch.
 
-    Attributes:
-        destinations: int64 ``[D]``, one token per full cell, cell by cell. Never merged away.
-        sources: int64 ``[tokens - D]``, all other tokens in ascending order. Both have a leading axis if several
-            blocks were drawn at once.
+    ``destinations``: int64 ``[D]``, one per full cell, never merged away. ``sources``: int64 ``[tokens - D]``, all
+    others, ascending. Both have a leading axis if several blocks were drawn at once.
     """
 
     destinations: Tensor
@@ -55,20 +53,10 @@ def partition_tokens(
 ) -> Partition:
     """Split an image's tokens into one destination per full cell, and sources.
 
-    Rows and columns that no full cell covers (``height`` or ``width`` not divisible) hold sources only.
-
-    Args:
-        height: rows of tokens.
-        width: columns of tokens.
-        sx: columns of a cell.
-        sy: rows of a cell.
-        offsets: int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its
-            cell, ``row * sx + column``; see `random_offsets`. Without it the top-left token of each cell. With a
-            leading axis for several blocks, the partition has it too.
-        device: where the result is wanted.
-
-    Raises:
-        InvalidSetting: if a size is not a positive integer, or there is not one offset per cell.
+    Rows and columns that no full cell covers hold sources only. Cells are ``sx`` columns by ``sy`` rows. ``offsets``:
+    int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its cell, ``row * sx +
+    column``, by default the top-left token; see `random_offsets`. With a leading axis for several blocks, the partition
+    has it too. Raises `InvalidSetting` if a size is not a positive integer, or there is not one offset per cell.
     """
     check_grid(height, width, sx, sy)
     rows, columns = height // sy, width // sx
@@ -97,16 +85,10 @@ def random_offsets(
     block: int | Tensor = 0,
     device: torch.device | str = "cpu",
 ) -> Tensor:
-    """Choose each cell's destination at random, as a pure function of the arguments.
+    """Choose each cell's destination at random, as a pure function of the arguments, for `partition_tokens`.
 
-    Sizes are those of `partition_tokens`; seed, step, block and device as in `choices`.
-
-    Returns:
-        int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, with values in
-        ``[0, sx * sy)``, for `partition_tokens`.
-
-    Raises:
-        InvalidSetting: if a size is not a positive integer.
+    Returns int64 ``[(height // sy) * (width // sx)]``, for several blocks ``[blocks, ...]``, in ``[0, sx * sy)``; seed,
+    step, block and device as in `choices`. Raises `InvalidSetting` if a size is not a positive integer.
     """
     check_grid(height, width, sx, sy)
     cells = (height // sy) * (width // sx)

@@ -1,8 +1,7 @@
 """Apply ToMe in diffusion transformers, without a host: fewer image keys and values; text and queries stay whole.
 
-There, keys and values have been projected and keys carry their place in the picture as a rotation (RoPE). So image
-tokens are left out and never averaged: the mean of keys that were rotated by different angles points to no place at
-all. Queries all stay, so nothing has to be made whole again behind attention, and so do text tokens.
+Keys carry their place in the picture as a rotation (RoPE), so image tokens are left out and never averaged: the mean of
+keys that were rotated by different angles points to no place at all.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ class Grid:
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
         return self.frames * self.rows * self.columns
 
     def kept(self, method: type[Reduction], ratio: float, device: torch.device) -> Tensor:
@@ -48,7 +46,6 @@ class Layout:
 
     Attributes:
         before: text before the image; 0 where attention is over the image alone.
-        image: the picture or video that is denoised.
         references: pictures behind it that the model is shown, each on a grid of its own.
         behind: text behind the image, or what the network adds at the end.
     """
@@ -60,7 +57,6 @@ class Layout:
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
         return self.before + sum(grid.tokens for grid in (self.image, *self.references)) + self.behind
 
     def kept(self, method: type[Reduction], ratio: float, device: torch.device) -> Tensor:
@@ -73,21 +69,16 @@ class Layout:
 
 
 class JointMergingPolicy(TokenMergingPolicy):
-    """Apply ToMe in one diffusion transformer.
+    """Apply ToMe in one diffusion transformer; `UnsupportedModel` for settings that cannot be done there.
 
     ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand``, ``seed`` and ``refresh_every`` have no meaning
     there: all blocks have one resolution, nothing is matched.
 
     Args:
-        model: the name of the model, for errors.
-        settings: what to leave out and how much.
+        model: for errors.
         places: the name of the places that can have fewer keys, in the plural.
-        total_places: how many there are.
         where: which attention calls are reduced, in words.
         notes: what else is to be said.
-
-    Raises:
-        UnsupportedModel: if the settings ask for what cannot be done in a diffusion transformer.
     """
 
     def __init__(

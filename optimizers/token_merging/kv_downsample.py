@@ -1,11 +1,8 @@
 """Fewer keys and values: attention looks at a coarser grid of the image, every query stays.
 
-After ToDo (Smith et al., https://arxiv.org/abs/2402.13573): neighbouring tokens are much alike, so a coarser grid of
-keys and values says nearly the same. There is nothing to match, to spread again or to draw at random, all shapes are
-static, and the cost is one gather of the tokens that stay.
-
-Unlike there, the last row and column always stay. Trained models rest much of their attention on tokens at the border
-of the image: a grid that loses one of the borders, or averages it with its neighbours, can lose the whole picture
+After ToDo (Smith et al., https://arxiv.org/abs/2402.13573): neighbouring tokens are much alike. Nothing is matched,
+spread again or drawn, and all shapes are static. Unlike there, the last row and column always stay: trained models rest
+much of their attention on tokens at the border, and a grid without one can lose the whole picture
 (benchmarks/token_reduction_quality.py: 10 dB instead of 45 on one of two trained models).
 """
 
@@ -26,11 +23,8 @@ from .method import BlockCall, Reduction
 class KVDownsampling(Reduction):
     """Image tokens on a coarser, regular grid that has the borders.
 
-    Attributes:
-        height: rows of tokens.
-        width: columns of tokens.
-        ratio: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
-        index: which tokens stay, if that has been worked out; compiled code works it out while it gathers.
+    ``ratio``: share of the tokens to leave out, 0 to 1; 0.75 keeps every second row and column, and the last ones.
+    ``index``: which tokens stay, if that has been worked out; compiled code works it out while it gathers.
     """
 
     height: int
@@ -69,8 +63,7 @@ class KVDownsampling(Reduction):
     def reduce(self, x: Tensor) -> Tensor:
         """Leave out rows and columns of keys and values; ``x`` itself if nothing is left out.
 
-        Raises:
-            InvalidSetting: if ``x`` has another number of tokens, or the ratio is out of range.
+        Raises `InvalidSetting` if ``x`` has another number of tokens, or the ratio is out of range.
         """
         if x.shape[1] != self.tokens:
             raise InvalidSetting(f"There are {x.shape[1]} tokens, but {self.height} x {self.width} places.")

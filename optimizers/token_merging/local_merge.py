@@ -1,9 +1,8 @@
 """Merging as dense products inside of small windows of the image.
 
 After ToMA (Lu et al., ICML 2025, https://arxiv.org/abs/2509.10918): every token is a mix of a few destinations of its
-own window, so merging and spreading are small matrix products that GPUs run at full speed, without gathering or
-sorting. Which tokens are destinations is chosen by facility location (the tokens that represent their window best),
-which takes many small steps: it is meant to be shared by the blocks of a level and by several sampling steps.
+own window, so merging and spreading are small matrix products, without gathering or sorting. Destinations are chosen by
+facility location, which takes many small steps and is meant to be shared by blocks and sampling steps.
 """
 
 from __future__ import annotations
@@ -36,23 +35,19 @@ class Windows(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of windows."""
         return -(-self.height // self.window_height)
 
     @property
     def columns(self) -> int:
-        """Columns of windows."""
         return -(-self.width // self.window_width)
 
 
 @dataclass(frozen=True)
 class LocalMerging(Reduction):
-    """Weights between the tokens and the destinations of each window.
+    """Weights between the tokens and the destinations of each window; rows sum to 1.
 
-    Attributes:
-        merge_weights: ``[batch * windows, destinations, places]``, rows sum to 1: a merged token is a mean.
-        unmerge_weights: ``[batch * windows, places, destinations]``, rows sum to 1.
-        windows: how the image is cut.
+    ``merge_weights``: ``[batch * windows, destinations, places]``. ``unmerge_weights``: ``[batch * windows, places,
+    destinations]``.
     """
 
     merge_weights: Tensor
@@ -74,13 +69,9 @@ class LocalMerging(Reduction):
     def match(cls, metric: Tensor, windows: Windows, ratio: float) -> LocalMerging:
         """Choose each window's destinations, and how its tokens are made of them.
 
-        Args:
-            metric: ``[batch, tokens, channels]``; tokens are compared by the cosine of their channels.
-            windows: see `windows_of`.
-            ratio: share of each window's tokens to merge away, 0 to 1; one always stays.
-
-        Raises:
-            InvalidSetting: if ``metric`` has another number of tokens than ``windows``, or ``ratio`` is out of range.
+        ``metric``: ``[batch, tokens, channels]``, compared by the cosine of the channels. ``ratio``: share of each
+        window's tokens to merge away, 0 to 1; one always stays. Raises `InvalidSetting` if ``metric`` has another
+        number of tokens than ``windows``, or ``ratio`` is out of range.
         """
         require_number("ratio", ratio, 0.0, 1.0)
         precise = metric.to(torch.promote_types(metric.dtype, torch.float32))
@@ -123,13 +114,8 @@ def windows_of(height: int, width: int) -> Windows:
 def _facility_location(similarity: Tensor, present: Tensor, count: int) -> Tensor:
     """Choose greedily the ``count`` tokens to which all tokens of a window are most similar in sum.
 
-    Args:
-        similarity: ``[windows, places, places]``.
-        present: ``[windows, places]``, False where a window hangs over the edge of the image.
-        count: destinations per window.
-
-    Returns:
-        int64 ``[windows, count]``.
+    ``similarity``: ``[windows, places, places]``; ``present``: ``[windows, places]``, False where a window hangs over
+    the edge of the image. Returns int64 ``[windows, count]``.
     """
     # The smallest cosine: nothing is gained for padding, whatever is chosen.
     covered = similarity.new_full((*present.shape, 1), -1.0)

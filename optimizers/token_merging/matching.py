@@ -61,15 +61,13 @@ class Matching(NamedTuple):
 
     @property
     def merged(self) -> int:
-        """How many tokens of each element were merged away."""
         return self.kept_as.shape[1] - self.starts.shape[1]
 
 
 def merge_count(tokens: int, sources: int, ratio: float) -> int:
     """Return how many tokens are merged away: ``ratio`` of all, but never more than there are sources.
 
-    Raises:
-        InvalidSetting: if ``ratio`` is not a number from 0 to 1.
+    Raises `InvalidSetting` if ``ratio`` is not a number from 0 to 1.
     """
     require_number("ratio", ratio, 0.0, 1.0)
     # Without a destination there is nothing to merge into.
@@ -80,14 +78,9 @@ def merge_count(tokens: int, sources: int, ratio: float) -> int:
 def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
     """Find the sources that are most similar to a destination, and that destination.
 
-    Args:
-        metric: ``[batch, tokens, channels]``, floating point; tokens are compared by the cosine of their channels.
-            An all-zero token is equally unlike every other. With NaN among the tokens the matching is still valid.
-        partition: destinations and sources among these tokens, see `partition_tokens`.
-        ratio: share of the tokens to merge away, 0 to 1.
-
-    Raises:
-        InvalidSetting: if ``metric`` has another shape or type, or ``ratio`` is out of range.
+    ``metric``: ``[batch, tokens, channels]``, floating point, compared by the cosine of the channels. An all-zero token
+    is equally unlike every other; with NaN the matching is still valid. ``ratio``: share of the tokens to merge away, 0
+    to 1. Raises `InvalidSetting` if ``metric`` has another shape or type, or ``ratio`` is out of range.
     """
     destinations, sources = partition
     if metric.dim() != 3 or not metric.is_floating_point():
@@ -121,17 +114,10 @@ def match(metric: Tensor, partition: Partition, ratio: float) -> Matching:
 
 
 def merge(x: Tensor, matching: Matching) -> Tensor:
-    """Reduce tokens to slots: the mean of each slot's tokens.
+    """Reduce tokens ``[batch, tokens, channels]`` to slots ``[batch, slots, channels]``: each the mean of its tokens.
 
-    Args:
-        x: ``[batch, tokens, channels]``.
-        matching: from `match` on the same tokens.
-
-    Returns:
-        ``[batch, slots, channels]``; ``x`` itself if nothing is merged. Tokens that stay alone are unchanged.
-
-    Raises:
-        InvalidSetting: if ``x`` does not have the tokens of ``matching``.
+    ``x`` itself if nothing is merged; tokens that stay alone are unchanged. Raises `InvalidSetting` if ``x`` does not
+    have the tokens of ``matching``.
     """
     _check_tokens(x, *matching.kept_as.shape)
     if matching.merged == 0:
@@ -147,17 +133,9 @@ def merge(x: Tensor, matching: Matching) -> Tensor:
 
 
 def unmerge(y: Tensor, matching: Matching) -> Tensor:
-    """Give every token the value of the slot that holds it.
+    """Give every token the value of the slot that holds it: the inverse shapes of `merge`.
 
-    Args:
-        y: ``[batch, slots, channels]``.
-        matching: the one that was used to merge.
-
-    Returns:
-        ``[batch, tokens, channels]``; ``y`` itself if nothing was merged.
-
-    Raises:
-        InvalidSetting: if ``y`` does not have the slots of ``matching``.
+    ``y`` itself if nothing was merged. Raises `InvalidSetting` if ``y`` does not have the slots of ``matching``.
     """
     _check_tokens(y, *matching.starts.shape)
     if matching.merged == 0:

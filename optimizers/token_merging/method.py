@@ -33,12 +33,10 @@ class BlockCall(NamedTuple):
     """One block in one model call.
 
     Attributes:
-        height: rows of tokens.
-        width: columns of tokens.
+        height, width: rows and columns of tokens.
         ratio: share of the tokens to take away in this block, 0 to 1.
         settings: the cells with one destination each, and how it is chosen.
         step: number of the sampling step, an int64 scalar tensor where graphs are compiled.
-        block: number of the block in the model.
         partition: destinations and sources of this block, if they were drawn for several blocks at once.
     """
 
@@ -58,13 +56,12 @@ class Method(ABC):
         name: what workflows save; never changes.
         help: what it does, for the tooltip.
         action: what it does with a share of the tokens, e.g. ``merge {share:.0%} of the tokens``.
-        shrinks_queries: True if queries are reduced too, so that the output must be restored; False if only keys and
-            values are, and every query keeps its own output.
+        shrinks_queries: True if queries are reduced too, so that the output must be restored.
         serves_other_layers: whether cross-attention and feed-forward layers can have fewer tokens too.
         needs_matching: whether it looks at the tokens. That takes time, so blocks and steps can share what was found.
         uses_cells: whether the settings ``sx``, ``sy``, ``use_rand`` and ``seed`` change what it does.
-        works_after_rope: whether `Reduction.kept_tokens` says which keys stay as they are. Where keys carry their
-            place in the picture (RoPE), nothing else is possible: averages of different places mean no place.
+        works_after_rope: whether `Reduction.kept_tokens` says which keys stay as they are, the only thing possible
+            where keys carry their place in the picture (RoPE).
         can_decline: whether it may leave a block as it is because nothing would be gained there.
     """
 
@@ -97,18 +94,14 @@ class Reduction(Method):
     @classmethod
     @abstractmethod
     def plan(cls, tokens: Tensor, call: BlockCall) -> Reduction:
-        """Decide how ``tokens``, ``[batch, height * width, channels]``, are reduced. Methods that match look at them.
-
-        Raises:
-            InvalidSetting: if the sizes do not fit.
-        """
+        """Decide how tokens ``[batch, height * width, channels]`` are reduced; `InvalidSetting` if sizes do not fit."""
 
     @classmethod
     def prepare(cls, call: BlockCall, device: torch.device) -> Reduction | None:
         """Return what `plan` returns, where the tokens are not needed for it; else None.
 
-        It is made before the blocks run, once for a sampling run, and serves all blocks of one size and ratio: so only
-        methods whose result does not depend on step and block can have one.
+        Made once for a sampling run, it serves all blocks of one size and ratio: the result must not depend on step and
+        block.
         """
         return None
 

@@ -32,12 +32,8 @@ class Schedule(Protocol):
 class TokenMergingPolicy(Policy):
     """What merging tokens has in common in all kinds of models and all hosts.
 
-    Attributes:
-        settings: what to merge and how much.
-        places: the name of the places that can have fewer tokens.
-        total_places: how many there are.
-        method: what the settings name.
-        other_layers: whether layers besides self-attention shall have fewer tokens too.
+    ``places`` names the places that can have fewer tokens; ``other_layers``: whether layers besides self-attention
+    shall.
     """
 
     kind = TOKEN_MERGING
@@ -77,11 +73,9 @@ class TokenMergingPolicy(Policy):
         return method
 
     def saved(self, activity: Activity) -> tuple[str, ...]:
-        """Return lines about the work that was saved."""
         return ()
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``active in 16 of 16 self-attention blocks``, with numbers of tokens and reasons as details."""
         settings, used = self.settings, len(activity.used)
         calls, fallbacks = activity.model_calls, activity.fallback_count
         counts = {"blocks": used, "all_blocks": self.total_places, "model_calls": calls, "fallbacks": fallbacks}

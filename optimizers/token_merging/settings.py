@@ -24,33 +24,29 @@ LARGEST_SEED = 2**64 - 1
 class TokenMergingSettings(Settings):
     """Settings of token merging (ToMe for Stable Diffusion, https://arxiv.org/abs/2303.17604) and its relatives.
 
+    Raises `InvalidSetting` if a value is of the wrong type or outside of what is stated here.
+
     Attributes:
-        ratio: share of a block's tokens to merge away, 0 to 1. At most ``1 - 1 / (sx * sy)`` takes effect,
-            because destinations are never merged. Recommended: 0.3 to 0.5.
-        max_downsample: blocks whose tokens are coarser than the latent by more than this factor are
-            skipped; ``"auto"`` takes the finest level at which the model has transformer blocks.
-        sx: width in tokens of the cells that keep one destination each. Recommended: 2.
-        sy: height in tokens of these cells. Recommended: 2.
+        ratio: share of a block's tokens to merge away, 0 to 1. At most ``1 - 1 / (sx * sy)`` takes effect, because
+            destinations are never merged. Recommended: 0.3 to 0.5.
+        max_downsample: blocks whose tokens are coarser than the latent by more than this factor are skipped; ``"auto"``
+            takes the finest level at which the model has transformer blocks.
+        sx, sy: width and height in tokens of the cells that keep one destination each. Recommended: 2.
         use_rand: choose the destination of each cell at random (recommended) instead of its top-left token.
-        seed: selects the random choice; the same seed gives the same choice on every device.
+        seed: the same seed gives the same choice on every device.
         merge_attn: merge around self-attention. Recommended.
         merge_crossattn: merge around cross-attention. For experiments: it saves little and costs prompt detail.
         merge_mlp: merge around the feed-forward layer. For experiments.
-        start_percent: share of the sampling schedule after which merging begins, 0 to 1.
-        end_percent: share of the sampling schedule after which merging ends, ``start_percent`` to 1.
+        start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573);
-            ``"local_merge"``: merge inside of windows by dense products (after ToMA,
-            https://arxiv.org/abs/2509.10918).
+            ``"local_merge"``: merge inside of windows by dense products (after ToMA, https://arxiv.org/abs/2509.10918).
         level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
             more meaning in fewer tokens, and save less.
         refresh_every: steps for which a matching is used, 1 to 100. 1 is exact: every block matches for itself at every
             step. Above, the blocks of one part of the model at one level share a matching too.
         ramp: ``"fade_out"`` halves the ratio for the second half of the steps (fine detail comes last), ``"fade_in"``
             for the first half (composition comes first), ``"none"`` keeps it.
-
-    Raises:
-        InvalidSetting: if a value is of the wrong type or outside of what is stated above.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)

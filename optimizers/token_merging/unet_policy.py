@@ -31,7 +31,7 @@ class Block:
     Attributes:
         name: what a person calls it, e.g. ``input 4.1``.
         number: how many others come before it: part of its random sequence, so ``max_downsample`` must not change it.
-        part: the part of the UNet that it is in: on the way down, in the middle, or on the way up.
+        part: of the UNet: on the way down, in the middle, or on the way up.
         downsample: how many times smaller than the latent its tokens' grid is on each side (1, 2, 4, 8).
     """
 
@@ -55,9 +55,7 @@ class CallState:
     """What the blocks of a UNet share in one model call.
 
     Attributes:
-        activity: counts what happens.
-        step: number of the sampling step, see :class:`BlockCall`.
-        ratio_factor: factor of the ratio in this call.
+        step: see :class:`BlockCall`.
         shared: reductions that several blocks use, and several calls; None if each block makes its own.
         reductions: what the self-attention of a block was reduced by, by number, for its other layers.
         prepared: size and reduction of each block whose tokens need not be looked at, by number.
@@ -74,20 +72,15 @@ class CallState:
 
 
 class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
-    """Apply ToMe in one UNet.
+    """Apply ToMe in one UNet; `UnsupportedModel` if the settings would reach no block.
 
     Args:
-        model: the name of the model, for errors.
-        blocks: its blocks with self-attention over the image, in the order of execution.
-        settings: what to merge and how much.
+        model: for errors.
+        blocks: with self-attention over the image, in the order of execution. The attribute has those that are merged.
 
     Attributes:
-        blocks: those whose tokens are merged.
         first_level: ``downsample`` of the finest of them.
         draws: whether anything is chosen at random, so that the number of the step must be known.
-
-    Raises:
-        UnsupportedModel: if the settings would reach no block.
     """
 
     def __init__(self, model: str, blocks: Sequence[B], settings: TokenMergingSettings) -> None:
@@ -129,13 +122,9 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
     ) -> None:
         """Lay out in ``state`` what is known before the network runs.
 
-        Args:
-            state: of the model call that begins.
-            latent: rows and columns of the latent.
-            device: where the network runs.
-            alike: what must agree for calls to share reductions: sizes, and the passes, so that the positive and the
-                negative pass each count their own calls.
-            prepare: whether to make what needs no look at the tokens; compiled code makes it by itself.
+        ``latent``: its rows and columns. ``alike``: what must agree for calls to share reductions: sizes, and the
+        passes, so that the positive and the negative pass each count their own calls. ``prepare``: whether to make what
+        needs no look at the tokens; compiled code makes it by itself.
         """
         if self.settings.refresh_every > 1:
             state.shared = self._shared_in((alike, device, state.ratio_factor))
@@ -153,8 +142,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
     def reduction(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
         """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
 
-        Raises:
-            InvalidSetting: if cells are larger than the grid.
+        Raises `InvalidSetting` if cells are larger than the grid.
         """
         found = self.block_call(block, tokens, tokens.shape[1], size, state)
         if found is None:
@@ -198,9 +186,8 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
     def _shared_in(self, call: Hashable) -> Reductions:
         """Return what earlier model calls left to share, to be added to.
 
-        Which call makes them anew is decided here, before the network runs, and not inside of it: a compiled network
-        then has two graphs, one that makes them and one that uses them. Model calls are counted, not steps: the number
-        of the step can be on the GPU, and to ask for it would make every call wait.
+        Which call makes them anew is decided before the network runs: a compiled network then has two graphs, one that
+        makes them and one that uses them. Model calls are counted, not steps, whose number can be on the GPU.
         """
         reductions, calls = self._shared.get(call, ({}, 0))
         if calls >= self.settings.refresh_every:

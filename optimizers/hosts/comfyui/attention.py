@@ -33,10 +33,7 @@ NOT_REACHED = "VAE, text encoders and ControlNets choose their own attention"
 class AttentionProcessor(ComfyTechnique[ModelCall]):
     """Set Attention Processor on one MODEL, which is read for its device, dtype and head sizes only.
 
-    Raises:
-        InvalidSetting: if there is no backend of that name.
-        BackendUnavailable: if the backend cannot run here, or takes none of this model's head sizes.
-        UnsupportedModel: if nothing in this family can be reached.
+    Raises as ``AttentionPolicy``, and `UnsupportedModel` if nothing in this family can be reached.
     """
 
     policy: AttentionPolicy
@@ -82,7 +79,6 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)
 
     def _host_is_quickest(self, call: ModelCall, quickest: QuickestKernel) -> bool:
-        """Return whether no other kernel is quicker for any attention of a model call, as far as that is known."""
         if find(call.techniques, COMPILATION) is None:
             return frozenset(call.shapes.items()) in self._nothing_gained
         quickest.time_ahead(self.policy.function, _typical_calls(call.shapes["x"], self._blocks, self._head_sizes))
@@ -158,10 +154,7 @@ def _to_heads(
     skip_output_reshape: bool = False,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, bool]:
-    """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes.
-
-    ``attn_precision`` is not needed: every backend sums its scores in float32.
-    """
+    """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes."""
     if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
         width = q.shape[-1] // heads
         q = q.reshape(q.shape[0], q.shape[1], -1, width).transpose(1, 2)

@@ -37,7 +37,6 @@ class AttentionChain:
         self._taken = 0
 
     def missed(self) -> None:
-        """Note that the override of another node computed a call without us."""
         self._taken += 1
         for activity in self.activities:
             if self._is_sparse:  # what the user has asked for: it leaves the other calls to us

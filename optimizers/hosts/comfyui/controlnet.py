@@ -1,9 +1,8 @@
 """Attach techniques to a copy of a CONTROL_NET, and take them off again.
 
-The nodes that apply a ControlNet call ``copy()`` for each use, which makes a new object of ComfyUI's own class. Our
-copy has a class derived from that one, whose ``copy`` passes the techniques on, and whose ``get_control`` lets them in
-(see ``method_proxy``). Everything is kept per object: of two ControlNets of one file, in one sampling run or even in
-one chain, each has its own.
+Nodes call ``copy()`` for each use, which makes a new object of ComfyUI's own class. Our copy has a class derived from
+that one, whose ``copy`` passes the techniques on, and whose ``get_control`` lets them in (see ``method_proxy``).
+Everything is kept per object: ControlNets of one file, even in one chain, do not meet.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ class ControlNetTarget(NetworkTarget[ControlNet]):
 
 
 class _WithTechniques:
-    """Comes before ComfyUI's ControlNet in the class of a copy that carries techniques."""
-
     control_model: Module
     control_model_wrapped: NetworkPatcher
 
@@ -66,12 +63,7 @@ class _WithTechniques:
 
 
 def require_controlnet(control_net: object) -> None:
-    """Check that ``control_net`` is one of ComfyUI's own, with a network of its own inside.
-
-    Raises:
-        WrongObject: for an object that is none of ComfyUI's.
-        UnsupportedModel: for a kind that gains nothing from us, by its name and with the reason.
-    """
+    """Raise `WrongObject` unless it is ComfyUI's own, `UnsupportedModel` for a kind that gains nothing from us."""
     from comfy.controlnet import ControlLora, ControlNet, T2IAdapter
 
     name = type(control_net).__name__

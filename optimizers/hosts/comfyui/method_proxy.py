@@ -1,10 +1,9 @@
 """Techniques on the network of a VAE or a ControlNet: put in for one call, never left on the network.
 
-A MODEL has ComfyUI's wrappers to hook into; VAE and CONTROL_NET objects have nothing of the kind. They keep their
-network in an attribute and call its methods. This pack's copy of such an object shows its class a
-:class:`ModuleProxy` in the place of the network while one call lasts: the network's attributes, and methods that go
-through the techniques. The network is looked up anew for each call and nothing is written to it, so two copies of one
-file never see each other's settings, and the memory manager finds the real network where it looks for it.
+VAE and CONTROL_NET objects have no wrappers to hook into. This pack's copy of one shows its class a
+:class:`ModuleProxy` in the place of the network while one call lasts. The network is looked up anew for each call and
+nothing is written to it, so two copies of one file never see each other's settings, and the memory manager finds the
+real network.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class NetworkCall:
 
     Args:
         network: the live network; never one remembered from when a node ran.
-        patcher: the ModelPatcher that moves it.
-        methods: which methods can be wrapped: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
+        methods: which can be wrapped: ``decode`` and its relatives of a VAE, ``__call__`` of a ControlNet.
 
     Attributes:
         methods: the methods as wrapped so far, by name.
@@ -66,7 +64,6 @@ class NetworkCall:
             self.methods[method] = partial(wrapper, self.methods[method])
 
     def run(self, method: str, *args: object, **kwargs: object) -> object:
-        """Run ``method`` as it is wrapped, and count it."""
         for activity in self.activities.values():
             activity.model_calls += 1
         return self.methods[method](*args, **kwargs)
@@ -76,7 +73,6 @@ class NetworkCall:
         self.methods = {}
 
     def proxy(self) -> Module:
-        """Return what takes the network's place: it looks like one."""
         return cast(Module, ModuleProxy(self.network, {name: partial(self.run, name) for name in self.methods}))
 
 
@@ -85,10 +81,9 @@ def _run_method(network: Module, method: str, *args: object, **kwargs: object) -
 
 
 class ModuleProxy:
-    """Looks like ``target``, but for some attributes.
+    """Looks like ``target``, but for some attributes; a replacement ``__call__`` runs when the proxy is called.
 
-    Reading and writing any other attribute reaches ``target`` itself. The replacement ``__call__`` is what runs when
-    the proxy is called.
+    Reading and writing any other attribute reaches ``target`` itself.
     """
 
     def __init__(self, target: Module, replacements: Mapping[str, object]) -> None:
@@ -102,7 +97,6 @@ class ModuleProxy:
         setattr(self._target, name, value)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Run the replacement of the call, else ``target``."""
         return self.__dict__.get("__call__", self._target)(*args, **kwargs)
 
 
@@ -121,7 +115,6 @@ class NetworkTarget(ABC, Generic[T]):
 
     @property
     def techniques(self) -> tuple[AnyTechnique, ...]:
-        """What is attached to the object."""
         return stack_on(self.thing).techniques
 
     @abstractmethod

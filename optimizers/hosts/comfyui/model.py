@@ -16,10 +16,9 @@ _GUIDER = "paceline_guider"
 
 
 class ModelTarget:
-    """A MODEL that techniques are attached to. Clones carry them; the MODEL itself is never changed.
+    """A MODEL that techniques are attached to; `WrongObject` if it is not one of ComfyUI's own patchers.
 
-    Raises:
-        WrongObject: if it comes from a loader that hands out something else than ComfyUI's own patchers.
+    Clones carry the techniques; the MODEL itself is never changed.
     """
 
     def __init__(self, patcher: ModelPatcher) -> None:
@@ -28,11 +27,9 @@ class ModelTarget:
 
     @property
     def techniques(self) -> tuple[AnyTechnique, ...]:
-        """What is attached to the MODEL."""
         return stack_of(self.patcher).techniques
 
     def with_techniques(self, techniques: tuple[AnyTechnique, ...]) -> ModelPatcher:
-        """Return a clone of the MODEL with these techniques and nothing else of ours."""
         from comfy.patcher_extension import CallbacksMP, WrappersMP
 
         patcher = self.patcher
@@ -68,9 +65,9 @@ class ModelTarget:
 def first_of(patcher: Patcher) -> Patcher:
     """Return the MODEL that all others on the same BaseModel were cloned from.
 
-    ComfyUI puts the parent of a clone in its place where the clone is dropped while it is loaded. Where the parent goes
-    in the same garbage collection, as both do after an error, ComfyUI believes from then on that the BaseModel has
-    leaked, and collects garbage before each model that it loads. The first MODEL is what the loader's output holds.
+    ComfyUI puts a clone's parent in its place when the clone is dropped while loaded. Where both go in one garbage
+    collection, as after an error, ComfyUI believes from then on that the BaseModel has leaked, and collects garbage
+    before each model that it loads. The first MODEL is what the loader's output holds.
     """
     model = patcher.model
     while patcher.parent is not None and patcher.parent.model is model:
@@ -106,7 +103,7 @@ def inference_dtype(patcher: ModelPatcher) -> torch.dtype:
 
 
 def require_model(patcher: object) -> None:
-    """Check that ``patcher`` is a MODEL with a diffusion network inside; `WrongObject` if not."""
+    """Raise `WrongObject` unless ``patcher`` is a MODEL with a diffusion network inside."""
     needed = ("clone", "model_options", "add_wrapper_with_key", "set_attachments")
     missing = [name for name in needed if not hasattr(patcher, name)]
     if missing or getattr(getattr(patcher, "model", None), "diffusion_model", None) is None:

@@ -13,8 +13,7 @@ from torch.nn import Module
 def kept_memory() -> AbstractContextManager[object]:
     """Return the context in which to allocate, inside of a network's block, what is kept after the block.
 
-    Since 0.34 ComfyUI records the allocations of each block of some networks, and takes their memory back when the
-    block ends. What is kept would be overwritten, or end the recording.
+    Since 0.34 ComfyUI takes back the memory that some networks' blocks allocate when the block ends.
     """
     if torch.compiler.is_compiling():  # allocates where the graph does
         return nullcontext()

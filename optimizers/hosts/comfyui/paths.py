@@ -1,4 +1,4 @@
-"""Where this pack keeps its files: in a folder of its own below ComfyUI's user folder, which updates never touch."""
+"""Where this pack keeps its files."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """What this package uses of ComfyUI's objects, as types, because ComfyUI has none for them.
 
-A protocol names what we read, set or call, and nothing else: a misspelt attribute is an error of the type checker, and
-what we depend on can be read in one place. Networks are plain ``torch.nn.Module``, as each family has its own; a UNet
-is one more protocol. Values that only pass through us are ``object``. ``Any`` stands where ComfyUI hands out values of
-every kind.
+A protocol names what we read, set or call, and nothing else. Networks are plain ``torch.nn.Module``, values that only
+pass through us ``object``. ``Any`` stands where ComfyUI hands out values of every kind.
 """
 
 from __future__ import annotations
@@ -108,10 +106,7 @@ class TransformerBlock(Protocol):
 
 
 class ModelPatcher(Protocol):
-    """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph.
-
-    That of a VAE or a ControlNet has a plain network as its ``model``: see :class:`NetworkPatcher`.
-    """
+    """A MODEL: a BaseModel with the patches, options and callbacks of one branch of the graph."""
 
     model: BaseModel
     load_device: torch.device

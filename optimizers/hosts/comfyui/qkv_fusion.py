@@ -40,11 +40,7 @@ functions: a node that runs again makes a new technique, and nothing may be comp
 
 
 class ModelQKVFusion(ComfyTechnique[ModelCall]):
-    """Fuse QKV on one MODEL, which is read for its structure only.
-
-    Raises:
-        UnsupportedModel: if no attention layer of this model has projections that can be computed together.
-    """
+    """Fuse QKV on one MODEL, read for its structure only; `UnsupportedModel` if nothing can be computed together."""
 
     recordable = True
 
@@ -94,8 +90,8 @@ def _unwrapped(network: Module) -> Module:
 class _Groups:
     """All projections of one network that can be computed together.
 
-    Asking each group in each call takes longer than the launches that it saves. So all layers are looked at together,
-    and the groups are only asked where something is not as it was in the last call that computed all of them.
+    Asking each group in each call takes longer than the launches that it saves, so the groups are only asked where
+    something is not as it was in the last call that computed all of them.
     """
 
     def __init__(self, groups: Iterable[FusedProjections]) -> None:
@@ -157,7 +153,7 @@ def _groups_of(network: Module) -> _Groups:
 def _passing_obstacle(group: FusedProjections, device: torch.device) -> str | None:
     """Return why the weights of a group cannot be used directly in the coming call, or None.
 
-    Asked in every call, so straight from the dictionaries: the ``__getattr__`` of torch's modules is slow.
+    Straight from the dictionaries: the ``__getattr__`` of torch's modules is slow.
     """
     taken = group.attention.__dict__
     for name, layer in zip(group.attributes, group.layers, strict=True):
@@ -174,7 +170,6 @@ def _passing_obstacle(group: FusedProjections, device: torch.device) -> str | No
 
 
 def _lasting_obstacle(layers: Sequence[Module]) -> str | None:
-    """Return why these layers cannot compute together with the weights they have, or None."""
     first = layers[0]
     if any(type(layer) is not type(first) for layer in layers) or any(
         getattr(layer, name, None) != getattr(first, name, None) for layer in layers for name in _SETTINGS

@@ -1,6 +1,6 @@
-"""Tell the page that started a workflow what happened at a node, and remember it for a page that is opened later.
+"""Tell the page what happened at a node, and remember it for a page that is opened later.
 
-ComfyUI's own progress text is not used: it would repeat the badge in the node, and stay there after the run.
+ComfyUI's own progress text would repeat the badge in the node, and stay there after the run.
 """
 
 from __future__ import annotations

@@ -11,12 +11,7 @@ from ....core.activity import Activity
 
 @dataclass
 class Run:
-    """One sampling run.
-
-    Attributes:
-        activity: sums over all model calls of the run.
-        seconds: wall-clock time from ComfyUI's ``pre_run`` to its ``cleanup``; None while the run goes on.
-    """
+    """One sampling run: ``activity`` sums over its model calls; ``seconds`` is None while it goes on."""
 
     activity: Activity = field(default_factory=Activity)
     started: float = field(default_factory=time.perf_counter)
@@ -26,8 +21,8 @@ class Run:
 class RunLog:
     """The current and the last run of one technique; shared by every clone that carries the technique.
 
-    Several models can take part in one sampling run (a second guidance model, one clone for each GPU). The run
-    begins with the first of them and ends with the last, so each says who it is.
+    Several models can take part in one run (a second guidance model, one clone for each GPU). It begins with the first
+    of them and ends with the last, so each says who it is.
     """
 
     def __init__(self) -> None:
@@ -38,7 +33,7 @@ class RunLog:
 
     @property
     def latest(self) -> Run | None:
-        """The run that goes on, else the last finished one, else None."""
+        """The run that goes on, else the last finished one."""
         return self._current or self._last
 
     def begin(self, participant: int) -> bool:
@@ -53,7 +48,6 @@ class RunLog:
             return new
 
     def add(self, activity: Activity) -> None:
-        """Add the counts of one model call."""
         with self._lock:
             if self._current is None:  # somebody calls the model outside of a sampling run
                 self._current = Run()

@@ -26,9 +26,7 @@ _ONCE_A_STEP = {
 class SamplingSteps:
     """What is known of a sampling run without asking the GPU in each step, which would wait for it.
 
-    Attributes:
-        done: how many steps the sampler has reported.
-        limits: noise levels of points of the schedule, by model and percentage.
+    ``done``: steps the sampler has reported. ``limits``: noise levels, by model and percentage of the schedule.
     """
 
     def __init__(self, sigmas: torch.Tensor) -> None:
@@ -63,10 +61,7 @@ class Scheduled(ComfyTechnique[ModelCall]):
 
 
 def sampler_sample(executor: Executor, *args: Any, **kwargs: Any) -> object:
-    """Count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper).
-
-    ``args``: guider, sigmas, extra arguments, callback, and what the sampler itself needs.
-    """
+    """Count the steps of samplers that can be followed (ComfyUI's SAMPLER_SAMPLE wrapper)."""
     if len(args) < 4 or not _can_be_followed(executor.class_obj, args[2]["model_options"]):
         return executor(*args, **kwargs)
     steps, callback = SamplingSteps(args[1]), args[3]
@@ -108,9 +103,9 @@ class SchedulePosition:
     def index(self) -> torch.Tensor:
         """Return the number of the sampling step as an int64 scalar tensor on the sampling device.
 
-        It is found from the noise level, not counted, so that the positive and the negative pass of a step get the
-        same number however ComfyUI batches them. Solvers that evaluate between two steps get the nearer one. Zero if
-        the model is called outside of a sampler. A tensor, so that nothing waits for the GPU and nothing recompiles.
+        It is found from the noise level, so that the positive and the negative pass of a step get the same number
+        however ComfyUI batches them. Solvers that evaluate between two steps get the nearer one; outside of a sampler
+        it is zero. A tensor, so that nothing waits for the GPU and nothing recompiles.
         """
         if self._sigmas is None:
             return torch.zeros((), dtype=torch.int64, device=self._call.sigmas.device)
@@ -130,7 +125,7 @@ class SchedulePosition:
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the schedule: 0 is the start, 1 the end of denoising.
 
-        Percentages become noise levels by the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
+        By the model's own ``percent_to_sigma``, as in ComfyUI's conditioning ranges.
         """
         first, last = (self._limit(percent) for percent in (start_percent, end_percent))
         given = self._call.sigmas

@@ -1,14 +1,9 @@
 """The stack: everything this pack has attached to one object, and how it takes effect around each model call.
 
-Nothing is patched when a node runs. A node clones the model and attaches a new, immutable :class:`Stack` to the
-clone. While sampling, ComfyUI hands every model call to the stack's APPLY_MODEL wrapper, which gives the techniques
-a private copy of that call's ``transformer_options`` to put their hooks in. That is why
-
-* removing a node gives back the untouched model: nothing was changed that could stay behind;
-* clones of one model never see each other's settings, also when both are loaded at once: settings travel with the
-  call, not with the shared network;
-* the order of nodes does not matter: techniques install in their own canonical order, inside the hooks that other
-  packs have set, wherever in the graph those were added.
+A node attaches a new, immutable :class:`Stack` to a clone of the model. ComfyUI hands every model call to the stack's
+APPLY_MODEL wrapper, which gives the techniques a private copy of that call's ``transformer_options`` for their hooks.
+So removing a node gives back the untouched model, clones never see each other's settings, and the order of nodes does
+not matter: techniques install in their own canonical order, inside the hooks of other packs.
 """
 
 from __future__ import annotations
@@ -55,7 +50,7 @@ class ModelCall:
         sigmas: noise levels of the batch, ``[batch]``.
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
-        cleanup: undone when the call is over, for techniques that must change something for its duration.
+        cleanup: undone when the call is over.
         run: what techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
@@ -87,11 +82,7 @@ class ModelCall:
         self.cleanup = ExitStack()
 
     def forget(self) -> None:
-        """Let go of what belongs to the call, which is over.
-
-        Hooks hold the call, and the call holds the options with the hooks. Such a circle would keep the model and the
-        options' tensors in memory until Python looks for circles.
-        """
+        """Break the reference cycle between hooks, call and options, which would keep the model in memory."""
         del self.model, self.sigmas
         self.techniques = ()
         self.transformer_options = {}
@@ -104,11 +95,9 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         node_id: the node that has attached it, told about each run; None without a page.
         runs: what it did; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
-        not_run: what is said before the first run.
-        under_way: what is said during a run, before there is more to say.
-        recordable: whether a recording of the network's kernels repeats what the technique does: its hooks, which do
-            not run in a replay, launch the same kernels on the same addresses in each call of the same sizes and
-            ``ModelCall.variants``.
+        not_run, under_way: what is said before the first run, and during a run before there is more to say.
+        recordable: whether a recording of the network's kernels repeats what the technique does: its hooks launch the
+            same kernels on the same addresses in each call of the same sizes and ``ModelCall.variants``.
     """
 
     not_run: ClassVar[str] = phrase("not sampled yet")
@@ -145,7 +134,6 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """
 
     def last_summary(self) -> Summary:
-        """Return what the last run did, that it goes on, or that there was none yet."""
         run = self.runs.latest
         if run is None:
             return Summary("waiting", self.not_run)
@@ -174,15 +162,10 @@ class Stack:
     techniques: tuple[AnyTechnique, ...] = ()
 
     def find(self, kind: str) -> AnyTechnique | None:
-        """Return the technique of ``kind``, or None."""
         return core.find(self.techniques, kind)
 
     def apply_model(self, executor: Executor, *args: Any, **kwargs: Any) -> Any:
-        """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper).
-
-        ``args`` are those of ``BaseModel.apply_model``: x, sigmas, c_concat, c_crossattn, control,
-        transformer_options.
-        """
+        """Run one model call with the techniques in place (ComfyUI's APPLY_MODEL wrapper)."""
         arguments = list(args)
         options = arguments[5] if len(arguments) > 5 else kwargs.get("transformer_options", {})
         if KEY in options:  # a wrapper between us and the network starts over: the hooks are in place already
@@ -242,7 +225,6 @@ def loading(stack: Stack) -> Iterator[None]:
 
 
 def _report(techniques: list[AnyTechnique]) -> None:
-    """Tell the nodes of ``techniques``; those that share a report do so once."""
     for report in dict.fromkeys(technique.report for technique in techniques):
         report()
 

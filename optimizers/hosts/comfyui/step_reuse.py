@@ -1,8 +1,8 @@
 """Reuse Steps on one MODEL.
 
-Three wrappers: around the sampler, which knows the noise levels, and begins and ends the run; around each prediction of
-the guider, where it is decided what is done; and around each call for several passes, the outermost place at which all
-of a step's work can be left out: ControlNets, both halves of the batch, questions to the device.
+Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where it is
+decided what is done; and around each call for several passes, the outermost place at which all of a step's work can be
+left out: ControlNets, both halves of the batch, questions to the device.
 """
 
 from __future__ import annotations
@@ -42,12 +42,7 @@ in the network: how far a difference that is used again would move the picture i
 
 
 class StepReuse(Scheduled):
-    """Forecasts steps of one MODEL.
-
-    Raises:
-        UnsupportedModel: if another node on the MODEL skips steps already.
-        WrongObject: if it is no MODEL.
-    """
+    """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
 
     policy: StepReusePolicy
     recordable = True
@@ -82,10 +77,7 @@ class StepReuse(Scheduled):
         )
 
     def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
-        """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper).
-
-        ``args``: guider, sigmas, extra arguments, and what the sampler itself needs.
-        """
+        """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
         guider, options = args[0], args[2]["model_options"]
         rule = self._begin(executor.class_obj, guider, args[1].tolist(), options)
         if rule is None:
@@ -147,10 +139,7 @@ class StepReuse(Scheduled):
 
 
 def sampler_name(sampler: object) -> str:
-    """Return ComfyUI's name of a sampler, e.g. ``dpmpp_2m``; of another's, the name of its class.
-
-    ``ddim`` is ``euler``: ComfyUI runs the same function.
-    """
+    """Return ComfyUI's name of a sampler, or its class's; ``ddim`` is ``euler``, the same function in ComfyUI."""
     function = getattr(sampler, "sampler_function", None)
     name: str = getattr(function, "__name__", type(sampler).__name__)
     return name.removeprefix("sample_").removesuffix("_function").replace("unipc", "uni_pc")

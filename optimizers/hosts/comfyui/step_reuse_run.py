@@ -1,7 +1,4 @@
-"""One sampling run of Reuse Steps on a MODEL: the rule, and what each pass of the network said.
-
-It lives in the run's own copy of the options, and goes with it: nothing crosses runs, prompts or clones.
-"""
+"""One sampling run of Reuse Steps on a MODEL; it goes with the run's own copy of the options."""
 
 from __future__ import annotations
 
@@ -42,7 +39,6 @@ class ReuseRun:
         self._passes = Passes()
 
     def next_call(self) -> int:
-        """Return the number of the next call for several passes among those of an evaluation."""
         self._calls += 1
         return self._calls - 1
 

@@ -22,7 +22,6 @@ class AttentionBlock(Block):
     Attributes:
         key: ComfyUI's name of the block, as patches see it.
         channels: width of the tokens.
-        head_dim: channels per head.
         self_attention: False where the first attention looks at the text (``disable_self_attn``).
         then_over_time: whether a block over frames follows each run of this one, under the same key (SVD).
     """
@@ -54,9 +53,9 @@ def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
 
 
 def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, TransformerBlock]]:
-    """Yield every spatial transformer block of a ``UNetModel`` with its description, in the order of execution.
+    """Yield every spatial transformer block of a ``UNetModel``, in the order of execution.
 
-    Temporal blocks of video UNets (``time_stack``) are left out: their tokens are frames, not places of an image.
+    Not the temporal ones of video UNets (``time_stack``): their tokens are frames.
     """
     from comfy.ldm.modules.attention import SpatialTransformer
 

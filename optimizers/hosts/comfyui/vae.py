@@ -1,8 +1,8 @@
 """Attach techniques to a copy of a VAE, and take them off again.
 
-A VAE has no ``clone``: ComfyUI's own nodes use ``copy.copy``, which keeps the class and the attributes. Our copy gets
-a class of its own, derived from the one it had, whose decoding and encoding let the techniques in (see
-``method_proxy``), and the immutable :class:`Stack` as an attribute. So both survive copies made by other nodes.
+ComfyUI's own nodes use ``copy.copy``, which keeps class and attributes. Our copy gets a class of its own, whose
+decoding and encoding let the techniques in (see ``method_proxy``), and the immutable :class:`Stack` as an attribute:
+both survive copies made by other nodes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class VAETarget(NetworkTarget["VAE"]):
 class _WithTechniques:
     """Comes before ComfyUI's VAE in the class of a copy that carries techniques.
 
-    A call is run by a short-lived copy with the plain class, which sees the proxy as its network: even two
-    threads that use one VAE at once do not meet.
+    A short-lived copy with the plain class, which sees the proxy as its network, runs each call: even two threads that
+    use one VAE at once do not meet.
     """
 
     first_stage_model: Module
@@ -72,7 +72,6 @@ class _WithTechniques:
 
 
 def _bare_copy(vae: _T) -> _T:
-    """Return a copy of ``vae`` that has the class it came with, and nothing of ours."""
     bare = copy.copy(vae)
     if isinstance(bare, _WithTechniques):
         bare.__class__ = plain_class(bare, _WithTechniques)
@@ -81,11 +80,7 @@ def _bare_copy(vae: _T) -> _T:
 
 
 def require_vae(vae: object) -> None:
-    """Check that ``vae`` is ComfyUI's own VAE object, with a network inside.
-
-    Raises:
-        WrongObject: for any other object.
-    """
+    """Raise `WrongObject` unless it is ComfyUI's own VAE object, with a network inside."""
     from comfy.sd import VAE
 
     if not isinstance(vae, VAE):
@@ -108,7 +103,7 @@ def describe_vae(vae: VAE) -> str:
 def moved_to(vae: VAE, patcher: NetworkPatcher, **changes: object) -> VAE:
     """Return a copy of a VAE that runs on the network of ``patcher``, until everything of ours is taken off.
 
-    ``changes`` are attributes that the copy has otherwise than ``vae``; they are undone with the rest.
+    ``changes``: attributes that the copy has otherwise than ``vae``, undone with the rest.
     """
     moved = copy.copy(vae)
     home, _, before = getattr(vae, HOME, (vae.patcher, None, {}))

@@ -1,8 +1,7 @@
 """A second network beside the one that is there: the same but for the weights that a technique converts.
 
-ComfyUI's clones share one network, and object patches that hold tensors corrupt it under dynamic VRAM. So other weights
-need another network. This one costs little: every tensor that no technique converts is the *same memory* as the
-original's, until ComfyUI moves one of the two to a GPU.
+ComfyUI's clones share one network, and object patches that hold tensors corrupt it under dynamic VRAM. Every tensor
+that is not converted is the *same memory* as the original's, until ComfyUI moves one of the two to a GPU.
 """
 
 from __future__ import annotations
@@ -47,11 +46,8 @@ def second_module(
 ) -> _Tree:
     """Return a second tree of modules beside ``root``, with the same memory wherever nothing is changed.
 
-    Args:
-        root: a module; not changed.
-        convert: returns the tensor for one (name, parameter or buffer); the very one it is given to share it.
-        replace: returns the new module for one (name, module), or None to make it like the old one.
-        memo: what else has its place taken, by ``id``; as in ``copy.deepcopy``.
+    ``convert`` gets a name and its parameter or buffer, and returns the very one to share it; ``replace`` a name and
+    its module, and returns the new one, or None to make it like the old one. ``memo`` as in ``copy.deepcopy``.
     """
     memo = {} if memo is None else memo
     unfilled = []
@@ -77,8 +73,8 @@ def second_module(
 def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple[str, ...] = ()) -> None:
     """Let dynamic VRAM bring the weights of a second network to the GPU in ``now``, not in the dtype of the first.
 
-    ComfyUI notes for each weight the dtype that its network was made for (``before``), and the copy has that note too.
-    ``kept``: parts of the names of layers whose weights stay as they are.
+    ComfyUI notes each weight's dtype (``before``), and the copy has that note too. ``kept``: parts of the names of
+    layers whose weights stay as they are.
     """
     for path, module in network.named_modules():
         if any(part in path for part in kept):

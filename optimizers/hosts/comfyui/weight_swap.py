@@ -1,7 +1,7 @@
 """Put a clone of a MODEL on a second BaseModel with other weights, and back on the original.
 
-The clone keeps its LoRA patches, wrappers, callbacks and options; ComfyUI applies the patches to the other weights.
-Nothing here keeps the original alive: once ComfyUI's cache has dropped it, going back loads the file again.
+The clone keeps its LoRA patches, wrappers, callbacks and options. Nothing here keeps the original alive: once ComfyUI's
+cache has dropped it, going back loads the file again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,8 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
     """A technique whose work is other weights, on a second model that is built when it is attached.
 
     Techniques are asked in their canonical order; the first one to replace a module wins. The weights they see are
-    always those of the file, whatever was attached before, so the order of nodes does not matter.
-
-    Attributes:
-        changes_weights: whether this one needs a second model.
+    always those of the file, so the order of nodes does not matter. ``changes_weights``: whether this one needs a
+    second model.
     """
 
     recordable = True
@@ -93,10 +91,7 @@ class Origin:
 
 
 def unload(patcher: ModelPatcher) -> None:
-    """Take a BaseModel off its device and all patches off it, so that its weights are those of the file.
-
-    ComfyUI loads it again when a sampler asks for it. Does nothing if it is not loaded.
-    """
+    """Take a BaseModel off its device and all patches off it, so that its weights are those of the file."""
     import comfy.model_management
 
     comfy.model_management.unload_model_and_clones(patcher, unload_additional_models=False, all_devices=True)
@@ -108,8 +103,7 @@ def unload(patcher: ModelPatcher) -> None:
 def swap_weights(patcher: ModelPatcher, techniques: Iterable[core.Technique]) -> ModelPatcher:
     """Return ``patcher``, or a clone of it, on a BaseModel with exactly the weights that ``techniques`` ask for.
 
-    Raises:
-        UnsupportedModel: if something on the MODEL is tied to the network it is on now.
+    Raises `UnsupportedModel` if something on the MODEL is tied to the network it is on now.
     """
     wanted = tuple(item for item in techniques if isinstance(item, WeightTechnique) and item.changes_weights)
     origin = patcher.get_attachment(ORIGIN)
@@ -179,10 +173,8 @@ def _copied_config(config: ModelConfig) -> ModelConfig:
 def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechnique]) -> BaseModel:
     """Return a second BaseModel beside that of ``patcher``, with the changes of ``techniques``.
 
-    The original must be unloaded (see :func:`unload`): its weights in place, nobody's patches on it.
-
-    Raises:
-        UnsupportedModel: if its weights are of a class that only its own loader understands (GGUF, ...).
+    The original must be unloaded (see :func:`unload`). Raises `UnsupportedModel` if its weights are of a class that
+    only its own loader understands (GGUF, ...).
     """
     base = patcher.model
     _require_plain_weights(patcher)

@@ -43,14 +43,7 @@ _MAKERS: tuple[_Maker, ...] = (
 
 @dataclass(frozen=True)
 class Line:
-    """One technique on one component.
-
-    Attributes:
-        component: the pipeline's name of the component.
-        title: the technique's name.
-        description: its settings and what they reach.
-        summary: what it has done since it was put on.
-    """
+    """One technique on one component; ``summary`` is what it has done since it was put on."""
 
     component: str
     title: str
@@ -101,11 +94,11 @@ class Report:
 
 
 def optimize(pipe: object, *settings: object, components: Iterable[str] | None = None) -> Report:
-    """Put optimizations on a diffusers pipeline, or on one of its models.
+    """Put optimizations on a diffusers pipeline, or on one of its models; return a report of all that is on it now.
 
     Any subset, in any order, in one call or several: what is on a component is always put on in one order (precision,
     fused projections, int8, token merging, attention, compilation, reuse of steps), and a second setting of a kind
-    replaces the first.
+    replaces the first. Raises `PacelineError` if a setting cannot help; then the pipeline is as it was before the call.
 
     Args:
         pipe: a diffusers pipeline, or a UNet, transformer, ControlNet or VAE.
@@ -114,12 +107,6 @@ def optimize(pipe: object, *settings: object, components: Iterable[str] | None =
         components: names of the pipeline's parts that are meant, e.g. ``["unet"]``. By default each setting goes to the
             parts it is for: token merging to the UNet or transformer, precision to everything, the rest to UNet or
             transformer, ControlNet and VAE.
-
-    Returns:
-        A report of all that is on the pipeline now; a context manager that ends with :func:`restore`.
-
-    Raises:
-        PacelineError: if a setting cannot help; then the pipeline is as it was before the call.
     """
     _check(settings)
     parts = components_of(pipe)

@@ -48,11 +48,7 @@ _NO_SDPA = "its processor does not use scaled_dot_product_attention"
 class Attention:
     """Which attention backend to use: the setting of the node Set Attention Processor.
 
-    Attributes:
-        backend: ``auto``, or a name of ``optimizers/attention``, e.g. ``sdpa``, ``xformers``, ``sub_quadratic``.
-
-    Raises:
-        InvalidSetting: if there is no such backend.
+    ``backend``: ``auto``, or a name of ``optimizers/attention``, e.g. ``sdpa``, ``xformers``; else `InvalidSetting`.
     """
 
     backend: str = AUTO
@@ -80,10 +76,8 @@ class _Unattached(Policy):
 class ComponentAttention(PipelineTechnique):
     """Set Attention Processor on one component.
 
-    Raises:
-        BackendUnavailable: on attaching, if the backend cannot run on the component's device, or takes none of its head
-            sizes.
-        UnsupportedModel: on attaching, if the component has no attention that could be reached.
+    On attaching, raises `BackendUnavailable` if the backend cannot run on its device or takes none of its head sizes,
+    `UnsupportedModel` if it has no attention that could be reached.
     """
 
     roles = (DENOISER, CONTROLNET, VAE)
@@ -133,8 +127,6 @@ class ComponentAttention(PipelineTechnique):
             self.activity.used[whose] = count
 
     def _routed(self, name: str, forward: Function) -> Function:
-        """Return ``forward`` of a layer with its attention computed by our function."""
-
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
             mask, scale, enable_gqa = options.get("attn_mask"), options.get("scale"), options.get("enable_gqa", False)
             plain = not options.get("is_causal") and not options.get("dropout_p")

@@ -22,11 +22,8 @@ class Compile(CompileSettings):
 
     Attributes:
         channels_last: keep weights and images with their channels last in memory, as convolutions on GPUs like it.
-        regional: compile the repeated blocks instead of the whole network (diffusers' ``compile_repeated_blocks``):
-            a few times quicker to compile, a little slower to run. Denoisers that name their blocks only.
-
-    Raises:
-        InvalidSetting: as for ``CompileSettings``.
+        regional: compile the repeated blocks instead of the whole network (diffusers' ``compile_repeated_blocks``): a
+            few times quicker to compile, a little slower to run. Denoisers that name their blocks only.
     """
 
     channels_last: bool = False
@@ -36,9 +33,8 @@ class Compile(CompileSettings):
 class ComponentCompilation(PipelineTechnique):
     """Compile on one component.
 
-    Raises:
-        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
-        UnsupportedModel: on attaching, where the component cannot be compiled as asked.
+    Raises `BackendUnavailable` if the mode cannot work here and no fallback is allowed; on attaching,
+    `UnsupportedModel` where the component cannot be compiled as asked.
     """
 
     policy: CompilePolicy
@@ -48,7 +44,6 @@ class ComponentCompilation(PipelineTechnique):
         super().__init__(settings, _policy(settings, ""))  # until it is attached
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Let the host's entry, or the network's blocks, run compiled. The first call compiles."""
         component, compiler, how = host.component, Compiler(), self.policy.how
         if how.channels_last:
             to_channels_last(component.part, patches)

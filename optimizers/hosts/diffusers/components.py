@@ -18,13 +18,7 @@ _TEXT_ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "image_enc
 
 @dataclass(frozen=True)
 class Component:
-    """One part of a pipeline.
-
-    Attributes:
-        name: the pipeline's name for it, e.g. ``unet``.
-        role: what it does.
-        part: the module, or the scheduler.
-    """
+    """One part of a pipeline: the module, or the scheduler, by the pipeline's name for it and what it does."""
 
     name: str
     role: str
@@ -37,7 +31,6 @@ class Component:
 
     @property
     def class_name(self) -> str:
-        """Return the name of its class, e.g. ``UNet2DConditionModel``."""
         return type(self.part).__name__
 
 

@@ -1,8 +1,8 @@
 """One part of a pipeline with everything this package has put on it.
 
 The part's entry (``forward``, or ``decode`` of a VAE) is shadowed by a function that tells the techniques about each
-call before and after it. That runs as plain Python around the network, compiled or not: what depends on the call (the
-size of the image, the step) is worked out there and laid out for the hooks inside of the network to read.
+call. That runs as plain Python, compiled or not: what depends on the call (size, step) is laid out there for the hooks
+inside.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ modes (see ``AttentionIntercept``), and the innermost mode, put on first, is ask
 class PipelineTechnique(core.Technique):
     """One optimization of one component. Techniques are put on in canonical order, and undone backwards.
 
-    Attributes:
-        roles: which parts of a pipeline it is for, if the user does not say.
+    ``roles``: which parts of a pipeline it is for, if the user does not say.
     """
 
     roles: ClassVar[tuple[str, ...]]
@@ -57,8 +56,7 @@ class PipelineTechnique(core.Technique):
     def attach(self, host: Host, patches: Patches) -> None:
         """Put the technique on ``host.component``, with its undo in ``patches``.
 
-        Raises:
-            PacelineError: if it cannot help this component; nothing of it must stay behind then but in ``patches``.
+        Raises `PacelineError` if it cannot help this component; nothing of it must stay behind then but in ``patches``.
         """
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:  # noqa: B027
@@ -69,10 +67,7 @@ class PipelineTechnique(core.Technique):
         return nullcontext()
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        """Return what the component gives for these arguments; asked of the last technique, which is around all others.
-
-        ``compute`` runs the component with all techniques in it.
-        """
+        """Return what the component gives; ``compute`` runs it with all techniques. Only the last one is asked."""
         return compute(*args, **kwargs)
 
     def begin(self) -> None:
@@ -92,13 +87,11 @@ class Host:
     """The techniques on one component.
 
     Attributes:
-        component: the part of the pipeline.
-        pipeline: the pipeline, for its scheduler; None for a model on its own, or once it is gone.
+        pipeline: for its scheduler; None for a model on its own, or once it is gone.
         techniques: in canonical order.
         optional: whether a technique that cannot help this component is left out; else that is an error.
         left_out: techniques that were, with the reason, by kind.
         inner: what the entry runs: the part's own method, or it compiled.
-        running: whether a call is under way.
     """
 
     def __init__(
@@ -116,11 +109,9 @@ class Host:
 
     @property
     def pipeline(self) -> object:
-        """The pipeline, if there is one."""
         return self._pipeline() if self._pipeline is not None else None
 
     def find(self, kind: str) -> PipelineTechnique | None:
-        """Return the technique of ``kind``, or None."""
         return core.find(self.techniques, kind)
 
     def attach(self) -> None:
@@ -140,7 +131,6 @@ class Host:
         part.__dict__[HOST] = self
 
     def detach(self) -> None:
-        """Take everything off: the component is what it was before."""
         self._patches.undo()
         self._attached = False
         self.component.part.__dict__.pop(HOST, None)
@@ -208,7 +198,6 @@ class ComponentTarget:
 
     @property
     def techniques(self) -> tuple[PipelineTechnique, ...]:
-        """What is on the component."""
         host = host_of(self.component.part)
         return () if host is None else host.techniques
 
@@ -231,7 +220,7 @@ class ComponentTarget:
 
 
 def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
-    """Return a tensor that a component was called with, by its name or its place."""
+    """Return a tensor that a component was called with, by name or position."""
     value = kwargs[name] if name in kwargs else args[place]
     assert isinstance(value, Tensor), f"{name} is a tensor in all models"
     return value

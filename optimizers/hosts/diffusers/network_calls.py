@@ -59,7 +59,6 @@ class LastCalls:
 
     Attributes:
         given: whether a network gave in this evaluation what it gave before.
-        guided: whether the pipeline says that it guides.
         in_pairs: whether the denoiser computes the negative and the positive pass in one call.
     """
 

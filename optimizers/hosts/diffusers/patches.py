@@ -13,10 +13,9 @@ class Patches(Shadows):
     """What was put on the objects of one component."""
 
     def shadow(self, owner: object, name: str, function: Function) -> None:
-        """Let the method ``owner.name`` be ``function``.
+        """Let ``owner.name`` be ``function``; inside of a ``forward`` that accelerate has put on a module.
 
-        Where accelerate has put a ``forward`` of its own on a module, ours goes inside of it: it is given tensors that
-        are on the right device, and stays where it is when offloading is switched off.
+        Ours is then given tensors on the right device, and stays where it is when offloading is switched off.
         """
         slot = _OFFLOADED if name == "forward" and _OFFLOADED in owner.__dict__ else name
         previous = owner.__dict__.get(slot)

@@ -31,9 +31,8 @@ class PipelinePosition:
     def index(self) -> int:
         """Return the number of the step.
 
-        Most schedulers count their steps themselves. Where one does not, the step is found by its timestep: by where it
-        stands among the scheduler's, as most pipelines hand on an element of them; else by its value, which waits for
-        the device.
+        Where the scheduler does not count, it is found by where the timestep stands among the scheduler's, as most
+        pipelines hand on an element of them; else by its value, which waits for the device.
         """
         if self._timesteps is None:
             return 0
@@ -51,7 +50,7 @@ class PipelinePosition:
     def place(self) -> int:
         """Return which of the scheduler's timesteps the call is for, also where two are equal or no step was made yet.
 
-        `index` gives equal ones the number of the first: what is drawn at random goes by it, and must stay the same.
+        `index` gives equal ones the first number, as what is drawn at random goes by it.
         """
         known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
         place = None if known or self._timesteps is None else _place_of(self._timestep, self._timesteps)

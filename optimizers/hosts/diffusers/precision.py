@@ -26,10 +26,7 @@ _PLACES = ("img_ids", "txt_ids", "time_ids")
 
 
 class ComponentPrecision(PipelineTechnique):
-    """Model Precision on one component.
-
-    Casting to fewer bits loses some, so the weights that were there are kept, in the memory of the CPU.
-    """
+    """Model Precision on one component; the weights that were there are kept in the memory of the CPU."""
 
     policy: PrecisionPolicy
     settings: Precision
@@ -40,7 +37,6 @@ class ComponentPrecision(PipelineTechnique):
         super().__init__(settings, _policy(settings, dtype, dtype))
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Convert weights, except those that the model keeps in float32."""
         settings, component = self.settings, host.component
         if component.role == VAE and settings.vae_dtype != "same":
             settings = replace(settings, dtype=settings.vae_dtype)
@@ -100,7 +96,7 @@ def _suitable(device: torch.device) -> torch.dtype:
 def _as(value: Any, dtype: torch.dtype) -> Any:
     """Return ``value`` with its floating point tensors in ``dtype``, however nested; those of one number as they are.
 
-    One number is a time or a scale. In 16 bits it would be another: bfloat16 has no 901.
+    One number is a time or a scale, which 16 bits would change: bfloat16 has no 901.
     """
     if isinstance(value, torch.Tensor):
         return value.to(dtype) if value.is_floating_point() and value.dim() > 1 else value

@@ -29,9 +29,8 @@ BETWEEN: dict[str, Callable[[Any, list[float], int], float]] = {
 class Prediction:
     """What a network predicts at one noise level, and the way to the picture without noise and back.
 
-    Attributes:
-        kind: ``epsilon``, ``v_prediction``, ``sample`` or ``flow``.
-        sigma: noise level; of a flow from 0 to 1, else noise for each unit of picture.
+    ``kind``: ``epsilon``, ``v_prediction``, ``sample`` or ``flow``. ``sigma``: of a flow from 0 to 1, else noise for
+    each unit of picture.
     """
 
     kind: str
@@ -68,7 +67,6 @@ class NoiseLevels:
     """The noise levels of a scheduler's timesteps.
 
     Attributes:
-        kind: of the predictions, see ``Prediction``.
         asked: at which level the network is asked, for each timestep.
         levels: of the solver's latent before each timestep, and after the last.
     """

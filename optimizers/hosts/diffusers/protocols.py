@@ -1,4 +1,4 @@
-"""What this package uses of diffusers' objects, as types: their classes are found by what they have, not by their name.
+"""What this package uses of diffusers' objects, as types: their classes are found by what they have.
 
 Models are plain ``torch.nn.Module``. ``Any`` stands where diffusers hands out values of every kind.
 """

@@ -1,9 +1,7 @@
 """Fused projections in diffusers' attention layers, below their processors.
 
 diffusers' own ``fuse_qkv_projections`` replaces processors, keeps the weights twice, does nothing for ControlNets and
-drops the part of a LoRA that is on the fused layers. Here the linear layers themselves work together (see
-``optimizers/qkv_fusion``), so every processor is served, the weights are there once, and a LoRA layer of PEFT, which
-calls the layer it wraps and adds its own part, stays right whenever it is loaded.
+drops a LoRA's part on the fused layers. Here the linear layers themselves work together, so all of these stay right.
 """
 
 from __future__ import annotations
@@ -31,14 +29,7 @@ _OFFLOADED = "its weights are not on a device (sequential offloading)"
 
 
 class ComponentQKVFusion(PipelineTechnique):
-    """Fuse QKV on one component.
-
-    Attributes:
-        groups: what is computed together, by name.
-
-    Raises:
-        UnsupportedModel: on attaching, if nothing can be fused.
-    """
+    """Fuse QKV on one component; `UnsupportedModel` on attaching, if nothing can be fused."""
 
     roles = (DENOISER, CONTROLNET, VAE)
 

@@ -1,8 +1,8 @@
 """Keep a scheduler's timesteps on the CPU.
 
-diffusers keeps most schedulers' sigmas on the CPU but their timesteps on the model's device, and looks up tables with
-them at every step (DDIM, DDPM, PNDM, LCM) or at the first (Euler and others): each time Python waits until the GPU has
-done all it was given. A UNet moves the timestep to its own device again, which waits for nothing.
+diffusers keeps most schedulers' timesteps on the model's device, and looks up tables with them at every step (DDIM,
+DDPM, PNDM, LCM) or at the first (Euler and others): each time Python waits for the GPU. A UNet moves the timestep to
+its own device again, which waits for nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ class PipelineScheduleOnCPU(PipelineTechnique):
         super().__init__(settings, ScheduleOnCPUPolicy())
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Let ``set_timesteps`` make them on the CPU whatever device it is given."""
         scheduler: Scheduler = host.component.part
         made = current(scheduler, "set_timesteps")
 

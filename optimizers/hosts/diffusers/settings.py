@@ -25,12 +25,8 @@ class ScheduleOnCPU:
 class Precision(PrecisionSettings):
     """In which dtype to compute: the settings of the node Model Precision, and one more.
 
-    Attributes:
-        vae_dtype: of the VAE: ``same`` as the other models, or one of ``DTYPES``. SDXL's VAE needs ``fp32`` where the
-            others are ``fp16``.
-
-    Raises:
-        InvalidSetting: as for ``PrecisionSettings``.
+    ``vae_dtype``: ``same`` as the other models, or one of ``DTYPES``. SDXL's VAE needs ``fp32`` where the others are
+    ``fp16``.
     """
 
     vae_dtype: str = choice("same", ("same", *DTYPES))
@@ -45,11 +41,7 @@ class ReuseSteps(StepReuseSettings):
 class QuantizeInt8(QuantizationSettings):
     """Which layers compute in int8: the settings of the node Quantize int8, and one more.
 
-    Attributes:
-        implementation: ``auto`` takes the kernel that is fastest on the device; ``torchao`` torchao's ``quantize_``.
-
-    Raises:
-        InvalidSetting: as for ``QuantizationSettings``.
+    ``implementation``: ``auto`` takes the kernel that is fastest on the device; ``torchao`` torchao's ``quantize_``.
     """
 
     implementation: str = choice("auto", ("auto", "torchao"))
@@ -59,12 +51,8 @@ class QuantizeInt8(QuantizationSettings):
 class TokenMerging(TokenMergingSettings):
     """Merge similar tokens, or leave out keys and values: the settings of the node Apply ToMe, and one more.
 
-    Attributes:
-        implementation: ``"tomesd"`` runs the package of that name instead, for comparison: SD 1.x and 2.x UNets, only
-            the settings that it has, not in one graph with Compile.
-
-    Raises:
-        InvalidSetting: as for ``TokenMergingSettings``.
+    ``implementation``: ``"tomesd"`` runs the package of that name instead, for comparison: SD 1.x and 2.x UNets, only
+    the settings that it has, not in one graph with Compile.
     """
 
     implementation: str = choice("paceline", ("paceline", "tomesd"))

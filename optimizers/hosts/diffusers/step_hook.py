@@ -1,7 +1,7 @@
 """Tell somebody about a scheduler's steps, for as long as a run goes on.
 
-Between the network and the scheduler stands what only the pipeline knows: how many passes there are, in how many calls,
-and how guidance joins them. What it comes to is an argument of ``scheduler.step``.
+How many passes there are, and how guidance joins them, only the pipeline knows; the result is an argument of
+``scheduler.step``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StepHook:
         return result
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """Return what a copy of the scheduler has in this place: its own step."""
+        """Return the scheduler's own step, for a copy of it."""
         copied = memo.get(id(self._scheduler))
         return self if copied is None else MethodType(type(copied).step, copied)
 

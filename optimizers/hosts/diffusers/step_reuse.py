@@ -1,9 +1,8 @@
 """Reuse Steps on the UNet or transformer of a pipeline.
 
-Whether a step is left out is decided when the pipeline first asks a network in it: a ControlNet, or the denoiser. In
-such a step the networks give what they gave before. What the scheduler is given is the forecast: of the prediction that
-the pipeline has made of all passes, seen in the steps before. So it does not matter how many passes there are, in how
-many calls, and how guidance joins them. As in ComfyUI forecasts are made of the picture without noise.
+It is decided when the pipeline first asks a network in a step. In a step that is left out the networks give what they
+gave before, and the scheduler is given a forecast of what the pipeline makes of all passes: so the number of passes and
+the kind of guidance do not matter. As in ComfyUI forecasts are of the picture without noise.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ class PipelineStepReuse(PipelineTechnique):
     def attach(self, host: Host, patches: Patches) -> None:
         """Check that there is a scheduler to ask.
 
-        Raises:
-            UnsupportedModel: for a model on its own, for networks that also predict a variance, and where diffusers
-                reuses something already.
+        Raises `UnsupportedModel` for a model on its own, for networks that also predict a variance, and where diffusers
+        reuses something already.
         """
         scheduler = getattr(host.pipeline, "scheduler", None)
         if scheduler is None:
@@ -95,8 +93,7 @@ class PipelineStepReuse(PipelineTechnique):
     def open(self, host: Host, timestep: object, key: Hashable, text: Text) -> PipelineRun | None:
         """Return the run that goes on, with its decision about this evaluation; None if there is none.
 
-        ``host`` is that of the network that is called. ``key`` must be the same as in the last evaluation, ``text``
-        only if it ever was.
+        ``key`` must be the same as in the last evaluation, ``text`` only if it ever was.
         """
         pipeline: Any = host.pipeline
         if pipeline is None:

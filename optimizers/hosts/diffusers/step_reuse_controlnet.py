@@ -54,11 +54,7 @@ class ControlNetReuse(PipelineTechnique):
         self._shapes: dict[torch.Size, Any] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Check that there is a pipeline.
-
-        Raises:
-            UnsupportedModel: for a ControlNet on its own.
-        """
+        """Raise `UnsupportedModel` for a ControlNet on its own."""
         if _denoiser(host.pipeline) is None:
             raise UnsupportedModel(
                 "Reuse Steps on a ControlNet follows the pipeline's UNet or transformer, and there is none.",

@@ -18,14 +18,10 @@ class PipelineRun:
     """Forecasts what the pipeline has made of all passes, as the scheduler is given it.
 
     Attributes:
-        rule: of the run.
-        levels: noise levels of the scheduler's timesteps.
         last: number of the last step.
-        hook: tells about the scheduler's steps.
         calls: of the networks in the evaluation before.
         open: whether a network was asked, and the scheduler not yet.
-        index: number of the step.
-        at: what the network predicts there.
+        index, at: the step, and what the network predicts there.
     """
 
     def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook) -> None:

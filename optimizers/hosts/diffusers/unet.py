@@ -16,10 +16,8 @@ from .protocols import UNet
 class ModuleBlock(Block):
     """One place with self-attention over the image; its name is a path, e.g. ``down_blocks.1.attentions.0``.
 
-    Attributes:
-        module: a ``BasicTransformerBlock``; or, where text is among the keys of the self-attention (DeepFloyd IF), the
-            attention itself.
-        joined: whether it is the latter.
+    ``module``: a ``BasicTransformerBlock``; or, if ``joined`` (text among the keys, DeepFloyd IF), the attention
+    itself.
     """
 
     module: Module

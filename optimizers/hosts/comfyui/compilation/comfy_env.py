@@ -23,7 +23,6 @@ class NodeObserver:
         self._node_id = node_id
 
     def progress(self, progress: Progress) -> None:
-        """Show e.g. ``compiling 00:42 · graph 3``."""
         payload = {
             "phase": progress.phase,
             "headline": progress.text,
@@ -35,7 +34,6 @@ class NodeObserver:
         send(COMPILE_EVENT, self._node_id, payload)
 
     def check_cancelled(self) -> None:
-        """Raise ComfyUI's own exception if the user has cancelled."""
         import comfy.model_management
 
         comfy.model_management.throw_exception_if_processing_interrupted()

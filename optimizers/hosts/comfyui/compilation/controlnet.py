@@ -1,4 +1,4 @@
-"""Compile ControlNet: the technique, and a ControlNet that it can work with."""
+"""Compile ControlNet."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from .refusals import SECOND_COPY
 def compilable(control_net: protocols.ControlNet) -> tuple[protocols.ControlNet, tuple[str, ...]]:
     """Return a CONTROL_NET that can be compiled, the given one if possible, and in sentences what was done for that.
 
-    Raises:
-        UnsupportedModel: if it is of a kind that cannot be compiled.
+    Raises `UnsupportedModel` for kinds that cannot be compiled.
     """
     require_controlnet(control_net)
     patcher = control_net.control_model_wrapped

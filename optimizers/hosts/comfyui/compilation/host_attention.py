@@ -1,8 +1,7 @@
 """ComfyUI's own attention as one operator of compiled code, where torch.compile cannot trace it.
 
-Most of ComfyUI's attention functions look at free memory in each call, or use packages that torch cannot look into.
-Each call would then end a graph. As an operator, the very same function runs in each call, on the memory that is free
-then, and the graph goes on around it.
+Most of ComfyUI's attention functions look at free memory in each call, or use packages that torch cannot look into,
+which would end a graph. As an operator, the very same function runs, and the graph goes on around it.
 """
 
 from __future__ import annotations
@@ -102,7 +101,6 @@ def _(name: str, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _as_operator(func: Attend, q: Tensor, k: Tensor, v: Tensor, heads: int, *args: object, **kwargs: object) -> Tensor:
-    """Compute one call of ComfyUI's attention; ``func`` is the function that ComfyUI has chosen."""
     name = getattr(func, "__name__", "")
     if not torch.compiler.is_compiling() or name not in _OPERATORS:
         return func(q, k, v, heads, *args, **kwargs)
@@ -168,11 +166,10 @@ def in_layers(network: Module, shadows: Shadows) -> None:
 
 @cache
 def _calling_operator(forward: FunctionType, chosen: Attend) -> FunctionType:
-    """Return a copy of ``forward`` to which ComfyUI's attention is the operator; nothing else that it knows changes.
+    """Return a copy of ``forward`` to which ComfyUI's attention is the operator.
 
-    Without its module's name: torch would look there for the function, and not in what the copy knows. The operator
-    gets the function inside of ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a wrapper than
-    Python does.
+    Without its module's name, as torch would look there for the function. The operator gets the function inside of
+    ComfyUI's wrapper, as overrides do: torch 2.15 reads another name of a wrapper than Python does.
     """
     operator = partial(_as_operator, chosen.__wrapped__)  # type: ignore[attr-defined]
     known = {name: operator if value is chosen else value for name, value in forward.__globals__.items()}

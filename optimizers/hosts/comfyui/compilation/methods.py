@@ -23,16 +23,12 @@ from .refusals import refusal
 class CompileMethods(NetworkTechnique):
     """torch.compile on methods of a VAE's or ControlNet's network.
 
+    Raises `BackendUnavailable` if the mode cannot work here and no fallback is allowed.
+
     Args:
-        title: what a person calls it.
-        how: how to compile.
-        methods: which methods to compile, as ``NetworkCall`` names them.
-        compiler: compiles, and keeps what it has compiled.
+        methods: which to compile, as ``NetworkCall`` names them.
         notes: what was done to the object before, in sentences.
         parts: by method, the part of the network to compile in place of the whole method.
-
-    Raises:
-        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
     """
 
     policy: CompilePolicy

@@ -11,8 +11,7 @@ _PARTS = "cond_or_uncond"
 def with_parts_as_text(function: Function) -> Function:
     """Return a function that hands on the parts of the batch as a text, which compiled code takes as it is.
 
-    Of numbers that were others before, torch takes none as known, and then finds no known number in their list: patches
-    that look for the negative prompt would not see it.
+    torch takes numbers that have changed before as unknown: patches that look for the negative prompt would not see it.
     """
 
     def written(value: object) -> object:

@@ -33,10 +33,8 @@ def refusal(
 ) -> str | None:
     """Return why a live network cannot run compiled as it is now; None if it can.
 
-    Args:
-        patcher: the one that moves it.
-        loaded: the module that ComfyUI loads: a BaseModel, or the network itself.
-        methods: what would run compiled: modules, and the names of their methods.
+    ``loaded`` is the module that ComfyUI loads: a BaseModel, or the network itself. ``methods``: modules, and the names
+    of their methods that would run compiled.
     """
     # ComfyUI then moves weights in and out inside of every layer, in Python that torch cannot compile.
     if patcher is not None and patcher.is_dynamic():
@@ -47,23 +45,16 @@ def refusal(
 
 
 def _is_replaced(module: torch.nn.Module, method: str) -> bool:
-    """Return whether somebody has put something else in the place of a module's method."""
     own = module.__dict__.get(method)
     # ComfyUI leaves the module's own bound method behind when it takes a patch off.
     return own is not None and getattr(own, "__func__", None) is not getattr(type(module), method)
 
 
 def without_dynamic_vram(patcher: Patcher, what: str) -> Patcher:
-    """Return a clone of a patcher that has dynamic VRAM, on a second copy of the weights, without it.
+    """Return a clone without dynamic VRAM, on a second copy of the weights; `UnsupportedModel` if it cannot be loaded.
 
-    Loaded from the file the first time; clones made while an earlier one is in use share its copy.
-
-    Args:
-        patcher: the one with dynamic VRAM.
-        what: what a person calls it, for the error.
-
-    Raises:
-        UnsupportedModel: if its loader cannot load it again.
+    Loaded from the file the first time; clones made while an earlier one is in use share its copy. ``what`` is its name
+    for the error.
     """
     kept = _second_copies.get(patcher.model)
     earlier: Patcher | None = kept() if kept is not None else None  # type: ignore[assignment]

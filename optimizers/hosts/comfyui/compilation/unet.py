@@ -52,8 +52,7 @@ _LEFT_OUT = frozenset((*_NOT_READ, *PATCHES))
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
     """Return a clone of a MODEL that can be compiled, and in sentences what was done for that.
 
-    Raises:
-        UnsupportedModel: if the model's memory manager cannot be switched to one that a compiled model works with.
+    Raises `UnsupportedModel` if the model's memory manager cannot be switched to one that works with compiled models.
     """
     from comfy.patcher_extension import WrappersMP
 
@@ -72,21 +71,13 @@ def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
 
 
 class CompileUNet(ComfyTechnique[ModelCall]):
-    """torch.compile on the network of a MODEL.
+    """torch.compile on the network of a MODEL, which is read for its structure only.
 
-    Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache,
-    hooks of other packs), which choose in Python whether it runs at all, then stay outside.
+    Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache, hooks
+    of other packs), which choose in Python whether it runs at all, then stay outside.
 
-    Args:
-        patcher: the MODEL, read for its structure only.
-        how: how to compile.
-        compiler: compiles, and keeps what it has compiled.
-        notes: what was done to the model before, in sentences.
-
-    Raises:
-        UnsupportedModel: if the scope is repeated blocks and there are none.
-        InvalidSetting: if the mode does not go with the scope.
-        BackendUnavailable: if the mode cannot work here and the settings do not allow a fallback.
+    Raises `UnsupportedModel` for repeated blocks where there are none, `InvalidSetting` if the mode does not go with
+    the scope, `BackendUnavailable` if the mode cannot work here and no fallback is allowed.
     """
 
     policy: CompilePolicy
@@ -151,8 +142,8 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     def _version(self, model: BaseModel) -> Hashable:
         """Return what changes whenever weights may have moved.
 
-        Within a run that is when ComfyUI makes room for another model, and when hooks patch weights for a part of the
-        prompt; in between, and between runs, it loads, patches and unloads.
+        Within a run that is when ComfyUI makes room for another model, and when hooks patch weights; in between, and
+        between runs, it loads, patches and unloads.
         """
         patcher = getattr(model, "current_patcher", None)
         hooks = getattr(patcher, "current_hooks", None)

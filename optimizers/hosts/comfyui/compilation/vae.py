@@ -35,8 +35,7 @@ _BY_PARTS = {"WanVAE": {"decode": "decoder", "encode": "encoder"}}
 def compilable(vae: VAE) -> tuple[VAE, tuple[str, ...]]:
     """Return a VAE that can be compiled, ``vae`` itself if possible, and in sentences what was done for that.
 
-    Raises:
-        UnsupportedModel: if this VAE cannot be compiled, or cannot be loaded without dynamic VRAM.
+    Raises `UnsupportedModel` if it cannot be compiled, or cannot be loaded without dynamic VRAM.
     """
     require_compilable(vae)
     if not vae.patcher.is_dynamic():
@@ -45,11 +44,7 @@ def compilable(vae: VAE) -> tuple[VAE, tuple[str, ...]]:
 
 
 def require_compilable(vae: VAE) -> None:
-    """Check that a VAE's network is one that torch.compile can do something for.
-
-    Raises:
-        UnsupportedModel: with the name of its class and the reason.
-    """
+    """Raise `UnsupportedModel` unless torch.compile can do something for the VAE's network."""
     require_vae(vae)
     network = vae.first_stage_model
     reason = _REFUSED.get(type(network).__name__)
@@ -64,9 +59,7 @@ def require_compilable(vae: VAE) -> None:
 class CompileVAE(CompileMethods):
     """Compile VAE on one VAE, which is read for its class only.
 
-    Raises:
-        InvalidSetting: if neither encoding nor decoding is to be compiled.
-        UnsupportedModel: if this VAE cannot be compiled.
+    Raises `InvalidSetting` if neither encoding nor decoding is to be compiled, `UnsupportedModel` if it cannot be.
     """
 
     def __init__(

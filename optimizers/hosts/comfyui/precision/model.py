@@ -26,9 +26,7 @@ _NETWORK = "diffusion_model."
 class ModelPrecision(WeightTechnique):
     """Faster matrix products in each call, and weights in another dtype or memory order where the policy wants them.
 
-    Args:
-        policy: what to do.
-        kept: parts of the names of layers whose weights stay as they are.
+    ``kept``: parts of the names of layers whose weights stay as they are.
     """
 
     policy: PrecisionPolicy
@@ -63,10 +61,7 @@ class ModelPrecision(WeightTechnique):
                     module.comfy_cast_weights = True
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        """Switch arithmetic on, and hand the network its input in the order of its weights.
-
-        Layers keep that order, but for the end of transformers.
-        """
+        """Switch arithmetic on, and hand the network its input in the order of its weights, which layers keep."""
         activity.use("call")
         call.cleanup.enter_context(arithmetic(self.policy.settings))
         if not self.policy.settings.channels_last:
@@ -83,10 +78,8 @@ class ModelPrecision(WeightTechnique):
 def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> ModelPrecision:
     """Return the technique for a MODEL, with or without other techniques on it.
 
-    Raises:
-        InvalidSetting: if this model does not work in the chosen dtype.
-        UnsupportedModel: if the settings change nothing for this model.
-        BackendUnavailable: if its device has no such arithmetic.
+    Raises `InvalidSetting` if it does not work in the chosen dtype, `UnsupportedModel` if nothing changes,
+    `BackendUnavailable` if its device has no such arithmetic.
     """
     require_model(patcher)
     home = original(patcher)

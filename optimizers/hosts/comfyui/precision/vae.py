@@ -22,7 +22,6 @@ class VAEPrecision(NetworkTechnique):
     policy: PrecisionPolicy
 
     def install(self, call: NetworkCall, activity: Activity) -> None:
-        """Switch arithmetic on, and hand over images in the order of the weights."""
         activity.use("call")
         call.cleanup.enter_context(arithmetic(self.policy.settings))
         if self.policy.settings.channels_last:
@@ -33,10 +32,8 @@ class VAEPrecision(NetworkTechnique):
 def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPrecision]:
     """Return a copy of a VAE with weights as ``settings`` ask for, and the technique to attach to it.
 
-    Raises:
-        InvalidSetting: if this VAE does not work in the chosen dtype.
-        UnsupportedModel: if the settings change nothing, or this is no VAE of ComfyUI.
-        BackendUnavailable: if its device has no such arithmetic.
+    Raises `InvalidSetting` if it does not work in the chosen dtype, `UnsupportedModel` if nothing changes or it is no
+    VAE of ComfyUI, `BackendUnavailable` if its device has no such arithmetic.
     """
     require_vae(vae)
     home: VAE = at_home(vae)

@@ -1,7 +1,7 @@
-"""Read from a MODEL which linear layers could be in int8, and what they are given: how many tokens, and which.
+"""Read from a MODEL which linear layers could be in int8, and what tokens they are given.
 
-The latter comes from running a second model that nobody else has (see ``weight_clone``), so that hooks on its layers
-disturb nobody. Without a prompt it is made of ``meta`` tensors: shapes run through it, in no time and without memory.
+The latter by running a second model that nobody else has (see ``weight_clone``), so that hooks on its layers disturb
+nobody. Without a prompt it is made of ``meta`` tensors, in no time and without memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ KEPT_TOKENS = 128
 
 
 def linear_layers(patcher: ModelPatcher, tokens: Mapping[str, int]) -> list[tuple[Layer, Linear]]:
-    """Return the linear layers of a MODEL's network with their modules.
+    """Return the linear layers of a MODEL's network with their modules; ``tokens``: rows each is given, where known.
 
-    Its weights must be those of the file (see ``weight_swap.original``). ``tokens``: how many rows each layer is given,
-    where that is known.
-
-    Raises:
-        UnsupportedModel: if the network has none, or is quantised in another format already.
+    Its weights must be those of the file (see ``weight_swap.original``). Raises `UnsupportedModel` if the network has
+    none, or is quantised in another format already.
     """
     family = find_family(patcher.model.diffusion_model)
     found: list[tuple[Layer, Linear]] = []
@@ -68,15 +65,11 @@ class Observations:
 
 
 def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Tensor | None) -> Observations:
-    """Return what the layers of a MODEL are given.
+    """Return what the layers of a MODEL, with its LoRAs, are given.
 
-    Args:
-        patcher: a MODEL, with its LoRAs.
-        conditioning: a CONDITIONING for one real sampling step; None to look at shapes only.
-        latent: ``[batch, channels, height, width]``, for its size; None for the size that a UNet was trained for.
-
-    Raises:
-        InvalidSetting: if there is a conditioning, but no latent.
+    ``conditioning``: for one real sampling step; None to look at shapes only. ``latent``: ``[batch, channels, height,
+    width]``, for its size; None for the size that a UNet was trained for. Raises `InvalidSetting` for a conditioning
+    without a latent.
     """
     if conditioning is None:
         typical = (128, 128) if getattr(patcher.model, "adm_channels", 0) else (64, 64)
@@ -144,7 +137,6 @@ def _shape_of_attention(
 
 
 def _observe_run(patcher: ModelPatcher, conditioning: Conditioning, latent: Tensor) -> Observations:
-    """Return what the layers are given in one real sampling step from pure noise, with guidance."""
     import comfy.sample
 
     seen = Observations(source="one sampling step with the connected conditioning")

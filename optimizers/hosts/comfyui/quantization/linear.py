@@ -1,7 +1,7 @@
 """ComfyUI's own quantised linear layer, with the product computed by the kernel that is fastest here.
 
-Everything but the product is inherited: loading, LoRA (requantised), partial loading, dynamic VRAM, saving. ComfyUI's
-class has ``_forward`` for the product alone, after casting, so a subclass of our own is enough and nothing is patched.
+ComfyUI's class has ``_forward`` for the product alone, after casting: a subclass inherits everything else, and nothing
+is patched.
 """
 
 from __future__ import annotations
@@ -27,11 +27,8 @@ LAYOUT = "TensorWiseINT8Layout"
 class QuantizedLayer(Protocol):
     """A linear layer in ComfyUI's int8 format; of ComfyUI's own class, which is no ``torch.nn.Linear``.
 
-    Attributes:
-        in_features, out_features: channels.
-        weight: ComfyUI's ``QuantizedTensor``.
-        bias: ``[out]`` or None.
-        weight_function: what ComfyUI does to the weight at each use: the LoRAs of a layer that is not loaded.
+    ``weight`` is ComfyUI's ``QuantizedTensor``; ``weight_function`` what it does to that at each use: the LoRAs of a
+    layer that is not loaded.
     """
 
     in_features: int
@@ -145,11 +142,8 @@ def quantized_linear(
 ) -> Module:
     """Return a new layer, with what ComfyUI's files carry for each quantised layer.
 
-    Args:
-        weight: in int8 ``[out, in]``, on the device the layer rests on.
-        bias: ``[out]`` or None; copied.
-        compute_dtype: of its inputs and outputs.
-        kernel: what computes the product; None to compute it in floating point.
+    ``weight``: int8 ``[out, in]``, on the device the layer rests on. ``bias``: ``[out]``; copied. ``compute_dtype``: of
+    its inputs and outputs. ``kernel``: None to compute the product in floating point.
     """
     import comfy.model_management
 
@@ -178,10 +172,9 @@ def quantized_linear(
 
 
 def existing_weight(layer: QuantizedLayer) -> tuple[Int8Weight, bool]:
-    """Return the weight of a layer that is in ComfyUI's int8 format already, and whether it is weight-only.
+    """Return the weight of a layer in ComfyUI's int8 format, and whether it is weight-only.
 
-    Raises:
-        UnsupportedModel: if it cannot be computed with.
+    Raises `UnsupportedModel` if it cannot be computed with.
     """
     weight = with_row_scales(_parts(layer.weight), layer.out_features, layer.in_features)
     return weight, bool(layer._full_precision_mm_config)

@@ -80,17 +80,11 @@ def quantize(
     conditioning: Conditioning | None = None,
     latent: Tensor | None = None,
 ) -> Int8Quantization:
-    """Return the technique for a MODEL, its int8 weights made.
+    """Return the technique for a MODEL (with LoRAs or not, quantised by us before or not), its int8 weights made.
 
-    Args:
-        patcher: a MODEL; with LoRAs or not, quantised by us before or not.
-        settings: of the node.
-        conditioning: a CONDITIONING for one sampling step, to measure the layers' errors on what they are really given.
-        latent: ``[batch, channels, height, width]``, the size that will be sampled.
-
-    Raises:
-        UnsupportedModel: if nothing in the model can be in int8, or nothing would gain.
-        BackendUnavailable: if the device that was asked for is not there.
+    ``conditioning``: for one sampling step, to measure the layers' errors on what they are really given. ``latent``:
+    ``[batch, channels, height, width]``, the size that will be sampled. Raises `UnsupportedModel` if nothing can be in
+    int8 or would gain, `BackendUnavailable` if the device that was asked for is not there.
     """
     require_model(patcher)
     home = original(patcher)

@@ -12,11 +12,7 @@ from .unet import UNetTokenMerging
 
 
 def token_merging_for(patcher: ModelPatcher, settings: TokenMergingSettings) -> UNetTokenMerging | JointTokenMerging:
-    """Return Apply ToMe for a MODEL.
-
-    Raises:
-        UnsupportedModel: if nothing can be merged in a model of this family, or not with these settings.
-    """
+    """Return Apply ToMe for a MODEL; `UnsupportedModel` if nothing can be merged in it, or not with these settings."""
     require_model(patcher)
     if is_unet(patcher):
         return UNetTokenMerging(patcher, settings)

@@ -1,8 +1,7 @@
 """Token merging in diffusion transformers: fewer image keys and values, inside of ComfyUI's attention override.
 
-A call whose number of tokens is not exactly what the sizes of latent, reference images and text say (tokens added by
-other nodes, references of families that mix them with the text) stays as it is and is counted: a grid that is cut out
-of the wrong tokens would be garbage.
+A call whose number of tokens is not exactly what the sizes of latent, reference images and text say stays as it is and
+is counted: a grid that is cut out of the wrong tokens would be garbage.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class ExpectedCalls:
 class JointCall:
     """What one model call shares between its attention calls; reaches them through ``transformer_options``.
 
-    Attributes:
-        prepared: which keys stay, made before the network ran.
-        kept: the same, made by code that is compiled.
+    Which keys stay is in ``prepared``, made before the network ran, or in ``kept``, made by compiled code.
     """
 
     activity: Activity
@@ -71,11 +68,7 @@ class JointCall:
 
 
 class JointTokenMerging(Scheduled):
-    """Apply ToMe on one diffusion transformer, which is read for its structure only.
-
-    Raises:
-        UnsupportedModel: if ``settings`` ask for what cannot be done in these models.
-    """
+    """Apply ToMe on one diffusion transformer, read for its structure only; `UnsupportedModel` for some settings."""
 
     policy: JointMergingPolicy
 
@@ -128,7 +121,6 @@ class JointTokenMerging(Scheduled):
         return func(q, k, v, heads, mask=mask, attn_precision=attn_precision, skip_reshape=skip_reshape, **kwargs)
 
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
-        """Return which keys and values of a call stay, or None if the call stays as it is."""
         state: JointCall = options[STATE]
         tokens, activity, calls = k.shape[axis], state.activity, state.calls
         if q.shape[axis] != tokens:

@@ -38,9 +38,7 @@ Patched = tuple[Tensor, Tensor, Tensor]
 class ModelCallState(CallState):
     """What the patches of a UNet's blocks share in one model call; reaches them through ``extra_options``.
 
-    Attributes:
-        replaced: which blocks' attention another node computes itself, by the name of the attention.
-        visits: how often each block has run.
+    ``replaced``: blocks whose attention another node computes itself, by its name; ``visits``: runs of each block.
     """
 
     replaced: Mapping[str, Container[tuple[Any, ...]]] = field(default_factory=dict)
@@ -48,11 +46,7 @@ class ModelCallState(CallState):
 
 
 class UNetTokenMerging(Scheduled):
-    """Apply ToMe on one UNet MODEL, which is read for its structure only.
-
-    Raises:
-        UnsupportedModel: if the model has no block that ``settings`` would reach.
-    """
+    """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
     policy: UNetMergingPolicy[AttentionBlock]
 
@@ -191,8 +185,8 @@ class _FeedForwards:
 def _add_innermost(patches: Options, name: str, before: Function, after: Function | None) -> None:
     """Add a patch before and maybe one after attention ``name``, inside all pairs set by others.
 
-    ComfyUI runs input patches and output patches in the same order, so pairs of two packs would cross. Last in, first
-    out is only right when ours comes last on the way in and first on the way out.
+    ComfyUI runs input and output patches in the same order, so pairs of two packs would cross: ours must come last on
+    the way in and first on the way out.
     """
     patches[f"{name}_patch"] = [*patches.get(f"{name}_patch", ()), before]
     if after is not None:

@@ -21,16 +21,8 @@ from ..patches import Patches
 class Int8Product:
     """One product: of a linear layer, or of several whose outputs come out of one product because they are fused.
 
-    Any run of its layers can be computed: rows of a weight are scaled one by one.
-
-    Args:
-        name: path, or the name of the fused group.
-        layers: the linear layers.
-        tokens, protected: as in ``Layer``.
-        group: the fused group, if it is one.
-
-    Attributes:
-        layer: as the rule knows it.
+    Any run of its layers can be computed: rows of a weight are scaled one by one. ``group`` is the fused group, if it
+    is one; ``tokens`` and ``protected`` as in ``Layer``.
     """
 
     def __init__(
@@ -68,12 +60,9 @@ class Int8Product:
     ) -> None:
         """Compute for the layers from now on.
 
-        Args:
-            kernel: what computes; None to compute with floating point tokens (weight only).
-            rotation: as in ``Int8Weight``.
-            torchao: whether torchao's ``quantize_`` makes and multiplies the weights.
-            count: is called for each product in int8.
-            patches: take it out again.
+        ``kernel`` None computes with floating point tokens (weight only); ``rotation`` as in ``Int8Weight``;
+        ``torchao``: whether torchao's ``quantize_`` makes and multiplies the weights; ``count`` is called for each
+        product in int8.
         """
         self._kernel, self._rotation, self._torchao, self._count = kernel, rotation, torchao, count
         self.quantize()
@@ -90,7 +79,6 @@ class Int8Product:
         patches.shadow(self.layers[0], "forward", functools.wraps(Linear.forward)(forward))
 
     def quantize(self) -> None:
-        """Make the int8 weights of the layers as they are now."""
         with torch.no_grad(), torch.inference_mode(False):
             weight, count = self.weight(), len(self.layers)
             # What fused projections ask for: everything, everything after the first, each alone.
@@ -130,11 +118,7 @@ class Int8Product:
 
 
 def _torchao_weight(weight: Tensor) -> Tensor:
-    """Return torchao's int8 tensor for ``weight`` ``[out, in]``.
-
-    Raises:
-        BackendUnavailable: if torchao is missing or too old.
-    """
+    """Return torchao's int8 tensor for ``weight`` ``[out, in]``; `BackendUnavailable` if torchao is missing or old."""
     try:
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
     except ImportError as error:

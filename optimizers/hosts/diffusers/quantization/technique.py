@@ -1,4 +1,4 @@
-"""Quantize int8 on one component: the products of its linear layers, with weights made anew when theirs change."""
+"""Quantize int8 on one component, with weights made anew when theirs change."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ class ComponentQuantization(PipelineTechnique):
     """Quantize int8 on one component.
 
     The floating point weights stay in memory: they are what :func:`restore` gives back, and what a LoRA is merged into.
-
-    Raises:
-        UnsupportedModel: on attaching, if no layer would gain.
-        BackendUnavailable: on attaching, if torchao is asked for and not there.
+    On attaching, raises `UnsupportedModel` if no layer would gain, `BackendUnavailable` if torchao is missing.
     """
 
     policy: QuantizationPolicy

@@ -12,11 +12,7 @@ from .unet import PipelineUNetTokenMerging
 
 
 def token_merging_for(settings: TokenMergingSettings, component: Component) -> PipelineTokenMerging:
-    """Return Apply ToMe for one denoiser.
-
-    Raises:
-        PacelineError: if it cannot be merged in, or not with these settings.
-    """
+    """Return Apply ToMe for one denoiser; `PacelineError` if it cannot be merged in, or not with these settings."""
     if getattr(settings, "implementation", "") == "tomesd":
         return TomesdMerging(settings, component)
     unet = is_unet(component.part)

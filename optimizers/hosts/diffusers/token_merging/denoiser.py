@@ -25,13 +25,7 @@ Forward = Function
 
 
 class PipelineTokenMerging(PipelineTechnique):
-    """Apply ToMe on one denoiser.
-
-    Attributes:
-        component: the denoiser.
-        active: whether tokens are merged in the call that runs.
-        factor: of the ratio in this call.
-    """
+    """Apply ToMe on one denoiser; ``active`` and ``factor`` (of the ratio) are of the call that runs."""
 
     roles = (DENOISER,)
     policy: TokenMergingPolicy
@@ -53,7 +47,7 @@ class PipelineTokenMerging(PipelineTechnique):
     def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
         """Return ``forward`` of an attention layer, which calls torch's SDPA, with keys and values left out.
 
-        ``kept_of`` its queries and keys, ``[batch, heads, tokens, channels]``: which keys stay; None for all.
+        ``kept_of`` queries and keys ``[batch, heads, tokens, channels]`` is which keys stay; None for all.
         """
 
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -24,11 +24,7 @@ _OTHER_TOKENS = "the number of tokens is not that of text and image (reference i
 
 
 class PipelineJointTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one transformer.
-
-    Raises:
-        UnsupportedModel: for other classes, and for settings that would have to merge tokens.
-    """
+    """Apply ToMe on one transformer; `UnsupportedModel` for other classes, and for settings that merge tokens."""
 
     policy: JointMergingPolicy
 
@@ -72,7 +68,6 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
             self._kept[layout.tokens] = self.policy.prepare(method, layout, self.factor, hidden.device)
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
-        """Return rows and columns of image tokens."""
         if not self._tokens.places:  # a latent: [batch, channels, height, width]
             patch = cast(Model, model).config.patch_size
             return hidden.shape[-2] // patch, hidden.shape[-1] // patch

@@ -32,11 +32,8 @@ class TomesdMerging(PipelineTokenMerging):
     """``tomesd.apply_patch`` on one UNet, undone by ``tomesd.remove_patch``.
 
     Known from running 0.1.3: each patched block breaks the graph of torch.compile (17 graphs for 4 blocks), images
-    whose sides are not multiples of 8 latents can fail, and its random choice depends on the calls before.
-
-    Raises:
-        UnsupportedModel: for anything but a UNet.
-        InvalidSetting: for settings that tomesd does not have.
+    whose sides are not multiples of 8 latents can fail, and its random choice depends on the calls before. Raises
+    `UnsupportedModel` for anything but a UNet, `InvalidSetting` for settings that tomesd does not have.
     """
 
     def __init__(self, settings: TokenMergingSettings, component: Component) -> None:
@@ -52,12 +49,7 @@ class TomesdMerging(PipelineTokenMerging):
         return TomesdMerging(self.settings, self.component)
 
     def attach(self, host: Host, patches: Patches) -> None:
-        """Let tomesd patch the UNet.
-
-        Raises:
-            BackendUnavailable: if it is not installed.
-            UnsupportedModel: if the UNet is to be compiled as one graph.
-        """
+        """Raise `BackendUnavailable` if tomesd is missing, `UnsupportedModel` if the UNet is compiled as one graph."""
         try:
             import tomesd
         except ImportError as error:

@@ -22,11 +22,7 @@ _MASK = "an attention mask over the image was given, and merged tokens have no p
 
 
 class PipelineUNetTokenMerging(PipelineTokenMerging):
-    """Apply ToMe on one ``UNet2DConditionModel``.
-
-    Raises:
-        UnsupportedModel: if it has no block that the settings would reach.
-    """
+    """Apply ToMe on one ``UNet2DConditionModel``; `UnsupportedModel` if the settings would reach no block."""
 
     policy: UNetMergingPolicy[ModuleBlock]
 
