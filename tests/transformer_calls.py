@@ -29,7 +29,7 @@ def grid(name, height=16, width=24):
     entry = TRANSFORMERS[name]
     rows, columns = -(-height // entry.patch), -(-width // entry.patch)
     frames = entry.frames or 1
-    text = 0 if name.startswith(("wan", "anima", "cosmos")) else entry.text(TEXT)
+    text = 0 if name.startswith(("wan", "anima", "cosmos", "ltx")) else entry.text(TEXT)
     return text, frames, rows, columns, -(frames * rows * columns) % entry.padding
 
 

@@ -26,11 +26,14 @@ class TokenLayout:
         eligible: which attention calls are reduced, in words.
         models: models that are served, where they are more or fewer than the family's name says.
         more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
-        sounds: names of latents of sound (``ModelCall.shapes``, also all of a list) whose tokens join the text.
-        sound_axes: axes of such a latent whose sizes multiplied are its tokens.
+        sounds: names of latents of sound (``ModelCall.shapes``, also all of a list), with the axes whose sizes
+            multiplied are their tokens. In joint attention they join the text, otherwise they have their own calls.
         conditions: names of lists of latents whose patches join the text and all stay.
+        guides: name of the places of guide frames, ``[batch, 3, tokens, 2]``, which are the last of the latent and
+            stay. Calls for a part of the queries, with a mask, are reduced then too.
         image_attention: whether calls with the tokens of the image alone are reduced too.
-        patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns.
+        patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns;
+            none where each place of the latent is a token.
         more_calls: attributes with the number of tokens of further attention calls, which are not reduced.
         references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
         references_stay: whether they follow and all of them stay; the network may also leave them out.
@@ -44,9 +47,9 @@ class TokenLayout:
     eligible: str
     models: str = ""
     more_text: tuple[str, ...] = ()
-    sounds: tuple[str, ...] = ()
-    sound_axes: tuple[int, ...] = ()
+    sounds: tuple[tuple[str, tuple[int, ...]], ...] = ()
     conditions: tuple[str, ...] = ()
+    guides: str = ""
     image_attention: bool = False
     patch: tuple[str, ...] = ("patch_size",)
     more_calls: tuple[str, ...] = ()

@@ -190,6 +190,26 @@ _MINIMAX_H3: dict[str, Any] = {
     "time_embed_dim": 16,
     "rope_inv_freq_len": 2,
 }
+_LTX: dict[str, Any] = {
+    "image_model": "ltxv",
+    "in_channels": 128,
+    "num_layers": 2,
+    "num_attention_heads": 2,
+    "attention_head_dim": 16,
+    "cross_attention_dim": 32,
+    "caption_channels": TEXT_CHANNELS,
+}
+_LTX2: dict[str, Any] = _LTX | {
+    "image_model": "ltxav",
+    "caption_channels": TEXT_CHANNELS // 2,
+    "audio_in_channels": 128,
+    "audio_num_attention_heads": 2,
+    "audio_attention_head_dim": 16,
+    "audio_cross_attention_dim": 32,
+    "connector_attention_head_dim": 16,
+    "connector_num_attention_heads": 2,
+    "connector_num_layers": 1,
+}
 
 
 def _vision(tokens: int, channels: int) -> Any:
@@ -211,6 +231,7 @@ class Transformer:
         text: tokens that ``text`` tokens of conditioning become in the network.
         padding: multiple to which the network pads the image's tokens.
         more: further conditioning that the network needs.
+        masked: whether the network needs a mask of the text.
         sound: size of the latent of sound beside a video's, without the batch.
     """
 
@@ -222,6 +243,7 @@ class Transformer:
     text: Callable[[int], int] = field(default=lambda tokens: tokens)
     padding: int = 1
     more: Callable[[], dict[str, Any]] = dict
+    masked: bool = False
     sound: tuple[int, ...] = ()
 
 
@@ -262,11 +284,13 @@ TRANSFORMERS: dict[str, Transformer] = {
     "krea2": Transformer("Krea2", _KREA2, frames=1),
     "anima": Transformer("Anima", _ANIMA, frames=1),
     "cosmos_predict2": Transformer("CosmosT2IPredict2", _ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
+    "ltx": Transformer("LTXV", _LTX, channels=128, frames=3, patch=1, masked=True),
     "mage_flow": Transformer("MageFlow", _MAGE_FLOW, channels=128, patch=1),
 }
 
 WITH_SOUND: dict[str, Transformer] = {
     "minimax_h3": Transformer("MiniMaxH3", _MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
+    "ltx2": Transformer("LTXAV", _LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
 }
 """Further ones, whose latents are two: of a video and of its sound."""
 
@@ -306,4 +330,6 @@ def conditioning(name: str, tokens: int = 20, seed: int = 0, **more: Any) -> lis
     generator = torch.Generator().manual_seed(seed)
     context = torch.randn(1, tokens, TEXT_CHANNELS, generator=generator)
     pooled = torch.randn(1, POOLED_CHANNELS, generator=generator)
+    if ALL[name].masked:
+        more = {"attention_mask": torch.ones(1, tokens, dtype=torch.long)} | more
     return [[context, {"pooled_output": pooled, **ALL[name].more(), **more}]]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
-from ....core.calls import Args, Function, Kwargs
+from ....core.calls import Function
 from ....core.phrases import phrase
 from .protocols import BaseModel, Executor, ModelPatcher, Options
 from .reporting import announce
@@ -229,7 +229,7 @@ def _report(techniques: list[AnyTechnique]) -> None:
         report()
 
 
-def _shapes(args: Args, kwargs: Kwargs) -> dict[str, tuple[int, ...]]:
+def _shapes(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return sizes of the arguments of ``BaseModel.apply_model`` by name, see ``ModelCall.shapes``."""
     named = [*zip(("x", "t", "c_concat", "c_crossattn"), args, strict=False), *kwargs.items()]
     shapes = {place: size for name, value in named for place, size in _sizes(name, value)}

@@ -123,7 +123,7 @@ class JointTokenMerging(Scheduled):
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
         state: JointCall = options[STATE]
         tokens, activity, calls = k.shape[axis], state.activity, state.calls
-        if q.shape[axis] != tokens:
+        if q.shape[axis] != tokens and (mask is None or not self.tokens.guides):
             return None  # attention to something else than itself
         layout = calls.eligible.get(tokens)
         if layout is None:
@@ -140,7 +140,9 @@ class JointTokenMerging(Scheduled):
         if not _agrees(layout, options):
             activity.fall_back(_OTHER_PLACES)
             return None
-        place = _place(state, options, joint=layout.before > 0)
+        # SD3's calls over the image alone belong to the block of the call before, as do those of LTX's guide frames.
+        begins = (layout.before > 0 or not self.tokens.image_attention) and (mask is None or mask.shape[-2] == 1)
+        place = _place(state, options, begins)
         # Compiled code works it out by itself, as it knows all of the sizes.
         known = state.kept if torch.compiler.is_compiling() else state.prepared
         kept = known.get((tokens, k.device))
@@ -155,7 +157,7 @@ class JointTokenMerging(Scheduled):
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:
     """Work out the tokens of one model call from the sizes of what the network is given (``ModelCall.shapes``)."""
-    patch = [getattr(network, name) for name in tokens.patch]
+    patch = [getattr(network, name) for name in tokens.patch] or [1]
     sides = patch[0] if len(patch) == 1 else patch
     sides = (sides, sides) if isinstance(sides, int) else tuple(sides)
     image = _grid(shapes["x"], sides)
@@ -168,12 +170,15 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
         text = math.ceil(text / multiple) * multiple
         padding = -image.tokens % multiple
         texts.add(text)
-    text += sum(_grid(shape, sides).tokens for shape in _listed(shapes, tokens.conditions))
-    text += sum(math.prod(shape[axis] for axis in tokens.sound_axes) for shape in _listed(shapes, tokens.sounds))
+    sound = sum(math.prod(size[i] for i in axes) for name, axes in tokens.sounds for size in _listed(shapes, (name,)))
+    text += sound + sum(_grid(shape, sides).tokens for shape in _listed(shapes, tokens.conditions))
     alone = Layout(0, image, (), padding)
     chosen = [Layout(text, image, references if tokens.references else (), padding)]
     if tokens.layout == IMAGE_ONLY:
-        chosen = [alone]
+        texts.add(sound)
+        guides = shapes[tokens.guides][2] if tokens.guides in shapes else 0
+        frames = image.frames - math.ceil(guides / (image.rows * image.columns))
+        chosen = [Layout(0, Grid(frames, image.rows, image.columns), (), guides)]
     elif tokens.references_stay:
         # One column in one row always stays.
         chosen.append(Layout(text, image, tuple(Grid(grid.tokens, 1, 1) for grid in references)))
@@ -185,7 +190,8 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     sizes = set() if tokens.image_attention else {size for size, layout in eligible.items() if layout.before == 0}
     others = {getattr(network, name) for name in tokens.more_calls}
     ambiguous = sizes & texts | eligible.keys() & others
-    return ExpectedCalls(eligible, frozenset(texts | others | {alone.tokens}), frozenset(ambiguous))
+    ordinary = texts | others | (set() if tokens.layout == IMAGE_ONLY else {alone.tokens})
+    return ExpectedCalls(eligible, frozenset(ordinary), frozenset(ambiguous))
 
 
 def _listed(shapes: Mapping[str, Sequence[int]], names: tuple[str, ...]) -> list[Sequence[int]]:
@@ -213,10 +219,9 @@ def _agrees(layout: Layout, options: Options) -> bool:
     )
 
 
-def _place(state: JointCall, options: Options, joint: bool) -> str:
+def _place(state: JointCall, options: Options, begins: bool) -> str:
     """Return the name of the block that makes a call, e.g. ``double 3``."""
     if "block_index" in options:
         return f"{options.get('block_type', 'block')} {options['block_index']}"
-    # SD3 does not number its blocks. Each begins with a joint call; an image call belongs to the same block.
-    state.blocks_seen += joint
+    state.blocks_seen += begins  # SD3, MiniMax H3 and LTX do not number their blocks
     return f"block {state.blocks_seen - 1}"
