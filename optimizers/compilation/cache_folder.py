@@ -111,7 +111,6 @@ class CacheFolder:
 
 
 def _is_default(folder: str) -> bool:
-    """Return whether a folder is what torch itself puts into the variable."""
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
     return Path(os.path.abspath(folder)).is_relative_to(os.path.abspath(default_cache_dir()))

@@ -172,7 +172,6 @@ def _one_device(tensors: list[torch.Tensor]) -> torch.device:
 
 
 def _added(now: Activity, before: Activity) -> Activity:
-    """Return what was counted since ``before``."""
     used = {place: count - before.used.get(place, 0) for place, count in now.used.items()}
     fallbacks = {reason: count - before.fallbacks.get(reason, 0) for reason, count in now.fallbacks.items()}
     calls, idle = now.model_calls - before.model_calls, now.idle_calls - before.idle_calls

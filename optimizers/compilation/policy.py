@@ -157,7 +157,6 @@ class CompilePolicy(Policy):
 
 
 def _describe(counts: dict[str, float]) -> str:
-    """Return e.g. ``2 graphs, 1 recompile, 42 s once``."""
     graphs = phrase("{count} {count|graph|graphs}", count=counts["graphs"])
     if counts["cache_hits"]:
         graphs = phrase("{graphs} ({count} from the cache)", graphs=graphs, count=counts["cache_hits"])
@@ -166,7 +165,6 @@ def _describe(counts: dict[str, float]) -> str:
 
 
 def _warnings(function: CompiledFunction, narrower: str) -> list[str]:
-    """Return what a user should know about one compiled function."""
     lines: list[str] = []
     state = function.state
     if state.fallback:

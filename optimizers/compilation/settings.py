@@ -72,7 +72,6 @@ class CompileSettings(Settings):
         return {"auto": None, "true": True, "false": False}[self.dynamic]
 
     def describe(self) -> str:
-        """Return the settings that differ from torch's own defaults, in one line."""
         parts = [self.backend, f"mode {self.mode}"]
         if self.preset != "none":
             parts.append(f"preset {self.preset}")

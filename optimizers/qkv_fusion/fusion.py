@@ -40,7 +40,6 @@ class QKVFusion(Policy):
         return headline, "weights are shared, not copied", *self.notes
 
     def summarize(self, activity: Activity) -> Summary:
-        """Return e.g. ``one multiplication for q, k and v in 14 and for k and v in 14 attention calls``."""
         details, fallbacks = activity.fallback_lines(), activity.fallback_count
         calls = {what: activity.used.get(what, 0) for what in (ALL, KEYS_AND_VALUES)}
         counts = {"q_k_v": calls[ALL], "k_v": calls[KEYS_AND_VALUES], "fallbacks": fallbacks}

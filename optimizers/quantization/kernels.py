@@ -43,7 +43,7 @@ class Kernel(ABC):
 
     @property
     def function(self) -> Callable[..., Tensor]:
-        """The function that ``needs`` names; ImportError or AttributeError if the package or that version lacks it."""
+        """The function that ``needs`` names; ImportError without the package, AttributeError if it lacks it."""
         if self._function is None:
             module, _, name = self.needs.partition(":")
             self._function = getattr(import_module(module), name)

@@ -197,7 +197,6 @@ class QuantizationPolicy(Policy):
 
 
 def _megabytes(size: int) -> str:
-    """Return e.g. ``123.4 MB``."""
     return f"{size / 1e6:.1f} MB"
 
 

@@ -113,7 +113,7 @@ class ErrorRate:
 
 
 class Budget:
-    """The account of one run; ``limit`` is the picture's way, as a share of what another seed changes."""
+    """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes."""
 
     def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
         self.limit = limit

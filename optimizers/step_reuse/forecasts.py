@@ -1,9 +1,9 @@
 """Ways to forecast a network's output from earlier ones: weights for them, so that a test of a forecast is free.
 
-Two quantities are in use: the prediction of the picture without noise (``denoised``, D), and that of the noise, (x - D)
-/ sigma (``noise``). Positions are numbers of steps; 3.5 lies between the fourth and the fifth noise level. With
-differences of the outputs as derivatives, TaylorSeer's first order (arXiv 2503.06923) and FoCa's predictor with its
-corrector (arXiv 2508.16211) are ``linear``.
+Two quantities are in use: the prediction of the picture without noise (``denoised``, D), and that of the noise
+(``noise``, (x - D) / sigma). Positions are numbers of steps; 3.5 lies between the fourth and the fifth noise level.
+With differences of the outputs as derivatives, TaylorSeer's first order (arXiv 2503.06923) and FoCa's predictor with
+its corrector (arXiv 2508.16211) are ``linear``.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class History:
         return total
 
     def between(self, place: Place, after: Evaluation, order: int) -> Tensor:
-        """Return the output between the newest evaluation and ``after``, which was computed.
+        """Return the network's output between the newest evaluation and ``after``, which was computed.
 
         It is on the polynomial of an order through ``after`` and the last evaluations.
         """

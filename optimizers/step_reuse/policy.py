@@ -103,7 +103,6 @@ class StepReusePolicy(Policy):
 
 
 def _doubts(found: Outcome) -> Iterator[str]:
-    """Yield why the estimate is rough."""
     if not found.measured:
         yield "this sampler was not measured: the rule skips fewer steps, and its estimate is rough"
     if not found.unet:

@@ -1,7 +1,7 @@
 """Solvers whose next latent is known from their predictions: what a forecast did to the latent can be taken back.
 
-One step later a forecast is known better. Predictions are then chosen such that the next latent is the one the better
-values give, allowing for earlier predictions that a multistep solver looks at again.
+One step later the skipped output is known better. The prediction handed to the solver is then chosen such that the next
+latent is the one that the better values give; earlier predictions that a multistep solver reads again are allowed for.
 """
 
 from __future__ import annotations

@@ -54,9 +54,10 @@ def partition_tokens(
     """Split an image's tokens into one destination per full cell, and sources.
 
     Rows and columns that no full cell covers hold sources only. Cells are ``sx`` columns by ``sy`` rows. ``offsets``:
-    int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its cell, ``row * sx +
-    column``, by default the top-left token; see `random_offsets`. With a leading axis for several blocks, the partition
-    has it too. Raises `InvalidSetting` if a size is not a positive integer, or there is not one offset per cell.
+    int64 ``[(height // sy) * (width // sx)]`` on ``device``, the destination's place inside of its cell,
+    ``row * sx + column``, by default the top-left token; see `random_offsets`. With a leading axis for several blocks,
+    the partition has it too. Raises `InvalidSetting` if a size is not a positive integer, or there is not one offset
+    per cell.
     """
     check_grid(height, width, sx, sy)
     rows, columns = height // sy, width // sx

@@ -46,8 +46,7 @@ class Windows(NamedTuple):
 class LocalMerging(Reduction):
     """Weights between the tokens and the destinations of each window; rows sum to 1.
 
-    ``merge_weights``: ``[batch * windows, destinations, places]``. ``unmerge_weights``: ``[batch * windows, places,
-    destinations]``.
+    ``merge_weights``: ``[batch * windows, destinations, places]``; ``unmerge_weights`` swaps the last two axes.
     """
 
     merge_weights: Tensor
@@ -153,7 +152,6 @@ def _cut(x: Tensor, windows: Windows) -> Tensor:
 
 
 def _join(x: Tensor, batch: int, windows: Windows) -> Tensor:
-    """Undo `_cut`."""
     height, width, high, wide = windows
     rows, columns = windows.rows, windows.columns
     grid = x.view(batch, rows, columns, high, wide, x.shape[-1]).transpose(2, 3)

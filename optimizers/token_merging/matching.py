@@ -199,7 +199,6 @@ def _most_alike(values: Tensor, count: int) -> Tensor:
 
 
 def _identity(batch: int, tokens: int, device: torch.device) -> Matching:
-    """Return the matching that merges nothing."""
     rows = torch.arange(batch * tokens, device=device).view(batch, tokens)
     return Matching(torch.arange(tokens, device=device).expand(batch, tokens), rows, rows, rows)
 

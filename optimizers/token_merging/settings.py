@@ -37,7 +37,7 @@ class TokenMergingSettings(Settings):
         merge_attn: merge around self-attention. Recommended.
         merge_crossattn: merge around cross-attention. For experiments: it saves little and costs prompt detail.
         merge_mlp: merge around the feed-forward layer. For experiments.
-        start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1.
+        start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1, in order.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
             ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573);
             ``"local_merge"``: merge inside of windows by dense products (after ToMA, https://arxiv.org/abs/2509.10918).
@@ -100,7 +100,6 @@ class TokenMergingSettings(Settings):
         return self.ratio * self.level_decay ** (downsample.bit_length() - first.bit_length())
 
     def describe(self) -> str:
-        """Return the settings in one line, leaving out what does not apply."""
         method = METHODS[self.method]
         layers = {
             "self-attention": self.merge_attn,

@@ -76,7 +76,6 @@ class Report:
         return tuple(lines)
 
     def __str__(self) -> str:
-        """Return the lines as text."""
         if not self.lines:
             return "nothing is optimized"
         rows = []

@@ -79,7 +79,6 @@ class PipelineTechnique(core.Technique):
         self.total.add(self.activity)
 
     def summary(self) -> Summary:
-        """Return what happened since the technique was put on."""
         return self.policy.summarize(self.total) if self.total.model_calls else Summary("waiting", "not run yet")
 
 

@@ -147,7 +147,6 @@ def _tensor(result: Any) -> Any:
 
 
 def _with(result: Any, tensor: Tensor) -> Any:
-    """Return a result with another tensor in it."""
     if isinstance(result, Mapping):
         return type(result)(**{name: None if value is None else tensor for name, value in result.items()})
     return type(result)(None if value is None else tensor for value in result)

@@ -82,7 +82,6 @@ def _put_below(group: FusedProjections, patches: Patches) -> None:
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:
-    """Return what the names of its projections tell of an attention layer of diffusers."""
     if not all(hasattr(layer, name) for name in _QKV):
         return None
     if getattr(layer, "add_k_proj", None) is None:
@@ -92,7 +91,6 @@ def _by_names(layer: Module) -> AttentionLayer | None:
 
 
 def _refuse(layers: Sequence[Module]) -> str | None:
-    """Return why layers cannot compute together, or None."""
     for layer in layers:
         weight = layer._parameters["weight"]
         if type(layer) is not torch.nn.Linear:

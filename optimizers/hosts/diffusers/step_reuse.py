@@ -175,7 +175,6 @@ def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, 
 
 
 def _refusal(host: Host, pipeline: Any) -> str | None:
-    """Return why nothing can be left out in a run, if so."""
     if _has_cache(host):
         return f"{host.component.name} has a cache of diffusers, and Reuse Steps steps aside"
     if hasattr(pipeline, "sag_masking"):

@@ -98,5 +98,4 @@ class CompileMethods(NetworkTechnique):
 
 
 def _name(method: str) -> str:
-    """Return the name of the function behind ``method``."""
     return "forward" if method == "__call__" else method

@@ -217,7 +217,6 @@ def _without_place(kwargs: Kwargs) -> Kwargs:
 
 
 def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
-    """Return what of a call is recorded, or why it cannot be."""
     values = (*args, *kwargs.values())
     options: Options = next((value for value in values if isinstance(value, dict) and KEY in value), {})
     call = options.get(KEY)

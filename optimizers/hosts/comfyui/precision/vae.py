@@ -49,7 +49,6 @@ def with_precision(vae: VAE, settings: PrecisionSettings) -> tuple[VAE, VAEPreci
 
 
 def _second_patcher(patcher: NetworkPatcher, policy: PrecisionPolicy) -> NetworkPatcher:
-    """Return a patcher of the same class on a second network; the first keeps its weights."""
     second = patcher.clone(model_override=(_second_network(patcher.model, policy), ({}, {}, {}, set())))
     second.size, second.parent = 0, None
     # ComfyUI asks for an independent copy when it leaves dynamic VRAM.
