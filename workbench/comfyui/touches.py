@@ -26,9 +26,7 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         )
     },
     "attention": {
-        "comfy.ldm.modules.attention": (
-            "CrossAttention attention_pytorch optimized_attention.__wrapped__ optimized_attention_masked"
-        ),
+        "comfy.ldm.modules.attention": ("attention_pytorch optimized_attention.__wrapped__ optimized_attention_masked"),
         "comfy.ldm.modules.diffusionmodules": "model",
         "comfy.ops": "scaled_dot_product_attention",
     },
@@ -93,6 +91,7 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "comfy.ldm.modules.attention:attention_pytorch": (
         *("q", "k", "v", "heads", "mask", "attn_precision", "skip_reshape", "skip_output_reshape"),
     ),
+    "comfy.ldm.modules.attention:CrossAttention.forward": ("x", "context", "value", "mask", "transformer_options"),
     "comfy.model_patcher:ModelPatcher.clone": ("disable_dynamic", "model_override"),
     "comfy.model_patcher:ModelPatcher.add_wrapper_with_key": ("wrapper_type", "key", "wrapper"),
     "comfy.ops:scaled_dot_product_attention": ("q", "k", "v"),
