@@ -9,6 +9,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from ..core.errors import CannotHelp, InvalidSetting
+from ..core.technique import KINDS
 from ..optimizers.hosts.comfyui.stack import AnyTechnique
 from ..workbench.recipe import Recipe, Step
 from .attaching import attach_for, report_together
@@ -123,7 +124,8 @@ def apply_recipe(recipe: Recipe, objects: dict[str, Any], nodes: Nodes, report_t
         applied.steps.append(step)
         attached[target, technique.kind] = technique
     if report_to is not None:
-        report_together([*attached.values()])
+        in_order = sorted(attached, key=lambda place: (place[0], KINDS.index(place[1])))
+        report_together([attached[place] for place in in_order])
     return applied
 
 

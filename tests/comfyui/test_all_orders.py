@@ -29,7 +29,7 @@ def nodes(studio):
         "tome": lambda model: studio.tome(model),
         "attention": lambda model: studio.attention(model, "sdpa_math"),
         "compile": lambda model: studio.run("PacelineCompileUNet", model=model, **compile_settings),
-        "int8": lambda model: studio.run("PacelineQuantizeInt8", model=model, include="attn|ff"),
+        "int8": lambda model: studio.run("PacelineQuantizeInt8", model=model, include="attn, ff"),
         "fuse": lambda model: studio.run("PacelineFuseQKV", model=model),
     }
 
@@ -83,7 +83,7 @@ def test_steps_are_left_out_wherever_the_node_stands(studio, small, nodes):
                 model = one(model)
             drawn.append(studio.sample(model, steps=9))
             assert "step_reuse" in kinds(model) and len(kinds(model)) == 6
-            assert model.get_attachment("paceline").find("step_reuse").outcome.forecast >= 2
+            assert model.get_attachment("paceline").find("step_reuse").policy.outcome.forecast >= 2
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
 

@@ -140,7 +140,7 @@ class Generator:
         if name.startswith("PacelineCompile"):
             inputs["backend"], inputs["mode"] = self.backend, "default"
         if name == "PacelineQuantizeInt8" and draw.random() < 0.5:
-            inputs["include"] = "attn|ff|mlp"
+            inputs["include"] = "attn, ff, mlp"
         return name, inputs
 
 

@@ -136,7 +136,7 @@ def test_a_run_that_was_broken_off_leaves_nothing() -> None:
 def test_two_passes_in_two_calls() -> None:
     """Flux guides by a second call of the transformer in each step."""
     pipeline = small("flux")
-    prompt: Any = pipeline.arguments(pipeline.pipe, list(PROMPTS), 128, torch.Generator().manual_seed(3))
+    prompt: Any = pipeline.arguments(pipeline.pipe, list(PROMPTS), 128)
     negative = {"negative_" + name: prompt[name] * -1 for name in ("prompt_embeds", "pooled_prompt_embeds")}
     options: Any = {"steps": 16, "true_cfg_scale": 4.0, **negative}
     plain = picture(pipeline, **options)

@@ -43,8 +43,7 @@ class PipelinePosition:
             return int(getattr(self._scheduler, "begin_index", None) or 0)  # before the first step
         values = self._timestep_values()
         given, place = self._timestep, _place_of(self._timestep, self._timesteps)
-        value = given.flatten()[0] if isinstance(given, torch.Tensor) and place is None else given
-        now = float(value) if place is None else values[place]
+        now = _number(given) if place is None else values[place]
         return min(range(len(values)), key=lambda i: abs(values[i] - now)) if values else 0
 
     def place(self) -> int:
@@ -72,6 +71,11 @@ class PipelinePosition:
         if not self._values and self._timesteps is not None:
             self._values = [float(value) for value in self._timesteps.tolist()]
         return self._values
+
+
+def _number(timestep: Any) -> float:
+    """Return a timestep's value, which waits for the device."""
+    return float(timestep.flatten()[0] if isinstance(timestep, torch.Tensor) else timestep)
 
 
 def _place_of(timestep: object, timesteps: torch.Tensor) -> int | None:
