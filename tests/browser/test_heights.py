@@ -10,9 +10,9 @@ from browser.page import CANVAS, TOME, VUE, Page
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
 
+@pytest.mark.usefixtures("ran")
 def test_the_canvas_folds_advanced_inputs_and_cuts_no_title(page: Page, tome_workflow: dict[str, Any]):
-    """As Nodes 2.0 does by itself. A saved node of which one is not at its default shows all."""
-    page.use(CANVAS)
+    """As Nodes 2.0 does by itself. A saved node of which one is not at its default shows all. It has a badge."""
     tome_workflow["nodes"] = [
         node | ({"size": [330, 700]} if node["id"] == TOME else {}) for node in tome_workflow["nodes"]
     ]

@@ -83,7 +83,18 @@ export function addElement(node, name, element, size) {
   widget.label = "Paceline"; // else menus of the frontend show the name
   if (!forwarding.has(element)) forwardPointer(node, element);
   forwarding.add(element);
+  makeRoom(node);
   return true;
+}
+
+/**
+ * Make a node as large as what it shows. The canvas renderer would leave out the margin below it.
+ * @param {LGraphNode} node
+ * @param {number} [minWidth]
+ */
+export function makeRoom(node, minWidth = 0) {
+  const [width, height] = node.computeSize();
+  node.setSize([Math.max(node.size[0], width, minWidth), Math.max(node.size[1], height)]);
 }
 
 /** @type {WeakSet<HTMLElement>} */

@@ -1,6 +1,6 @@
 // The settings of a sweep as checkboxes and ranges, in the place of its text. The text is what is saved and sent.
 
-import { addElement, app } from "./comfy.js";
+import { addElement, app, makeRoom } from "./comfy.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { comfyClassOf } from "./graph.js";
 import { allSettings, settingOf } from "./grid_settings.js";
@@ -119,8 +119,7 @@ class GridForm {
   }
 
   #fit() {
-    const [width, height] = this.node.computeSize();
-    this.node.setSize([Math.max(this.node.size[0], width), Math.max(this.node.size[1], height)]);
+    makeRoom(this.node);
     app.canvas?.setDirty(true, true);
   }
 

@@ -1,6 +1,7 @@
 // What a run leaves behind for a node to show in itself: a comparison, a report.
 
 import { comparisonParts } from "./comparisons.js";
+import { makeRoom } from "./comfy.js";
 import { createBox } from "./elements.js";
 import { profileParts } from "./profiles.js";
 import { reportParts } from "./report_text.js";
@@ -49,8 +50,7 @@ class Result {
 
   /** @param {LGraphNode} node */
   added(node) {
-    const [width, height] = node.computeSize();
-    node.setSize([Math.max(node.size[0], width, MIN_WIDTH), Math.max(node.size[1], height)]);
+    makeRoom(node, MIN_WIDTH);
   }
 }
 
