@@ -7,7 +7,7 @@ VENV_PYTHON := $(VENV)/bin/python
 PYTEST_ARGS ?=
 # A process of tests takes up to 3 GB, with the servers that it starts; one core stays for those and the browser.
 TEST_PROCESSES ?= $(shell cores=$$(nproc 2>/dev/null || echo 2); echo $$((cores < 4 ? 2 : 3)))
-PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rerun-show-tracebacks
+PYTEST = $(VENV_PYTHON) -m pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --rerun-show-tracebacks --durations=40
 TRUST_MINUTES ?= 180
 SOAK_MINUTES ?= 30
 CACHE := $(if $(PACELINE_CACHE),$(PACELINE_CACHE),.cache)
