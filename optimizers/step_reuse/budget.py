@@ -4,10 +4,10 @@ Every computed step tests each forecast. An error of the denoised prediction mov
 solver's update (``Place.weight``); once the next step was computed, a skipped one is known much better, from both
 sides. Errors of different steps point into different directions, so their squares are added.
 
-Distances are root mean squares over one item of the batch; the worst item decides. They are held against what another
-seed would change: the positive pass' first prediction, from noise alone, is the mean of all pictures of the prompt, and
-two pictures are ``SEEDS`` times as far apart as one is from it. The constants were measured: see
-benchmarks/step_reuse.py.
+Distances are root mean squares over the parts (``parts.py``) of each item of the batch; the worst decides. They are
+held against what another seed would change: the positive pass' first prediction, from noise alone, is the mean of all
+pictures of the prompt, and two pictures are ``SEEDS`` times as far apart as one is from it. The constants were
+measured: see benchmarks/step_reuse.py.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,7 @@ def calibration_of(solver: str | None, unet: bool) -> tuple[Calibration, bool]:
 
 
 Distances = list[float]
-"""One number for each item of the batch."""
-
-
-def rms(difference: Tensor) -> Tensor:
-    """Return the root mean square of each item, ``[batch]``, of ``[batch, ...]``."""
-    return difference.flatten(1).square().mean(1).sqrt()
+"""One number for each part of each item of the batch."""
 
 
 class ErrorRate:
@@ -129,7 +122,7 @@ class Budget:
         self._seeds = [SEEDS * math.hypot(value, hidden) for value in change]
 
     def share(self, distances: Sequence[float]) -> float:
-        """Return the worst item's distance as a share of what another seed changes; 0 before anything is known."""
+        """Return the worst part's distance as a share of what another seed changes; 0 before anything is known."""
         pairs = zip(distances, self._seeds, strict=False)
         return max((distance / max(seeds, 1e-12) for distance, seeds in pairs), default=0.0)
 

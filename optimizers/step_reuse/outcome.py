@@ -15,6 +15,7 @@ class Outcome:
         guidance: evaluations without the negative pass.
         share: estimated distance to the picture without the node, as a share of what another seed changes.
         largest: largest error of a forecast that was seen, as a share of what another seed changes.
+        parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
         methods: how often each forecast was used.
         bytes: memory of what was kept, at most.
         measured: whether the constants of the budget were measured with the run's solver.
@@ -28,6 +29,7 @@ class Outcome:
     guidance: int = 0
     share: float = 0.0
     largest: float = 0.0
+    parts: int = 1
     methods: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
     measured: bool = True

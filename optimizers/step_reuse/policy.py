@@ -9,6 +9,7 @@ from ...core.activity import Activity, Summary
 from ...core.phrases import phrase
 from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
+from .parts import Split, undivided
 from .rule import FEWEST_STEPS, Rule
 from .settings import StepReuseSettings
 
@@ -32,6 +33,7 @@ class StepReusePolicy(Policy):
         unet: bool,
         refusals: Sequence[str] = (),
         negative_needed: str = "",
+        split: Split = undivided,
     ) -> Rule | None:
         """Begin a run; return its rule, or None where nothing can be left out, with the reasons in ``outcome``.
 
@@ -49,7 +51,7 @@ class StepReusePolicy(Policy):
         if settings.use_guidance and negative_needed:
             settings = replace(settings, use_guidance=False)
             outcome.note(f"the negative pass is always computed: {negative_needed}")
-        return Rule(settings, noise_levels, outcome, solver, unet)
+        return Rule(settings, noise_levels, outcome, solver, unet, split)
 
     def clauses(self) -> tuple[str, ...]:
         return (*self.settings.clauses(), *self.notes)
@@ -91,6 +93,8 @@ class StepReusePolicy(Policy):
             details.append(
                 f"largest error of a forecast that was seen: {found.largest:.1%} of what another seed changes"
             )
+        if found.parts > 1:
+            details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
         details.append(
             f"a plain run of {found.steps_in_same_time} steps takes as long: Compare Models draws it beside this one"
         )

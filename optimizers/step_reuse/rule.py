@@ -22,10 +22,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import Budget, Distances, ErrorRate, calibration_of, rms
+from .budget import Budget, Distances, ErrorRate, calibration_of
 from .forecasts import FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
+from .parts import Split, rms, stream_rms, undivided
 from .settings import StepReuseSettings
 from .solvers import ORDERS, SOLVERS, Correction
 
@@ -61,6 +62,7 @@ class Rule:
         solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
             taken back in the next computed step.
         unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
+        split: into the parts of a latent that are judged one by one.
     """
 
     def __init__(
@@ -70,12 +72,14 @@ class Rule:
         outcome: Outcome | None = None,
         solver: str | None = None,
         unet: bool = False,
+        split: Split = undivided,
     ) -> None:
         self.settings = settings
         self.outcome = outcome or Outcome()
         calibration, self.outcome.measured = calibration_of(solver, unet)
         self.outcome.steps, self.outcome.unet = len(noise_levels) - 1, unet
         self.budget = Budget(settings.budget, calibration)
+        self._split = split
         self._levels = list(noise_levels)
         self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
         self._order = ORDERS.get(solver or "", 1)
@@ -158,9 +162,9 @@ class Rule:
         before, difference = self._difference, positive.float() - negative.float()
         self._difference = (self.place.position, difference)
         if before is not None:
-            error = rms(difference - before[1]) * abs(scale - 1.0)
+            error = self._rms(difference - before[1]) * abs(scale - 1.0)
             if guided is not None:
-                error = error + rms(negative + (positive - negative) * scale - guided)
+                error = error + self._rms(negative + (positive - negative) * scale - guided)
             self._unread.append((partial(self._difference_rate.test, self.place.position - before[0]), error))
 
     def negative_from(self, positive: Tensor) -> Tensor:
@@ -209,12 +213,17 @@ class Rule:
         if self._first is None:
             self._first = found.denoised
         seeds = partial(self.budget.measure_seeds, sigma=found.place.sigma)
-        self._unread.append((seeds, rms(found.denoised - self._first)))
+        change = stream_rms(self._split(found.denoised - self._first))
+        self.outcome.parts = len(change) // len(found.denoised)
+        self._unread.append((seeds, change))
         for name in self._candidates:
             if self._guided.can(FORECASTS[name]):
                 distance = found.place.position - self._guided.newest.place.position
                 guess = self._guided.forecast(name, found.place, found.latent)
-                self._unread.append((partial(self._tested, name, distance), rms(guess - found.denoised)))
+                self._unread.append((partial(self._tested, name, distance), self._rms(guess - found.denoised)))
+
+    def _rms(self, difference: Tensor) -> Tensor:
+        return rms(self._split(difference))
 
     def _tested(self, name: str, distance: float, errors: Distances) -> None:
         self._rates[name].test(distance, errors)
@@ -227,7 +236,7 @@ class Rule:
             return None
         better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
         for (place, guess), known in zip(self._skipped, better, strict=True):
-            self._unread.append((self.budget.settle, rms(guess - known).mul_(place.weight)))
+            self._unread.append((self.budget.settle, self._rms(guess - known).mul_(place.weight)))
         self._skipped.clear()
         return None if self._correction is None else self._correction.take_back(found.latent, better)
 

@@ -84,6 +84,20 @@ def test_a_transformer_is_judged_by_what_was_measured_on_one(studio, emoji):
     assert said in str(summary(model).details)
 
 
+@pytest.mark.parametrize("name", transformers.WITH_SOUND)
+def test_each_frame_and_the_sound_are_judged(studio, name):
+    """Three frames and the sound; a mask that keeps the first frame and the sound leaves two."""
+    from comfy.nested_tensor import NestedTensor
+
+    model, prompt = reuse(studio, transformers.build(name)), transformers.conditioning(name)
+    samples = transformers.latent(name)
+    masks = [torch.ones_like(stream[:, :1]) for stream in samples.unbind()]
+    masks[0][:, :, 0] = masks[1][:] = 0
+    for latent, parts in ({"samples": samples}, 4), ({"samples": samples, "noise_mask": NestedTensor(masks)}, 2):
+        in_process.sample(model, prompt, prompt, latent, 3, 12, 2.0, "euler", "simple")
+        assert f"of the worst of {parts} frames and streams" in str(summary(model).details)
+
+
 def test_a_sampler_has_the_name_in_the_menu(studio):
     """In a run the sampler is a function; the constants of the budget are known by the name in the menu."""
     from comfy.samplers import SAMPLER_NAMES, sampler_object

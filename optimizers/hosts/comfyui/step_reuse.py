@@ -17,9 +17,11 @@ from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION, STEP_REUSE
 from ...step_reuse.outcome import Outcome
+from ...step_reuse.parts import Split
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
 from ...step_reuse.settings import StepReuseSettings
+from .latent_parts import shapes_in, split_for
 from .model import is_unet, require_model, stack_of
 from .protocols import Executor, ModelPatcher, Options
 from .schedule import STEPS, SamplingSteps, Scheduled
@@ -79,7 +81,9 @@ class StepReuse(Scheduled):
     def _sampler_sample(self, executor: Executor, *args: Any, **kwargs: Any) -> object:
         """Begin a run, and end it (ComfyUI's SAMPLER_SAMPLE wrapper)."""
         guider, options = args[0], args[2]["model_options"]
-        rule = self._begin(executor.class_obj, guider, args[1].tolist(), options)
+        noise, mask = args[4], args[6] if len(args) > 6 else kwargs.get("denoise_mask")
+        split = split_for(shapes_in(guider.conds) or [noise.shape], mask)
+        rule = self._begin(executor.class_obj, guider, args[1].tolist(), options, split)
         if rule is None:
             return executor(*args, **kwargs)
         kept = options["transformer_options"].setdefault(RUN, {})
@@ -90,7 +94,7 @@ class StepReuse(Scheduled):
             del kept[STEP_REUSE]
             rule.read()
 
-    def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options) -> Rule | None:
+    def _begin(self, sampler: object, guider: Any, levels: list[float], options: Options, split: Split) -> Rule | None:
         name, other = sampler_name(sampler), _other_cache(options)
         refusals = [f"{other} is on the model too, and this node steps aside"] if other else []
         if name == "dpm_adaptive":
@@ -99,7 +103,7 @@ class StepReuse(Scheduled):
             refusals.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
         compiled = stack_of(guider.model_patcher).find(COMPILATION) is not None
         negative_needed = "without it, Compile UNet would need one more graph" if compiled else ""
-        return self.policy.begin(levels, name, is_unet(guider.model_patcher), refusals, negative_needed)
+        return self.policy.begin(levels, name, is_unet(guider.model_patcher), refusals, negative_needed, split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""

@@ -22,6 +22,7 @@ from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
+from .latent_parts import frames_of
 from .network_calls import NetworkCall, Text, positive_half, text_of
 from .patches import Patches
 from .position import PipelinePosition
@@ -43,7 +44,7 @@ class PipelineStepReuse(PipelineTechnique):
         super().__init__(settings, StepReusePolicy(settings, "the pipeline's scheduler was not asked for a step"))
         self._position = PipelinePosition()
         self._timesteps: weakref.ref[Tensor] | None = None
-        self._index = -1
+        self._index, self._frames = -1, 0
         self._run: PipelineRun | None = None
 
     def attach(self, host: Host, patches: Patches) -> None:
@@ -71,7 +72,7 @@ class PipelineStepReuse(PipelineTechnique):
         patches.on_undo(self._end_run)
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        call = NetworkCall.of(args, kwargs)
+        call, self._frames = NetworkCall.of(args, kwargs), int(kwargs.get("num_frames") or 0)
         run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
         if call is None or run is None:
             return compute(*args, **kwargs)
@@ -148,6 +149,7 @@ class PipelineStepReuse(PipelineTechnique):
             solver_of(scheduler),
             is_unet(host.component.part),
             negative_needed="without it, Compile would need one more graph" if compiled else "",
+            split=lambda latent: frames_of(latent, host.component.part.config.get("out_channels"), self._frames),
         )
         if rule is not None:
             self._run = PipelineRun(rule, levels, index, end - 1, step_hook_of(scheduler))

@@ -1,0 +1,137 @@
+"""Reuse Steps judges each stream and each frame of a latent: what is ruined in one of them must not hide in the rest.
+
+A large part of the latent follows a smooth path. In a small one (the sound of a video, one of its frames) the path
+decides what comes out: the prediction is an oscillation of what it is given.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import pairwise
+
+import pytest
+import torch
+from paceline.core.activity import Activity
+from paceline.optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
+from paceline.optimizers.hosts.diffusers.latent_parts import frames_of
+from paceline.optimizers.step_reuse.parts import rms, stream_rms, undivided
+from paceline.optimizers.step_reuse.policy import StepReusePolicy
+from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+
+STEPS, BUDGET, RUNS = 30, 0.15, 100
+LEVELS = [*torch.linspace(math.log(10.0), math.log(0.03), STEPS).exp().tolist(), 0.0]
+WITH_SOUND = [(1, 4, 5, 25, 40), (1, 8, 25)]
+VIDEO = (1, 4, 41, 8, 8)
+
+
+def packed():
+    """Return shape, split and the place of the sound of a video that ComfyUI packs with it: 200 of 20,200 elements."""
+    return (1, 1, 20_200), split_for(WITH_SOUND), (..., slice(20_000, None))
+
+
+def video(frame):
+    """Return the same of a video of 41 frames, and the place of one of them."""
+    return VIDEO, split_for([VIDEO]), (slice(None), slice(None), frame)
+
+
+def drawn(shape, place, seed, rule=None):
+    """Draw with Euler, and with a rule if one is given."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)) * LEVELS[0]
+    for sigma, ahead in pairwise(LEVELS):
+        if rule is not None and rule.begin(rule.place_of(sigma)) is Action.FORECAST:
+            found = rule.forecast(x)
+        else:
+            found = x / (1 + sigma**2)
+            found[place] = torch.sin(7 * x[place] / (1 + sigma))
+        if rule is not None:
+            found = rule.end(x, found)
+        x = x * (ahead / sigma) + found * (1 - ahead / sigma)
+    return x[place]
+
+
+def distance(shape, split, place, seed):
+    """Return how far the part at ``place`` moved, as a share of a seed change there, and what was reused."""
+    rule = Rule(StepReuseSettings(budget=BUDGET), LEVELS, solver="euler", split=split)
+    found = drawn(shape, place, seed, rule)
+    rule.read()
+    plain, other = (drawn(shape, place, number) for number in (seed, seed + 5000))
+    return float((found - plain).norm() / (other - plain).norm()), rule.outcome
+
+
+CASES = {"sound": packed, "one of 41 frames": partial(video, 7)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_part_whose_path_decides_is_kept_within_the_budget(case):
+    found = [distance(*CASES[case](), seed)[0] for seed in range(RUNS)]
+    assert sum(share <= BUDGET for share in found) >= 95, sorted(found)[-6:]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_judged_as_one_it_would_be_ruined(case):
+    shape, _, place = CASES[case]()
+    share, outcome = distance(shape, undivided, place, seed=1)
+    assert share > 1.5 * BUDGET and outcome.share < BUDGET and outcome.parts == 1
+
+
+def test_the_node_says_that_the_worst_part_is_meant():
+    policy = StepReusePolicy(StepReuseSettings(budget=BUDGET), "not asked")
+    policy.outcome = distance(*packed(), seed=1)[1]
+    assert policy.outcome.parts == 6 and policy.outcome.forecast
+    assert "both are of the worst of 6 frames and streams, such as sound" in policy.summarize(Activity()).details
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 64, 96), (3, 4, 37, 51), (2, 64, 4096), (1, 16, 1, 80, 64), (2, 64, 250)])
+def test_a_picture_is_measured_as_a_whole_bit_for_bit(shape):
+    difference = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    whole = difference.flatten(1).square().mean(1).sqrt()
+    for split in (undivided, split_for([shape])):
+        assert torch.equal(rms(split(difference)), whole) and torch.equal(stream_rms(split(difference)), whole)
+
+
+def test_frames_are_held_against_their_stream():
+    """Two items of a batch; the sound has a scale of its own."""
+    shapes = [(2, 3, 4, 5, 6), (2, 7, 8)]
+    change, sound = torch.randn(shapes[0]), 100 * torch.randn(shapes[1])
+    change[:, :, 1] *= 0.001
+    split = split_for(shapes)
+    together = torch.cat([change.flatten(1), sound.flatten(1)], 1)[:, None]
+    frames, scales = rms(split(together)).view(2, 5), stream_rms(split(together)).view(2, 5)
+    assert torch.allclose(frames[:, :4], change.square().mean((1, 3, 4)).sqrt())
+    assert torch.allclose(scales[:, :4], change.square().mean((1, 2, 3, 4)).sqrt()[:, None].expand(2, 4))
+    assert torch.equal(frames[:, 4], scales[:, 4]) and torch.allclose(frames[:, 4], sound.square().mean((1, 2)).sqrt())
+
+
+def test_what_a_mask_keeps_is_not_judged():
+    """A given first frame, a given sound: the sampler puts them back. If all is given, all is judged."""
+    mask = torch.ones(1, 1, 20_200)
+    frames = mask[..., :20_000].unflatten(2, WITH_SOUND[0][1:])[:, 0]
+    frames[:, :, 0] = 0
+    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [4, 1]
+    mask[..., 20_000:] = 0
+    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [4]
+    mask[:] = 0
+    assert [len(each[0]) for each in split_for(WITH_SOUND, mask)(mask)] == [5, 1]
+
+
+def test_shapes_are_those_that_the_network_is_told():
+    told = type("Told", (), {"cond": WITH_SOUND})
+    assert shapes_in({"negative": None, "positive": [{}, {"model_conds": {"latent_shapes": told}}]}) == WITH_SOUND
+    assert shapes_in({"positive": [{"model_conds": {}}]}) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "channels", "frames", "expected"),
+    [
+        ((2, 16, 5, 8, 9), 16, 0, (2, 5, 16, 8, 9)),
+        ((2, 5, 16, 8, 9), 16, 0, (2, 5, 16, 8, 9)),  # CogVideoX, Stable Video Diffusion
+        ((2, 60, 16), 16, 5, (2, 5, 12, 16)),  # LTX-Video's tokens
+        ((2, 60, 16), 16, 7, (2, 1, 60, 16)),
+        ((2, 16, 8, 9), 16, 0, (2, 1, 16, 8, 9)),
+    ],
+)
+def test_frames_of_the_latents_of_pipelines(shape, channels, frames, expected):
+    (found,) = frames_of(torch.zeros(shape), channels, frames)
+    assert tuple(found.shape) == expected
