@@ -158,7 +158,7 @@ def test_a_subclass_may_lay_out_its_tokens_otherwise(studio, zoo):
 
 def test_the_table_names_all_families(studio):
     from paceline.optimizers.families.table import FAMILIES
-    from update_readme import families_table
+    from update_models import families_table
 
     table = families_table()
     for family in FAMILIES:
