@@ -162,11 +162,54 @@ def test_dynamic_combo(values, inputs):
     assert to_api(workflow(node(1, "Choose", values)), OBJECT_INFO)["1"]["inputs"] == inputs
 
 
+def link(number: int, origin: int, slot: int, target: int, target_slot: int) -> dict[str, Any]:
+    ends = {"origin_id": origin, "origin_slot": slot, "target_id": target, "target_slot": target_slot}
+    return {"id": number, **ends}
+
+
+INSIDE: dict[str, Any] = {
+    "id": "inside",
+    "inputs": [{"name": "model", "type": "MODEL"}, {"name": "ratio", "type": "FLOAT"}],
+    "nodes": [node(2, "Patch", [0.25, False], [("model", "MODEL", 7), ("ratio", "FLOAT", 8, {"widget": {}})])],
+    "links": [link(7, -10, 0, 2, 0), link(8, -10, 1, 2, 1), link(9, 2, 0, -20, 0)],
+}
+OUTSIDE: dict[str, Any] = {
+    "id": "outside",
+    "inputs": [{"name": "model", "type": "MODEL"}],
+    "nodes": [node(4, "inside", [0.75], [("model", "MODEL", 1)], ["MODEL"])],
+    "links": [link(1, -10, 0, 4, 0), link(2, 4, 0, -20, 0)],
+}
+
+
+def with_subgraph(outer: dict[str, Any]) -> dict[str, Any]:
+    made = workflow(LOAD, outer, sampler(6), links=[(5, 1, 0, 5, 0), (6, 5, 0, 3, 0)])
+    return to_api(made | {"definitions": {"subgraphs": [OUTSIDE, INSIDE]}}, OBJECT_INFO)
+
+
+@pytest.mark.parametrize(("saved", "ratio"), [([0.75], 0.75), ([], 0.25)])
+def test_subgraphs_are_unpacked_with_the_values_saved_outside(saved, ratio):
+    prompt = with_subgraph(node(5, "inside", saved, [("model", "MODEL", 5)], ["MODEL"]))
+    assert prompt.keys() == {"1", "5:2", "3"}
+    assert prompt["5:2"]["inputs"] == {"model": ["1", 0], "ratio": ratio, "merge": False, "new": 3}
+    assert prompt["3"]["inputs"]["model"] == ["5:2", 0]
+
+
+def test_subgraphs_in_subgraphs():
+    prompt = with_subgraph(node(5, "outside", [], [("model", "MODEL", 5)], ["MODEL"]))
+    assert prompt.keys() == {"1", "5:4:2", "3"}
+    assert prompt["5:4:2"]["inputs"]["model"] == ["1", 0] and prompt["5:4:2"]["inputs"]["ratio"] == 0.75
+    assert prompt["3"]["inputs"]["model"] == ["5:4:2", 0]
+
+
+@pytest.mark.parametrize(("mode", "model"), [(4, ["1", 0]), (2, None)])
+def test_a_subgraph_bypassed_or_muted_is_left_out(mode, model):
+    prompt = with_subgraph(node(5, "inside", [0.75], [("model", "MODEL", 5)], ["MODEL"], mode))
+    assert prompt.keys() == {"1", "3"}
+    assert prompt["3"]["inputs"].get("model") == model
+
+
 def test_errors_name_the_node():
     with pytest.raises(WorkflowError, match="Node 5 .* 'Missing'.*node pack"):
         to_api(workflow(node(5, "Missing")), OBJECT_INFO)
-    with_subgraph = workflow(node(5, "aaaa-bbbb")) | {"definitions": {"subgraphs": [{"id": "aaaa-bbbb"}]}}
-    with pytest.raises(WorkflowError, match="subgraph"):
-        to_api(with_subgraph, OBJECT_INFO)
     with pytest.raises(WorkflowError, match="no list of nodes"):
         to_api({"1": {"class_type": "Load"}}, OBJECT_INFO)

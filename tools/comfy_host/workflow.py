@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 MUTED, BYPASSED = 2, 4
+_GIVEN, _HANDED_OUT = -10, -20
+"""Where links of a subgraph begin and end that are its inputs and outputs."""
+
 _VIRTUAL = ("Reroute", "PrimitiveNode", "Note", "MarkdownNote")
 _WIDGET_TYPES = ("INT", "FLOAT", "STRING", "BOOLEAN", "COMBO", "COLOR")
 _DYNAMIC_COMBO = "COMFY_DYNAMICCOMBO_V3"
@@ -49,15 +52,40 @@ def with_defaults(object_info: Mapping[str, Any], class_type: str, **inputs: Any
 class _Converter:
     def __init__(self, workflow: Json, object_info: Mapping[str, Any]) -> None:
         self.object_info = object_info
-        self.subgraphs = {graph["id"] for graph in workflow.get("definitions", {}).get("subgraphs", [])}
-        self.nodes = {str(node["id"]): node for node in workflow["nodes"]}
-        self.links: dict[int, Link] = {}
-        for link in workflow.get("links", []):
+        self.subgraphs = {graph["id"]: graph for graph in workflow.get("definitions", {}).get("subgraphs", [])}
+        self.nodes: dict[str, Json] = {}
+        self.links: dict[str, Link] = {}
+        self.given: dict[str, tuple[Json, str]] = {}
+        self.handed_out: dict[Link, str] = {}
+        self._add(workflow, "")
+
+    def _add(self, graph: Json, prefix: str, outer: Json | None = None) -> None:
+        """Take the nodes and links of a graph; ``outer`` is the node that stands for it, whose id is in ``prefix``.
+
+        ``given`` are the links that begin at that node's inputs, ``handed_out`` those that end at its outputs.
+        """
+        for link in graph.get("links", []):
             # A list in workflows of schema 0.4, an object in those of schema 1.
-            number, origin, slot = (
-                (link["id"], link["origin_id"], link["origin_slot"]) if isinstance(link, dict) else link[:3]
+            number, origin, slot, target, target_slot = (
+                [link[key] for key in ("id", "origin_id", "origin_slot", "target_id", "target_slot")]
+                if isinstance(link, dict)
+                else link[:5]
             )
-            self.links[number] = (str(origin), int(slot))
+            key = f"{prefix}{number}"
+            if outer is not None and origin == _GIVEN:
+                self.given[key] = (outer, graph["inputs"][slot]["name"])
+            else:
+                self.links[key] = (f"{prefix}{origin}", int(slot))
+            if outer is not None and target == _HANDED_OUT:
+                self.handed_out[outer["id"], int(target_slot)] = key
+        for saved in graph["nodes"]:
+            slots = [
+                slot if slot.get("link") is None else {**slot, "link": f"{prefix}{slot['link']}"}
+                for slot in saved.get("inputs") or []
+            ]
+            node = self.nodes[f"{prefix}{saved['id']}"] = {**saved, "id": f"{prefix}{saved['id']}", "inputs": slots}
+            if node["type"] in self.subgraphs and node.get("mode", 0) not in (MUTED, BYPASSED):
+                self._add(self.subgraphs[node["type"]], f"{node['id']}:", node)
 
     def prompt(self) -> dict[str, Json]:
         return {
@@ -67,15 +95,13 @@ class _Converter:
                 "_meta": {"title": node.get("title") or self._info(node).get("display_name") or node["type"]},
             }
             for node_id, node in self.nodes.items()
-            if node["type"] not in _VIRTUAL and node.get("mode", 0) not in (MUTED, BYPASSED)
+            if node["type"] not in (*_VIRTUAL, *self.subgraphs) and node.get("mode", 0) not in (MUTED, BYPASSED)
         }
 
     def _info(self, node: Json) -> Json:
         info = self.object_info.get(node["type"])
         if info is None:
             where = f"Node {node['id']} of the workflow has the type {node['type']!r}"
-            if node["type"] in self.subgraphs:
-                raise WorkflowError(f"{where}: it is a subgraph, which cannot be converted. Unpack it first.")
             raise WorkflowError(f"{where}, which this ComfyUI does not know. Is its node pack installed?")
         return info
 
@@ -125,8 +151,10 @@ class _Converter:
             if any(option.endswith("_upload") for option in options) and values[:1] in (["image"], ["audio"]):
                 values.pop(0)  # the upload button's
 
-    def _origin(self, link: int, depth: int = 0) -> Link | _Constant | None:
+    def _origin(self, link: str, depth: int = 0) -> Link | _Constant | None:
         """Follow a link backwards through what the server never sees; None if it leads nowhere."""
+        if link in self.given:
+            return self._given(*self.given[link], depth)
         if link not in self.links or depth > len(self.links):
             return None
         node_id, slot = self.links[link]
@@ -140,11 +168,38 @@ class _Converter:
             passed = inputs[0] if inputs else None
         elif node.get("mode", 0) == BYPASSED:
             passed = _bypass(node, slot)
+        elif node["type"] in self.subgraphs:
+            passed = {"link": self.handed_out.get((node_id, slot))}
         else:
             return node_id, slot
         if passed is None or passed.get("link") is None:
             return None
         return self._origin(passed["link"], depth + 1)
+
+    def _given(self, outer: Json, name: str, depth: int) -> Link | _Constant | None:
+        """Return what a subgraph's node is given for an input: a link, or the value that was saved for it."""
+        link = next((slot["link"] for slot in outer["inputs"] if slot["name"] == name), None)
+        if link is not None:
+            return self._origin(link, depth + 1)
+        inputs = self.subgraphs[outer["type"]]["inputs"]
+        widgets = [entry["name"] for entry in inputs if entry["type"] in _WIDGET_TYPES]
+        saved = outer.get("widgets_values") or []
+        if name not in widgets:
+            return None
+        if len(saved) == len(widgets):
+            return _Constant(_literal(saved[widgets.index(name)]))
+        return self._inside(outer, name)
+
+    def _inside(self, outer: Json, name: str) -> _Constant | None:
+        """Return the value of the first widget that an input of a subgraph leads to: the others take it too."""
+        for link, given in self.given.items():
+            if given != (outer, name):
+                continue
+            for node in self.nodes.values():
+                for slot in node["inputs"]:
+                    if slot.get("link") == link and "widget" in slot and node["type"] not in self.subgraphs:
+                        return _Constant(dict(self._widgets(node)).get(slot["widget"].get("name") or slot["name"]))
+        return None
 
 
 class _Constant:

@@ -1,0 +1,66 @@
+"""ComfyUI's own most used templates: what *Make this workflow faster* puts into them, what it does, and what it leaves.
+
+Their files are replaced by small random networks of the same classes, and everything is drawn at 128 x 128 pixels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import needs
+import pytest
+from comfy_host import template_runs, templates
+from paceline.workbench.comfyui.tuning.command import tune
+from paceline.workbench.comfyui.tuning.server import Server
+
+pytestmark = pytest.mark.slow
+if not templates.installed():
+    needs.missing("ComfyUI's templates are not installed: pip install comfyui-workflow-templates-json")
+
+ALL = templates.most_used(40)
+ALWAYS = 10
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[template_runs.Host]:
+    with template_runs.host() as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        pytest.param(template, id=template.name, marks=() if place < ALWAYS else pytest.mark.thorough)
+        for place, template in enumerate(ALL)
+    ],
+)
+def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Host, template: templates.Template):
+    prompt = host.prompt_of(template)
+    plain = host.draw(prompt)
+    assert template_runs.latents(plain), "nothing was sampled"
+    made = tune(Server(host.server.base_url), prompt, "fast", measure=False)
+
+    # The model of each sampler comes through nodes of ours, all else is as it was.
+    inserted = made.keys() - prompt.keys()
+    before = {id: {**node, "inputs": dict(node["inputs"])} for id, node in made.items() if id not in inserted}
+    for node, name in host.samplers(prompt):
+        link = made[node]["inputs"][name]
+        assert link[0] in inserted
+        while link[0] in inserted:
+            link = made[link[0]]["inputs"]["model"]
+        before[node]["inputs"][name] = link
+    assert before == prompt
+
+    # What the nodes say of themselves is true: where none is active, each bit is as before.
+    drawn = host.draw(made)
+    said = template_runs.reports(drawn, made)
+    assert said.keys() == inserted
+    merging = [one for one in said.values() if one.node == "PacelineApplyToMe"]
+    for one in merging:
+        assert one.state == "active", one
+        assert one.headline == f"active in {one.counts['blocks']:g} of {one.counts['all_blocks']:g} blocks"
+    active = any(one.state in ("active", "partly") for one in said.values())
+    assert (template_runs.latents(drawn) != template_runs.latents(plain)) == active
+
+    again = host.draw(prompt, number=1)
+    assert template_runs.latents(again) == template_runs.latents(plain)

@@ -1,0 +1,77 @@
+"""Which network stands for a file, by the file's name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+Kind = TypeVar("Kind")
+
+MARK = "random_files.name"
+"""Of a file of no content: the only tensor in it, and its name in the metadata."""
+
+RATE = 44100
+"""Samples of sound in a second, everywhere: nothing has to be resampled."""
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The shape of a VAE.
+
+    ``space`` and ``time`` are how many pixels and frames one latent place stands for; ``time`` 0 is a VAE of pictures.
+    """
+
+    channels: int
+    space: int
+    time: int = 0
+
+
+@dataclass(frozen=True)
+class Sound:
+    """The shape of a VAE of sound, ``[batch, channels, time, bins]``; ``time_last`` swaps the last two."""
+
+    channels: int
+    bins: int
+    per_second: int
+    time_last: bool = False
+
+
+NETWORKS: Sequence[tuple[str, str]] = (
+    ("minimax_h3", "minimax_h3"),
+    ("z_image", "z_image"),
+    ("krea2", "krea2"),
+    ("wan2.2_i2v", "wan_i2v"),
+    ("wan2.2_t2v|wan2.1_t2v", "wan"),
+    ("wan2.1_i2v", "wan_i2v"),
+    ("ltx-2", "ltx2"),
+    ("qwen_image|firered", "qwen_image"),
+    ("flux.?2", "flux2"),
+    ("flux1", "flux"),
+    ("anima", "anima"),
+    ("mage", "mage_flow"),
+)
+"""Patterns of diffusion models' files, and names in ``transformers.ALL``."""
+
+CODECS: Sequence[tuple[str, Codec | Sound]] = (
+    ("minimax_h3_audio", Sound(32, 2, 40, time_last=True)),
+    ("ltx.* sound$", Sound(8, 16, 25)),
+    ("wan_?2.1|qwen_image|krea2|anima", Codec(16, 8, 4)),
+    ("wan2.2_vae", Codec(48, 16, 4)),
+    ("flux2|full_encoder_small_decoder|mage", Codec(128, 16)),
+    ("minimax_h3_video", Codec(24, 16, 4)),
+    ("ltx", Codec(128, 32, 8)),
+    ("hunyuanvideo15", Codec(32, 16, 4)),
+    ("^ae|z_image|flux1|lumina", Codec(16, 8)),
+    ("sd|v1-5", Codec(4, 8)),
+)
+"""Patterns of files with a VAE."""
+
+
+def found(name: str, table: Sequence[tuple[str, Kind]]) -> Kind:
+    """Return what a table has for a file's name; LookupError if it has nothing."""
+    for pattern, kind in table:
+        if re.search(pattern, name, re.IGNORECASE):
+            return kind
+    raise LookupError(f"No small network stands for {name}: add a line to {__file__}.")

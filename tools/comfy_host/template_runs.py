@@ -1,0 +1,98 @@
+"""Draw ComfyUI's templates plain, with what *Make this workflow faster* advises, and plain again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from . import templates
+from .client import ComfyClient, Prompt, Result
+from .server import ComfyServer
+from .workflow import to_api
+
+_WATCH = "watch "
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a node of ours said last in a run."""
+
+    node: str
+    state: str
+    headline: str
+    counts: Mapping[str, float]
+    details: tuple[str, ...]
+
+
+class Host:
+    """A server with this pack, and with loaders that know files of no content."""
+
+    def __init__(self, server: ComfyServer, client: ComfyClient) -> None:
+        self.server, self.client = server, client
+        self.object_info = client.object_info()
+        templates.write_inputs(server.input_dir)
+
+    def prompt_of(self, template: templates.Template) -> Prompt:
+        """Return a small prompt for a template, and write the files that it names."""
+        workflow = template.workflow()
+        for folder, name in templates.files_of(workflow):
+            templates.write_file(self.server.base_directory / "models" / folder / name)
+        return templates.small(to_api(workflow, self.object_info))
+
+    def draw(self, prompt: Prompt, number: int = 0) -> Result:
+        """Run a prompt so that `latents` can be compared; with another ``number`` its samplers run again."""
+        return self.client.run(self._watched(prompt, number))
+
+    def samplers(self, prompt: Prompt) -> Iterator[tuple[str, str]]:
+        """Yield node and input where a model is sampled with."""
+        for id, node in prompt.items():
+            if {"LATENT", "GUIDER"} & {*self._outputs(node)} and "MODEL" not in self._outputs(node):
+                yield from ((id, name) for name in node["inputs"] if self._type(node, name) == "MODEL")
+
+    def _outputs(self, node: Mapping[str, Any]) -> list[str]:
+        return self.object_info[node["class_type"]]["output"]
+
+    def _type(self, node: Mapping[str, Any], name: str) -> str:
+        groups = self.object_info[node["class_type"]]["input"]
+        return next((str(group[name][0]) for group in groups.values() if name in group), "")
+
+    def _watched(self, prompt: Prompt, number: int) -> Prompt:
+        made = {id: {**node, "inputs": dict(node["inputs"])} for id, node in prompt.items()}
+        for id, name in self.samplers(prompt):
+            inputs = made[id]["inputs"]
+            made[f"again {id} {name}"] = _node("OnceMore", model=inputs[name], number=number)
+            inputs[name] = [f"again {id} {name}", 0]
+        for id, node in prompt.items():
+            if "LATENT" in self._outputs(node) and any(
+                self._type(node, name) in ("MODEL", "GUIDER") for name in node["inputs"]
+            ):
+                made[_WATCH + id] = _node("LatentDigest", samples=[id, self._outputs(node).index("LATENT")])
+        return made
+
+
+@contextmanager
+def host() -> Iterator[Host]:
+    """Start such a server."""
+    with ComfyServer(custom_nodes=[templates.RANDOM_FILES], cpu=True) as server, server.client() as client:
+        yield Host(server, client)
+
+
+def latents(result: Result) -> dict[str, list[str]]:
+    """Return a digest of each stream of the latent that each sampler gave."""
+    return {node: texts for node, texts in result.texts.items() if node.startswith(_WATCH)}
+
+
+def reports(result: Result, prompt: Prompt) -> dict[str, Report]:
+    """Return what each node of ours said last, by its id."""
+    said = {str(one["node"]): one for one in result.of_type("paceline.activity")}
+    return {
+        id: Report(prompt[id]["class_type"], one["state"], one["headline"], one["counts"], tuple(one["details"]))
+        for id, one in said.items()
+        if id in prompt
+    }
+
+
+def _node(type: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": type, "inputs": inputs}

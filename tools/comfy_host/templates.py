@@ -1,0 +1,141 @@
+"""ComfyUI's own templates, as its package of them has them, made small enough for a processor.
+
+Nothing of them is in this repository: they are read from ``comfyui-workflow-templates-json``, which ComfyUI asks for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import wave
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from .client import Prompt
+from .random_files.table import MARK, RATE
+from .workflow import Json
+
+_PACKAGE = "comfyui_workflow_templates_json"
+
+RANDOM_FILES = Path(__file__).with_name("random_files") / "for_comfyui"
+"""The pack of nodes with which ComfyUI loads what `write_files` writes."""
+
+SMALL: Mapping[str, Any] = {
+    "width": 128,
+    "height": 128,
+    "length": 9,
+    "megapixels": 0.02,
+    "longer_edge": 128,
+    "max_length": 8,
+}
+"""What an input of this name becomes."""
+
+INPUTS: Mapping[str, tuple[str, str]] = {
+    "LoadImage": ("image", "template.png"),
+    "LoadAudio": ("audio", "template.wav"),
+    "LoadVideo": ("file", "template.mp4"),
+}
+"""By the type of a node that reads a file: its input's name, and our file."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """One of ComfyUI's templates: its name, how often it was opened, and the models that it is of."""
+
+    name: str
+    usage: int
+    models: tuple[str, ...]
+
+    def workflow(self) -> Json:
+        """Return the workflow as the frontend saves it."""
+        return json.loads((_folder() / f"{self.name}.json").read_text(encoding="utf-8"))
+
+
+def installed() -> bool:
+    """Return whether ComfyUI's templates are there: its requirements ask for them."""
+    return importlib.util.find_spec(_PACKAGE) is not None
+
+
+def _folder() -> Path:
+    return Path(str(importlib.util.find_spec(_PACKAGE).submodule_search_locations[0])) / "templates"
+
+
+@cache
+def open_weight() -> tuple[Template, ...]:
+    """Return the templates of models that people can run themselves, the most used first."""
+    index = json.loads((_folder() / "index.json").read_text(encoding="utf-8"))
+    entries = {entry["name"]: entry for group in index for entry in group["templates"]}
+    found = [
+        Template(name, entry.get("usage", 0), tuple(entry.get("models", ())))
+        for name, entry in entries.items()
+        if entry.get("openSource", True)
+    ]
+    return tuple(sorted(found, key=lambda template: (-template.usage, template.name)))
+
+
+def most_used(count: int) -> tuple[Template, ...]:
+    """Return the most used of them that sample with a model."""
+    return tuple(islice((template for template in open_weight() if _samples(template.workflow())), count))
+
+
+def _samples(workflow: Json) -> bool:
+    return any(slot["type"] == "MODEL" for node in nodes_of(workflow) for slot in node.get("inputs") or [])
+
+
+def nodes_of(workflow: Json) -> Iterator[Json]:
+    """Yield the nodes of a workflow, those in its subgraphs included."""
+    yield from workflow["nodes"]
+    for graph in workflow.get("definitions", {}).get("subgraphs", []):
+        yield from graph["nodes"]
+
+
+def files_of(workflow: Json) -> set[tuple[str, str]]:
+    """Return folder and name of each model file that a workflow says it needs."""
+    named = (node.get("properties", {}).get("models") or [] for node in nodes_of(workflow))
+    return {(model["directory"], model["name"]) for models in named for model in models}
+
+
+def small(prompt: Prompt) -> Prompt:
+    """Return a prompt that samples little, of files that `write_inputs` writes."""
+    made = {}
+    for id, node in prompt.items():
+        inputs = {name: SMALL.get(name, value) for name, value in node["inputs"].items()}
+        if node["class_type"] in INPUTS:
+            inputs |= dict([INPUTS[node["class_type"]]])
+        made[id] = {**node, "inputs": inputs}
+    return made
+
+
+def write_inputs(folder: Path) -> None:
+    """Write a picture, a sound and a video into ComfyUI's folder of inputs."""
+    import av
+    import numpy as np
+    from PIL import Image
+
+    frames = np.random.default_rng(0).integers(0, 256, (30, 128, 128, 3), np.uint8)
+    Image.fromarray(frames[0]).save(folder / INPUTS["LoadImage"][1])
+    with wave.open(str(folder / INPUTS["LoadAudio"][1]), "wb") as sound:
+        sound.setnchannels(2)
+        sound.setsampwidth(2)
+        sound.setframerate(RATE)
+        sound.writeframes(frames.tobytes()[: 4 * RATE])
+    with av.open(str(folder / INPUTS["LoadVideo"][1]), "w") as video:
+        stream = video.add_stream("mpeg4", rate=24)
+        stream.width, stream.height, stream.pix_fmt = 128, 128, "yuv420p"
+        for frame in frames:
+            video.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        video.mux(stream.encode())
+
+
+def write_file(path: Path) -> Path:
+    """Write a file that holds nothing but its name, which the pack in ``RANDOM_FILES`` takes for a small network."""
+    import torch
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_file({MARK: torch.zeros(1)}, path, {MARK: path.name})
+    return path
