@@ -1,0 +1,137 @@
+"""What a sampler's function was called with: its noise levels, and which solver it is by the names of Reuse Steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .protocols import Denoiser
+
+OWN_LOOPS = {
+    "unipc": "UniPC",
+    "dpm_fast": "DPM fast",
+    "dpm_adaptive": "DPM adaptive",
+    "restart_sampler": "Restart",
+}
+"""Functions that choose their noise levels themselves, with the sampler's name in the host."""
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One call of a sampler's function.
+
+    Attributes:
+        function: its name.
+        given: its arguments by name.
+        timesteps: whether its model is called with timesteps and gives noise, instead of noise levels and pictures.
+    """
+
+    function: str
+    given: Mapping[str, Any]
+    timesteps: bool
+
+    @classmethod
+    def of(cls, function: object, given: Mapping[str, Any]) -> Solver:
+        name = str(getattr(function, "__name__", type(function).__name__)).removeprefix("sample_")
+        return cls(name, given, "timesteps" in given or name == "unipc")
+
+    @property
+    def name(self) -> str:
+        """The solver, by ComfyUI's name for it; one that nobody knows where its step is not exactly that solver's."""
+        given = self.given
+        if self.function == "ddim":  # without noise it is Euler's step
+            return "ddim with noise" if given.get("eta") else "euler"
+        if given.get("s_churn") or given.get("solver_type") == "heun":
+            return f"{self.function} with other settings"
+        return self.function
+
+    def levels(self, alphas: Tensor | None) -> list[float]:
+        """Return the noise levels from high to low, the last included; none where the function chooses them itself.
+
+        ``alphas``: the products that timesteps stand for.
+        """
+        if self.function in OWN_LOOPS:
+            return []
+        sigmas, timesteps = self.given.get("sigmas"), self.given.get("timesteps")
+        if isinstance(sigmas, Tensor):
+            return [float(sigma) for sigma in sigmas.tolist()]
+        if not isinstance(timesteps, Tensor) or alphas is None:
+            return []
+        used = [int(step) for step in timesteps.tolist()]  # ascending; the step after the first one goes to 0
+        return [_sigma(alphas, step) for step in [*reversed(used), 0]]
+
+
+class Units:
+    """How a function's model is asked and answers: with noise levels, and pictures without noise."""
+
+    def sigma(self, value: float) -> float:
+        """Return the noise level of what the model was asked for."""
+        return value
+
+    def latent(self, x: Tensor, value: float) -> Tensor:
+        """Return a latent with the picture at its own size, as new float32."""
+        return x.float().clone()
+
+    def denoised(self, x: Tensor, output: Tensor, value: float) -> Tensor:
+        """Return the prediction of the picture without noise."""
+        return output
+
+    def output(self, x: Tensor, denoised: Tensor, value: float) -> Tensor:
+        """Return what the model answers if it predicts the picture ``denoised``."""
+        return denoised
+
+
+class Timesteps(Units):
+    """With timesteps, latents of constant size, and noise."""
+
+    def __init__(self, alphas: Tensor) -> None:
+        self._alphas = alphas
+
+    def sigma(self, value: float) -> float:
+        return _sigma(self._alphas, int(value))
+
+    def latent(self, x: Tensor, value: float) -> Tensor:
+        return x.float() / math.sqrt(self._alpha(value))
+
+    def denoised(self, x: Tensor, output: Tensor, value: float) -> Tensor:
+        return self.latent(x, value).to(output.dtype) - output * self.sigma(value)
+
+    def output(self, x: Tensor, denoised: Tensor, value: float) -> Tensor:
+        return (self.latent(x, value).to(denoised.dtype) - denoised) / self.sigma(value)
+
+    def _alpha(self, value: float) -> float:
+        return float(self._alphas[int(value)])
+
+
+def _sigma(alphas: Tensor, step: int) -> float:
+    alpha = float(alphas[step])
+    return math.sqrt((1.0 - alpha) / alpha)
+
+
+class Position:
+    """Where in the schedule an evaluation of the denoiser stands."""
+
+    def __init__(self, denoiser: Denoiser, timesteps: bool) -> None:
+        self._denoiser, self._timesteps = denoiser, timesteps
+        self.value: Tensor | None = None
+
+    def progress(self) -> tuple[int, int]:
+        return self._denoiser.step, self._denoiser.total_steps or 0
+
+    def is_between(self, start_percent: float, end_percent: float) -> bool:
+        if self.value is None:
+            return True
+        return self._at(start_percent) >= float(self.value[0]) > self._at(end_percent)
+
+    def _at(self, percent: float) -> float:
+        if percent <= 0.0:
+            return math.inf
+        if percent >= 1.0:
+            return -math.inf
+        timestep = (1.0 - percent) * 999.0
+        return timestep if self._timesteps else float(self._denoiser.inner_model.t_to_sigma(torch.tensor(timestep)))

@@ -1,0 +1,109 @@
+"""Token merging in a UNet: around the forward of single layers, whatever attention the host computes inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from ....core.calls import Function
+from ....core.errors import UnsupportedModel
+from ....core.shadow import Shadows
+from ...token_merging import TokenMergingSettings
+from ...token_merging.method import Reduction
+from ...token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from .places import Place
+from .samplers import Position
+from .technique import WebUITechnique
+from .unet import ModuleBlock, image_attention, is_unet
+
+HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
+
+_MASK = "an attention mask over the image was given, and merged tokens have no place in it"
+
+
+class UNetTokenMerging(WebUITechnique):
+    """Apply ToMe on one UNet; `UnsupportedModel` if it is none, or the settings would reach no block."""
+
+    policy: UNetMergingPolicy[ModuleBlock]
+
+    def __init__(self, settings: TokenMergingSettings, place: Place, position: Position) -> None:
+        name = type(place.network).__name__
+        if not is_unet(place.network):
+            problem = f"{name} is no UNet of SD 1.x, SD 2.x or SDXL."
+            raise UnsupportedModel(problem, "Leave Apply ToMe out for this model.", f"{name} is no UNet")
+        super().__init__(UNetMergingPolicy(name, image_attention(place.network), settings))
+        if any(_is_tiled(block) for block in self.policy.blocks):
+            raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
+        self._position = position
+        self._state = CallState()
+        self._latent = (0, 0)
+        self._active = False
+
+    def attach(self, shadows: Shadows) -> None:
+        settings = self.policy.settings
+        for block in self.policy.blocks:
+            around: list[tuple[str, Callable[[ModuleBlock, Function], Function]]] = [("attn1", self._self_attention)]
+            around += [("attn2", self._queries_merged)] if settings.merge_crossattn else []
+            around += [("ff", self._queries_merged)] if settings.merge_mlp else []
+            for name, made in around:
+                layer = getattr(block.module, name, None)
+                if layer is not None:
+                    shadows.put(layer, "forward", made(block, layer.forward))
+
+    def before(self, x: Tensor) -> None:
+        super().before(x)
+        self._active = self.policy.is_active(self._position, self.activity)
+        if not self._active:
+            return
+        self._latent = (x.shape[-2], x.shape[-1])
+        self._state = CallState(self.activity, self._position.progress()[0])
+        self._state.ratio_factor = self.policy.ratio_factor(self._position)
+        self.policy.begin_call(self._state, self._latent, x.device, (tuple(x.shape), x.dtype))
+
+    def _reduction(self, block: ModuleBlock, x: Tensor) -> Reduction | None:
+        size, state = block.size(self._latent), self._state
+        found = self.policy.prepared(block, x, size, state) or self.policy.reduction(block, x, size, state)
+        if found is not None and self.policy.other_layers:  # else nobody asks, and it would hold memory
+            state.reductions[block.number] = found
+        return found
+
+    def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
+        """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
+
+        def reduced(x: Tensor, context: Tensor | None = None, *args: object, **options: object) -> object:
+            keys_given = context is not None and context is not x
+            values_given = options.get("value") is not None and options["value"] is not context
+            if not self._active or args or keys_given or values_given:
+                return forward(x, context, *args, **options)
+            reduction = self._reduction(block, x)
+            if reduction is not None and options.get("mask") is not None:
+                self.activity.fall_back(_MASK)
+                reduction = None
+            if reduction is None or not self.policy.settings.merge_attn:
+                return forward(x, context, **options)
+            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            keys, rest = reduction.reduce(x), {name: value for name, value in options.items() if name != "value"}
+            if not reduction.shrinks_queries:
+                return forward(x, keys, **rest)
+            return restored_output(reduction, forward(keys, None, **rest), self.activity)
+
+        return reduced
+
+    def _queries_merged(self, block: ModuleBlock, forward: Function) -> Function:
+        """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
+
+        def merged(x: Tensor, *args: object, **options: object) -> object:
+            reduction = self._state.reductions.get(block.number) if self._active else None
+            if reduction is None or not reduction.shrinks_queries:
+                return forward(x, *args, **options)
+            self.activity.use(block.name, reduction.tokens, reduction.kept)
+            return restored_output(reduction, forward(reduction.reduce(x), *args, **options), self.activity)
+
+        return merged
+
+
+def _is_tiled(block: ModuleBlock) -> bool:
+    """Return whether A1111's HyperTile, which replaces the forward of attention layers, is on."""
+    params = getattr(block.module.attn1, "__webui_hypertile_params", None)
+    return bool(getattr(params, "enabled", False))

@@ -1,0 +1,331 @@
+"""Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
+
+import pytest
+import torch
+import webui_stand_ins as hosts
+from comfy_host import checkpoints, in_process
+from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.hosts.webui import accelerate
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
+from reusing import outcome
+
+SIZE = (24, 16)
+MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}
+LOOSE = {STEP_REUSE: StepReuseSettings(budget=1.0, forecast="hold")}
+
+
+class Host:
+    """One of the two hosts: draws with a choice of techniques, and keeps what they said."""
+
+    def __init__(self, studio, forge):
+        self.studio, self.forge = studio, forge
+        self.positive, self.negative = hosts.always(studio.positive), [hosts.always(studio.negative)[0].schedules]
+        self.said = []
+
+    def drawing(self, **options):
+        drawing = hosts.Drawing(self.studio.model, self.forge, **options)
+        if self.forge:
+            for model in filter(None, (drawing.sd_model, drawing.refiner)):
+                hosts.forge_model(model)
+        return drawing
+
+    def draw(self, choice=None, batch=1, sampler="euler", drawing=None, prompts=None, negative=None, **options):
+        import comfy.k_diffusion.sampling
+
+        function = sampler if callable(sampler) else getattr(comfy.k_diffusion.sampling, f"sample_{sampler}")
+        noise = torch.cat([in_process_noise(torch.zeros(1, 4, *SIZE), seed) for seed in range(7, 7 + batch)])
+        before = [] if choice is None else [lambda p: accelerate(p, choice, self.said.extend)]
+        return (drawing or self.drawing()).sample(
+            function,
+            noise,
+            prompts or hosts.prompts(*[self.positive] * batch),
+            negative or self.negative * batch,
+            before,
+            **options,
+        )
+
+    @property
+    def lines(self):
+        return [one.line for one in self.said]
+
+
+def in_process_noise(latent, seed):
+    import comfy.sample
+
+    return comfy.sample.prepare_noise(latent, seed)
+
+
+@pytest.fixture(params=["webui", "forge"])
+def host(request, studio):
+    return Host(studio, request.param == "forge")
+
+
+def shadowed(network):
+    """Return what stands in the place of methods and layers, by module: all that we would put there."""
+    names = {"forward", "to_q", "to_k", "to_v"}
+    return {name: names & set(module.__dict__) for name, module in network.named_modules()}
+
+
+@pytest.fixture
+def untouched(studio):
+    """Check afterwards that nothing of ours is left on any layer of the network."""
+    network = studio.model.model.diffusion_model
+    before = shadowed(network)
+    yield
+    assert shadowed(network) == before
+
+
+pytestmark = pytest.mark.usefixtures("untouched")
+
+
+def test_without_techniques_the_stand_ins_draw_what_comfyui_draws(host, studio):
+    expected = studio.sample(studio.model, SIZE, steps=12)
+    torch.testing.assert_close(host.draw(), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_tokens_are_reduced_as_in_comfyui_and_the_next_picture_is_the_old_one(host, studio, method):
+    settings = {"method": method, "ratio": 0.5, "merge_mlp": method == "merge"}
+    plain, merged = host.draw(steps=3), host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=3)
+    expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=3)
+    torch.testing.assert_close(merged, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.equal(merged, plain)
+    assert torch.equal(host.draw(steps=3), plain)
+    assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"]
+
+
+def test_a_ratio_of_zero_is_the_plain_picture_bit_for_bit(host):
+    same = host.draw({TOKEN_MERGING: TokenMergingSettings(ratio=0.0)}, steps=3)
+    assert torch.equal(same, host.draw(steps=3))
+    assert host.lines == ["Paceline Apply ToMe: off: ratio is 0"]
+
+
+def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
+    for settings in ({"use_guidance": False}, {"forecast": "auto", "budget": 0.4}):
+        chosen = StepReuseSettings(**{"budget": 1.0, "forecast": "hold"} | settings)
+        found = host.draw({STEP_REUSE: chosen}, steps=16)
+        model = studio.run(
+            "PacelineReuseSteps",
+            model=studio.model,
+            budget=chosen.budget,
+            forecast=chosen.forecast,
+            reuse_forecast=True,
+            reuse_guidance=chosen.use_guidance,
+        )
+        expected = studio.sample(model, SIZE, steps=16)
+        counts = outcome(model)
+        assert host.said[-1].summary.counts["computed"] == counts.computed
+        assert host.said[-1].summary.counts["guidance_reused"] == counts.guidance
+        assert host.said[-1].summary.counts["forecast"] == counts.forecast > 0
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2)
+
+
+def test_no_budget_is_the_plain_picture_bit_for_bit(host):
+    assert torch.equal(host.draw({STEP_REUSE: StepReuseSettings(budget=0.0)}), host.draw())
+    assert host.lines == ["Paceline Reuse Steps: nothing was reused"]
+
+
+@pytest.mark.parametrize("sampler", ["dpmpp_2m", "euler_ancestral", "heun", hosts.ddim])
+def test_every_sampler_with_a_schedule_leaves_out_evaluations(host, sampler):
+    torch.manual_seed(1)
+    plain = host.draw(sampler=sampler)
+    torch.manual_seed(1)
+    fewer = host.draw(LOOSE, sampler=sampler)
+    assert host.said[-1].summary.counts["forecast"] > 0
+    assert not torch.equal(plain, fewer)
+    torch.manual_seed(1)
+    assert torch.equal(host.draw(sampler=sampler), plain)
+
+
+def test_ddim_is_eulers_step_at_other_scales(host):
+    """What is forecast and taken back does not depend on whether a sampler asks for noise or for pictures."""
+    host.draw(LOOSE, sampler=hosts.ddim)
+    table = hosts.alphas(host.drawing().sd_model.network)
+    steps = torch.arange(0, 1000, 1000 // 13)[:13] + 1
+    levels = ((1 - table) / table).sqrt()[steps].flip(0)
+    host.draw(LOOSE, sigmas=torch.cat([levels, table.new_tensor([float(((1 - table[0]) / table[0]).sqrt())])]))
+    first, second = (said.summary.counts for said in host.said)
+    assert first["forecast"] > 0 and abs(first["forecast"] - second["forecast"]) <= 1
+
+
+def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
+    longer = hosts.always(in_process.random_conditioning(studio.model, tokens=154, seed=3))
+    other = hosts.always(in_process.random_conditioning(studio.model, seed=4))
+    cases = [
+        {"batch": 2},
+        {"prompts": hosts.prompts(longer)},
+        {"prompts": hosts.prompts([*host.positive, *other], [*other, *host.positive]), "batch": 2},
+    ]
+    for case in cases:
+        plain, found = host.draw(**case), host.draw(MERGE | LOOSE, **case)
+        assert not torch.equal(plain, found) and torch.isfinite(found).all()
+        assert torch.equal(host.draw(**case), plain)
+        assert all(said.summary.state == "active" for said in host.said), host.lines
+
+
+def test_each_image_of_a_batch_is_what_it_is_alone(host):
+    both = host.draw(MERGE, batch=2, steps=3)
+    torch.testing.assert_close(both[:1], host.draw(MERGE, steps=3), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("error", [hosts.Interrupted(), RuntimeError("out of memory")], ids=["interrupt", "error"])
+def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, error):
+    plain, drawing = host.draw(), host.drawing()
+    drawing.stopped_by = error
+    with pytest.raises(type(error)):
+        host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"}, drawing=drawing, stop_at=7)
+    denoiser = drawing.sampler.model_wrap_cfg
+    assert "forward" not in denoiser.__dict__ and "update_inner_model" not in denoiser.__dict__
+    assert torch.equal(host.draw(), plain)
+    assert len(host.said) == 3  # what was done up to there
+
+
+def test_two_passes_of_one_picture_begin_anew(host):
+    """Hires fix: another sampler, the same network."""
+    drawing = host.drawing()
+    first = host.draw(LOOSE, drawing=drawing)
+    second = host.draw(LOOSE, drawing=drawing)
+    assert torch.equal(first, second)
+    assert host.said[0].summary.counts == host.said[1].summary.counts
+
+
+def test_a_script_that_clones_after_us_copies_nothing_of_ours(studio):
+    host = Host(studio, forge=True)
+
+    def clone(p):
+        p.sd_model.forge_objects.unet = p.sd_model.forge_objects.unet.clone()
+
+    drawing = host.drawing()
+    expected = host.draw(MERGE | LOOSE)
+    plain_sample = drawing.sample
+
+    def sample(function, x, positive, negative, before, **options):
+        return plain_sample(function, x, positive, negative, [*before, clone], **options)
+
+    drawing.sample = sample
+    assert torch.equal(host.draw(MERGE | LOOSE, drawing=drawing), expected)
+
+
+def test_controlnets_are_left_out_too_in_forecast_steps(studio):
+    host = Host(studio, forge=True)
+    drawing = host.drawing()
+    control = drawing.sd_model.forge_objects.unet.controlnet_linked_list = hosts.Control()
+    host.draw(LOOSE, drawing=drawing)
+    counts = host.said[-1].summary.counts
+    assert counts["forecast"] > 0
+    assert control.calls == counts["computed"] + counts["guidance_reused"]
+    assert "get_control" not in control.__dict__
+
+
+def test_a_refiner_that_takes_over_gets_the_techniques(host):
+    refiner = checkpoints.tiny_sd15(seed=5, width=32, context=48)
+    before = shadowed(refiner.model.diffusion_model)
+
+    def draw(choice=None):
+        return host.draw(choice, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
+
+    plain, merged = draw(), draw(MERGE)
+    assert not torch.equal(plain, merged)
+    assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"] * 2
+    assert [said.summary.counts["model_calls"] for said in host.said] == [8, 8]
+    draw(LOOSE)
+    assert host.said[-1].summary.counts["forecast"] > 0
+    assert torch.equal(draw(), plain)
+    assert shadowed(refiner.model.diffusion_model) == before
+
+
+def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
+    """Prompt editing: the evaluation after the change is computed, and so are the two after it."""
+    later = hosts.always(studio.negative)[0].schedules[0]
+    edited = [hosts.Composed([hosts.Part(7, host.positive[0].schedules[0].cond), later], 1.0)]
+    places = []
+
+    class Watch:
+        def __init__(self, network):
+            self.handle = network.register_forward_hook(lambda *_: places.append(drawing.sampler.model_wrap_cfg.step))
+
+    drawing = host.drawing()
+    watch = Watch(studio.model.model.diffusion_model)
+    host.draw(LOOSE, drawing=drawing, prompts=hosts.prompts(edited), steps=20)
+    watch.handle.remove()
+    assert {8, 9, 10} <= set(places) and len(set(places)) < 20
+
+
+def test_attention_is_computed_by_the_backend(host):
+    plain, found = host.draw(steps=3), host.draw({ATTENTION: "vanilla"}, steps=3)
+    torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
+    assert not torch.equal(found, plain)
+    assert host.lines == ["Paceline Set Attention Processor: vanilla in 42 attention calls"]
+    assert torch.equal(host.draw(steps=3), plain)
+
+
+def test_all_together_say_a_line_each(host):
+    host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"})
+    assert [line.split(":")[0] for line in host.lines] == [
+        "Paceline Set Attention Processor",
+        "Paceline Apply ToMe",
+        "Paceline Reuse Steps",
+    ]
+    assert all(said.summary.state == "active" for said in host.said)
+
+
+def unipc(model, x, timesteps=None, extra_args=None, callback=None, disable=None, sigmas=None):
+    import comfy.k_diffusion.sampling
+
+    return comfy.k_diffusion.sampling.sample_euler(model, x, sigmas, extra_args, callback, disable)
+
+
+def test_samplers_with_their_own_noise_levels_are_left_alone(host):
+    plain, found = host.draw(sampler=unipc), host.draw(LOOSE | MERGE, sampler=unipc)
+    assert not torch.equal(plain, found)  # Apply ToMe serves them
+    assert host.lines[0].startswith(
+        "Paceline Reuse Steps: not possible here: Reuse Steps steps aside: the sampler UniPC"
+    )
+    assert torch.equal(host.draw(LOOSE, sampler=unipc), plain)
+
+
+def test_another_extension_that_leaves_out_steps_goes_first(host, studio):
+    network = studio.model.model.diffusion_model
+    forward = network.forward
+
+    def teacache_forward(*args, **options):
+        return forward(*args, **options)
+
+    network.forward = teacache_forward
+    try:
+        plain = host.draw()
+        assert torch.equal(host.draw(LOOSE), plain)
+        assert "another extension leaves out steps too" in host.lines[0]
+    finally:
+        del network.forward
+
+
+def test_too_few_steps_are_left_alone(host):
+    assert torch.equal(host.draw(LOOSE, steps=4), host.draw(steps=4))
+    assert "too few" in str(host.said[0].summary.details)
+
+
+def test_signatures_stay_those_of_the_sampler(host):
+    """The hosts ask the sampler's function what it takes."""
+    import inspect
+
+    import comfy.k_diffusion.sampling
+
+    seen = []
+    function = comfy.k_diffusion.sampling.sample_dpmpp_2m_sde
+    drawing = host.drawing()
+    drawing.sample(
+        comfy.k_diffusion.sampling.sample_euler,
+        torch.zeros(1, 4, *SIZE),
+        hosts.prompts(host.positive),
+        host.negative,
+        [
+            lambda p: setattr(p.sampler, "func", function),
+            lambda p: accelerate(p, MERGE, host.said.extend),
+            lambda p: seen.append(inspect.signature(p.sampler.func)),
+            lambda p: setattr(p.sampler, "func", comfy.k_diffusion.sampling.sample_euler),
+        ],
+        steps=1,
+    )
+    assert seen == [inspect.signature(function)] * 2
