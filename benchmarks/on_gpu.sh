@@ -148,6 +148,7 @@ run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"
   if [ -n "$REHEARSE" ]; then
     TINY=(--quick --layout tiny --latent 8 --steps 2 --rounds 1 --compiler eager)
+    bench models_today 300 models_today.py --quick
     gpu_tests
     # Compiling takes the time here, so each thing that is compiled is so once.
     bench sdxl_1024 300 stacks.py "${TINY[@]}" --vae \
@@ -157,8 +158,6 @@ run_stages() {
     bench token_reduction_sd15 300 token_reduction.py --quick --only sd15 --latents 16 --steps 1 --rounds 1 \
       --variants "merge 0.5" balanced
     bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
-      --variants "Apply ToMe balanced"
-    bench sd35_step 300 stacks.py --quick --layout sd35 --latent 8 --steps 1 --rounds 1 --compiler eager \
       --variants "Apply ToMe balanced"
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --with-tome --solver dpmpp_2m --latents 16 --rounds 1
     bench reuse_sd15 300 step_reuse_time.py --quick --width 32 --only sd15 --solver euler --latents 16 --rounds 1
@@ -176,8 +175,9 @@ run_stages() {
       --drawn 1 --save-every 0 --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" \
       --out "$KEPT/emoji64.safetensors"
   else
-    # What users have, whole images: the server's memory management and allocator, first image, then medians.
+    bench models_today 300 models_today.py --rounds 15
     gpu_tests
+    # What users have, whole images: the server's memory management and allocator, first image, then medians.
     bench sdxl_1024 540 stacks.py --layout sdxl --latent 128 --steps 30 --vae --dynamic-vram --seconds 470
     bench sd15_512_batch1 180 stacks.py --layout sd15 --latent 64 --steps 30 --seconds 140
     bench sd15_512_batch8 180 stacks.py --layout sd15 --latent 64 --steps 30 --batch 8 --seconds 140
@@ -187,7 +187,6 @@ run_stages() {
     WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet cuda-graph" "Compile UNet + Apply ToMe balanced"
       "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
     bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
-    bench sd35_step 200 stacks.py --layout sd35 --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
     bench reuse_sdxl 200 step_reuse_time.py --only sdxl --with-tome --solver dpmpp_2m
     bench reuse_sd15 90 step_reuse_time.py --only sd15
     bench reuse_flux 200 step_reuse_time.py --only flux

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from record import ROOT
-from transformers_at_width import WIDE, conditioning, transformer
+from transformers_at_width import WIDE, transformer
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host import checkpoints  # noqa: E402
+from comfy_host import checkpoints, transformers  # noqa: E402
 from comfy_host.in_process import bootstrap, random_conditioning  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
@@ -111,7 +111,7 @@ class Models:
     def conditioning(self, seed: int) -> Any:
         """Return random conditioning that fits."""
         if self.layout in WIDE:
-            return conditioning(self.layout, seed=seed)
+            return transformers.conditioning("flux", tokens=256, seed=seed)
         return random_conditioning(next(iter(self._made.values())), seed=seed)
 
     def latent(self, batch: int, side: int) -> torch.Tensor:
