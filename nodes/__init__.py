@@ -33,18 +33,25 @@ FILES = {
 }
 """Node ids and the modules of this package that they are in."""
 
+INTERNAL = {"_PacelineTrial": "trial"}
+"""Nodes that only prompts of ours have, and no menu."""
+
 
 class _Nodes(Mapping[str, Any]):
     """Node classes by id, each imported when it is asked for: one that cannot be imported costs only itself."""
 
     def __getitem__(self, id: str) -> Any:
-        return getattr(import_module(f".{FILES[id]}", __package__), id)
+        return _node(id, FILES[id])
 
     def __iter__(self) -> Iterator[str]:
         return iter(FILES)
 
     def __len__(self) -> int:
         return len(FILES)
+
+
+def _node(id: str, file: str) -> Any:
+    return getattr(import_module(f".{file}", __package__), id)
 
 
 NODES = _Nodes()
@@ -70,9 +77,9 @@ class PacelineExtension(ComfyExtension):
         if note is not None:
             logging.warning("Paceline: %s", note)
         classes: list[type[io.ComfyNode]] = []
-        for id in NODES:
+        for id, file in (FILES | INTERNAL).items():
             try:
-                classes.append(NODES[id])
+                classes.append(_node(id, file))
             except Exception:  # ComfyUI would swallow the traceback and drop the whole pack
                 logging.exception("Paceline: the node %s cannot be loaded", id)
         return classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from comfy_api.latest import io
@@ -23,6 +24,7 @@ from .measuring import image_output, sampling_inputs, save_files_input, workflow
 
 _STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
+_SAMPLING = ("steps", "sampler_name", "scheduler", "cfg")
 _COUNTS = ("speedup", "speedup_low", "speedup_high", "seed_share")
 
 
@@ -144,35 +146,47 @@ class PacelineCompareModels(PacelineNode):
             raise InvalidSetting("There is nothing to compare.", remedy)
         conditionings = (given.get("positive_optimized", positive), given.get("negative_optimized", negative))
         OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
+        job = SamplingJob(positive, negative, latent_image, **sampler)
         found = comparison.compare(
             comparison.Side("baseline", model_baseline, vae),
             comparison.Side(
                 "optimized",
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
-                conditionings if given else None,
+                replace(job, positive=conditionings[0], negative=conditionings[1]) if given else None,
             ),
-            SamplingJob(positive, negative, latent_image, **sampler),
+            job,
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
             say=lambda text: cls.announce(Summary("working", text)),
         )
-        lines = comparison.summary_lines(found)
-        pictures, steps = found.pictures, found.evidence.fewer_steps
-        control = None
-        if steps is not None and pictures.fewer_steps is not None:
-            control = (f"{steps.steps} steps", pictures.fewer_steps)
-        numbers = {**comparison.record(found), "surroundings": comparison.environment(model_baseline)}
-        # For others to read: what it was measured on, and not what is missing on this machine.
-        told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
-        sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
-        files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(cls), save_files)
-        compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
-        shown = shown_comparison(numbers, files, found.verdict, lines, compiling)
-        counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
-        cls.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
-        summary = "\n".join([found.verdict.text, *lines])
-        payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
-        return io.NodeOutput(image_output(sheet), summary, ui=payload)
+        return show(cls, found, model_baseline, filename_prefix, save_files)
+
+
+def show(
+    node: type[PacelineNode],
+    found: comparison.Comparison,
+    model: ModelPatcher,
+    filename_prefix: str = "paceline/trial",
+    save_files: bool = False,
+) -> io.NodeOutput:
+    """Save and show what was found with ``model``, and return the node's outputs: sheet of pictures, and summary."""
+    lines = comparison.summary_lines(found)
+    pictures, steps = found.pictures, found.evidence.fewer_steps
+    control = None
+    if steps is not None and pictures.fewer_steps is not None:
+        control = (f"{steps.steps} steps", pictures.fewer_steps)
+    numbers = {**comparison.record(found), "surroundings": comparison.environment(model)}
+    # For others to read: what it was measured on, and not what is missing on this machine.
+    told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
+    sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
+    files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(node), save_files)
+    compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
+    shown = shown_comparison(numbers, files, found.verdict, lines, compiling)
+    counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
+    node.announce(Summary(shown["state"], found.verdict.headline, counts, (found.verdict.text, *lines)))
+    summary = "\n".join([found.verdict.text, *lines])
+    payload = {"images": [files["comparison"]], "text": [summary], "paceline_comparison": [shown]}
+    return io.NodeOutput(image_output(sheet), summary, ui=payload)
 
 
 def shown_comparison(
@@ -200,7 +214,7 @@ def shown_comparison(
         "sheet": files["comparison"],
         "about": {
             **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
-            **{name: str(settings[name]) for name in ("steps", "sampler_name", "scheduler", "cfg")},
+            **{name: str(settings[name]) for name in _SAMPLING if name in settings},
             "recipe": ", ".join(numbers["activity"]),
         },
     }

@@ -14,9 +14,10 @@ from typing import Any
 
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, link_of, links_into, reached, require_prompt, users_of
+from ..workbench.comfyui.prompt import Prompt, links_into, reached, require_prompt
+from ..workbench.comfyui.runnable import why_refused
 from .built_in_presets import BUILT_IN
-from .trial_scene import Scene, scene_for
+from .trial_scene import NotMeasurable, Scene, scene_for
 
 TRIAL = "/paceline/trial"
 
@@ -51,36 +52,42 @@ class Trial:
     best: Finding | None = None
     once: float = 0.0
 
-    def payload(self, prompt: Payload | None = None, node: str = "", measurable: bool = True) -> Payload:
+    def payload(self, prompt: Payload | None = None, node: str = "", why_not: str = "") -> Payload:
         """Return what the page is told: ``TrialState`` in web/js/payloads.d.ts."""
         saves = 0.0 if self.best is None else _saved(self.best)
         told = {"judged": self.judged, "best": self.best, "once": self.once, "saves": saves}
-        return {"measurable": measurable, "prompt": prompt, "node": node, **told}
+        return {"why_not": why_not, "prompt": prompt, "node": node, **told}
 
 
 def trial_payload(sent: Any) -> Payload:
     """Return what to measure next, or what the findings say when nothing is left; `InvalidSetting` if unreadable.
 
-    ``sent`` has ``prompt``; ``name`` and ``receivers`` of a wire; ``chain``, execution ids of the nodes on it that are
-    tried, in order; ``choice``; and ``findings``, the results of the measurements so far, in order.
+    ``sent`` has ``prompt``; ``name`` of a wire; ``chain``, execution ids of the nodes on it that are tried, in order;
+    ``choice``; and ``findings``, the results of the measurements so far, in order.
     """
     trial = Trial()
     try:
         prompt, chain, choice = require_prompt(sent["prompt"]), [str(id) for id in sent["chain"]], sent["choice"]
         findings = list(sent["findings"])
-        receivers = [str(receiver["node"]) for receiver in sent["receivers"]]
         require_choice("choice", choice, BUILT_IN)
-        known = chain and all(id in prompt for id in chain)
-        scene = scene_for(prompt, str(sent["name"]), [chain[-1], 0], receivers) if known else None
-        if scene is None:
-            return trial.payload(measurable=False)
+        if not chain or not all(id in prompt for id in chain):
+            raise NotMeasurable("What was inserted is not in the workflow that would run.")
+        scene = scene_for(prompt, str(sent["name"]), chain)
         for node, before, after, times in _measurements(chain, choice, findings, trial):
-            return trial.payload(_prompt_for(prompt, scene, chain, before, after, times), node)
+            made = _prompt_for(prompt, scene, chain, before, after)
+            if not findings and not trial.judged:
+                refused = why_refused(made, _COMPARE)
+                if refused:
+                    raise NotMeasurable(refused)
+            made[_COMPARE]["inputs"] |= times
+            return trial.payload(made, node)
         return trial.payload()
     except InvalidSetting:
         raise
+    except NotMeasurable as error:
+        return trial.payload(why_not=str(error))
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
-        needed = "Send prompt, name, receivers, chain, choice and findings."
+        needed = "Send prompt, name, chain, choice and findings."
         raise InvalidSetting("This trial cannot be read.", needed) from error
 
 
@@ -119,39 +126,20 @@ def _saved(found: Finding) -> float:
 
 
 def _prompt_for(
-    prompt: Prompt,
-    scene: Scene,
-    chain: Sequence[str],
-    before: Sequence[str],
-    after: Sequence[str],
-    times: Mapping[str, int],
-) -> Payload:
+    prompt: Prompt, scene: Scene, chain: Sequence[str], before: Sequence[str], after: Sequence[str]
+) -> dict[str, Any]:
     """Return a prompt that compares the chain's source behind some of its nodes with the source behind others."""
-    known: dict[str, Any] = {**prompt}
-    users = users_of(prompt, chain[-1:])
+    known: dict[str, Any] = {**scene.nodes}
 
-    def with_chain(kept: Sequence[str], side: str, inputs: Mapping[str, Any]) -> Payload:
-        """Return inputs as they are where the chain has only some of its nodes, on copies of what uses it."""
+    def behind(kept: Sequence[str], side: str) -> Any:
         value = prompt[chain[0]]["inputs"][scene.name]
         for id in kept:
             copy = f"{_COMPARE}_{side}_{id}"
             known[copy] = {**prompt[id], "inputs": {**prompt[id]["inputs"], scene.name: value}}
             value = [copy, 0]
+        return value
 
-        def moved(given: Any) -> Any:
-            link = link_of(given)
-            if link == (chain[-1], 0):
-                return value
-            return [f"{_COMPARE}_{side}_{link[0]}", link[1]] if link and link[0] in users else given
-
-        for id in users:
-            there = {name: moved(given) for name, given in prompt[id]["inputs"].items()}
-            known[f"{_COMPARE}_{side}_{id}"] = {**prompt[id], "inputs": there}
-        return {name: moved(given) for name, given in inputs.items()}
-
-    sides = {**with_chain(before, "a", scene.baseline), **with_chain(after, "b", scene.optimized)}
-    fixed = {"fp32_reference": False, "filename_prefix": "paceline/trial", "save_files": False, "fewer_steps": False}
-    inputs = {**scene.settings, **sides, **times, **fixed}
-    known[_COMPARE] = {"class_type": "PacelineCompareModels", "inputs": inputs}
+    sides = {"baseline": behind(before, "a"), "optimized": behind(after, "b")}
+    known[_COMPARE] = {"class_type": "_PacelineTrial", "inputs": {**scene.inputs, **sides}}
     needed = reached([_COMPARE], lambda id: (origin for origin, _ in links_into(known, id).values()))
     return {id: known[id] for id in (_COMPARE, *needed)}

@@ -1,137 +1,172 @@
-"""What a trial measures with: a sampler of the workflow, as settings of Compare Models."""
+"""What a trial measures with: the workflow's own nodes, from a wire to the sampler or to what decodes.
+
+In the prompt of a trial ComfyUI makes what goes into these nodes (latents, noise, sigmas, conditionings), as in any run
+of the workflow. The trial's node (nodes/trial.py) runs them again and again, with one model or the other on the wire.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..workbench.comfyui.prompt import Prompt, link_of, node_before, users_of, way_back
-from .wires import is_ours
+from ..core.errors import PacelineError
+from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached, title_of, users_of
+from ..workbench.comfyui.workflow_job import WIRE
+from .wires import is_ours, typed_links
 
-_SAMPLER = ("positive", "negative", "latent_image", "steps", "cfg", "sampler_name", "scheduler")
-"""Inputs that the samplers which Compare Models can stand in for have in common."""
+_OTHER = "paceline_trial_other_"
+"""Stands before the ids of copies with another seed."""
 
-_CUSTOM = ("sampler", "sigmas", "latent_image")
-"""Of the samplers that are given sampler and noise levels by other nodes."""
+_SEEDS = ("seed", "noise_seed")
+_NAMES = {"MODEL": "model", "VAE": "vae", "CONTROL_NET": "control_net"}
+
+
+class NotMeasurable(PacelineError):
+    """What uses a wire cannot be measured, and why."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is measured: our nodes' input ``name``, and settings of Compare Models, for both sides and for each."""
+    """What the chain carries, the workflow without nodes of ours, and inputs of the trial's node.
+
+    The workflow has copies of nodes with another seed.
+    """
 
     name: str
-    settings: Mapping[str, Any]
-    baseline: Mapping[str, Any]
-    optimized: Mapping[str, Any]
+    nodes: Prompt
+    inputs: Mapping[str, Any]
 
 
-def scene_for(prompt: Prompt, name: str, wire: Any, receivers: Collection[str]) -> Scene | None:
-    """Return how to measure a wire; None where Compare Models cannot stand in for what uses it.
+def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
+    """Return how to measure the nodes of a ``chain``, which carries a ``name``: ``model``, ``vae`` or ``control_net``.
 
-    ``name`` is ``model``, ``vae`` or ``control_net``, ``wire`` an input's value, ``receivers`` the ids of its users.
+    `NotMeasurable` where nothing behind it samples, or decodes pictures.
     """
-    if name == "model":
-        for sampler, job in _jobs(prompt, (id for receiver in receivers for id in _samplers_of(prompt, receiver))):
-            del job["model"]
-            return Scene(name, job | _decoder(prompt, sampler), {"model_baseline": wire}, {"model_optimized": wire})
-    if name == "vae":
-        for _, job in _jobs(prompt, (id for receiver in receivers for id in _sources(prompt, receiver))):
-            job["model_baseline"] = job.pop("model")
-            return Scene(name, job, {"vae": wire}, {"vae_optimized": wire})
-    if name == "control_net":
-        users = {*receivers, *users_of(prompt, receivers)}
-        for sampler, job in _jobs(prompt, prompt):
-            baseline = {side: job.pop(side) for side in ("positive", "negative")}
-            if any(_origin(wire) in users for wire in baseline.values()):
-                job["model_baseline"] = _before_ours(prompt, job.pop("model"), "model")
-                optimized = {f"{side}_optimized": wire for side, wire in baseline.items()}
-                return Scene(name, job | _decoder(prompt, sampler), baseline, optimized)
-    return None
+    plain = _without_ours(prompt, chain[-1])
+    users = users_of(plain, [WIRE])
+    end = _decoded(plain, users) if name == "vae" else _sampled(plain, users)
+    inputs: dict[str, Any] = {} if name == "vae" else _decoder(plain, end[0])
+    needed = {end[0]: None} | reached([end[0]], lambda id: (origin for origin, _ in links_into(plain, id).values()))
+    inside = [] if name == "vae" else [id for id in needed if id in users]
+    if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
+        source = prompt[chain[0]]["inputs"][name]
+        plain = {id: _relinked(node, {WIRE: source}) for id, node in plain.items()}
+    if name != "model":
+        inputs["model"] = _model(plain, needed)
+    seeded = {id: _with_another_seed(plain[id]) for id in needed if _draws(plain[id])}
+    changed = needed.keys() & {*seeded, *users_of(plain, seeded)}
+    copies = {id: _OTHER + id for id in changed if id not in inside}
+    others = {id: _relinked({**plain, **seeded}[id], copies) for id in (*inside, *copies)}
+    parts = {
+        "kind": name,
+        "nodes": {id: plain[id] for id in inside},
+        "end": end,
+        "other_nodes": {id: others[id] for id in inside},
+        "other_end": (copies.get(end[0], end[0]), end[1]),
+    }
+    links = [link_of(value) for id in inside for node in (plain[id], others[id]) for value in node["inputs"].values()]
+    ends = [] if inside else [parts["end"], parts["other_end"]]
+    for id, slot in filter(None, [*links, *ends]):
+        if id not in inside and id != WIRE:
+            inputs[f"{id} {slot}"] = [id, slot]
+    nodes = {**plain, **{copy: others[id] for id, copy in copies.items()}}
+    return Scene(name, nodes, {**inputs, "scene": json.dumps(parts)})
 
 
-def _jobs(prompt: Prompt, samplers: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for sampler in samplers:
-        job = _job(prompt, sampler)
-        if job is not None:
-            yield sampler, job
+def _without_ours(prompt: Prompt, last: str) -> dict[str, Mapping[str, Any]]:
+    """Return a prompt in which nothing uses what nodes of ours change; what used the ``last`` of a chain uses ``WIRE``.
+
+    What is judged is nothing but the chain.
+    """
+
+    def before(value: Any) -> Any:
+        seen: set[str] = set()
+        while (link := link_of(value)) and link[0] in prompt and link[0] not in seen and is_ours(prompt[link[0]]):
+            if link == (last, 0):
+                return [WIRE, 0]
+            seen.add(link[0])
+            types = output_types(prompt[link[0]]["class_type"])
+            name = _NAMES.get(types[link[1]] if link[1] < len(types) else "")
+            if name not in prompt[link[0]]["inputs"]:
+                return value
+            value = prompt[link[0]]["inputs"][name]
+        return value
+
+    plain: dict[str, Mapping[str, Any]] = {WIRE: {"class_type": "", "inputs": {}}}
+    for id, node in prompt.items():
+        plain[id] = {**node, "inputs": {name: before(value) for name, value in node["inputs"].items()}}
+    return plain
 
 
-def _samplers_of(prompt: Prompt, receiver: str) -> list[str]:
-    """Return the node that is given a model, and the samplers behind it if it is a guider."""
-    return [receiver, *(id for id in prompt if node_before(prompt, id, "guider") == receiver)]
+def _sampled(prompt: Prompt, users: Iterable[str]) -> Link:
+    """Return the LATENT of the last sampler behind a wire; of several that are no others' latents, the first."""
+    samplers = [
+        id for id in prompt if id in users and _gives(prompt[id], "LATENT") and _takes(prompt, id, "MODEL", "GUIDER")
+    ]
+    last = [id for id in samplers if not users_of(prompt, [id]).keys() & samplers]
+    if not last:
+        raise NotMeasurable("No sampler follows that gives a latent, so there is nothing to measure.")
+    return last[0], output_types(prompt[last[0]]["class_type"]).index("LATENT")
 
 
-def _sources(prompt: Prompt, id: str) -> list[str]:
-    names = ("samples", "latent", "latent_image", "latents")
-    return [*way_back(id, lambda id: node_before(prompt, id, *names))][1:]
+def _decoded(prompt: Prompt, users: Iterable[str]) -> Link:
+    """Return the LATENT that is decoded with the VAE of a wire."""
+    for id in prompt:
+        if id in users and _gives(prompt[id], "IMAGE") and WIRE in (origin for origin, _ in _takes(prompt, id, "VAE")):
+            for latent in _takes(prompt, id, "LATENT"):
+                return latent
+    raise NotMeasurable("This VAE decodes no pictures of the workflow, and only that is measured.")
 
 
 def _decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
-    """Return ``vae``, which decodes what a sampler gives, before nodes of ours; nothing where none does."""
-    for id, node in prompt.items():
-        if "vae" in node["inputs"] and node_before(prompt, id, "samples") == sampler:
-            return {"vae": _before_ours(prompt, node["inputs"]["vae"], "vae")}
+    """Return ``vae``, which decodes what a sampler gives; nothing where none does."""
+    users = users_of(prompt, [sampler])
+    coders = [id for id in prompt if id in users and _takes(prompt, id, "LATENT") and _takes(prompt, id, "VAE")]
+    for id in coders:
+        if _gives(prompt[id], "IMAGE"):
+            return {"vae": list(_takes(prompt, id, "VAE")[0])}
+    if coders and _gives(prompt[coders[0]], "AUDIO"):
+        raise NotMeasurable(f"{title_of(prompt, coders[0])} makes sound of it, and a trial compares pictures.")
     return {}
 
 
-def _before_ours(prompt: Prompt, wire: Any, name: str) -> Any:
-    """Return a wire as it is before nodes of ours: what is judged is something else. None for a circle of ours."""
-    seen: set[str] = set()
-    while (origin := _origin(wire)) and is_ours(prompt[origin]) and name in prompt[origin]["inputs"]:
-        if origin in seen:
-            return None
-        seen.add(origin)
-        wire = prompt[origin]["inputs"][name]
-    return wire
+def _model(prompt: Prompt, needed: Iterable[str]) -> list[Any]:
+    for id in needed:
+        for model in _takes(prompt, id, "MODEL"):
+            return list(model)
+    raise NotMeasurable("No model samples what is decoded, so there is no other picture to measure a difference by.")
 
 
-def _job(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
-    """Return ``model`` and the settings of Compare Models for a sampler; None if it has none of the known forms."""
-    inputs = prompt[sampler]["inputs"]
-    if all(name in inputs for name in (*_SAMPLER, "model")):
-        seed = inputs.get("seed", inputs.get("noise_seed", 0))
-        given = {name: inputs[name] for name in ("model", *_SAMPLER)}
-        return given | {"seed": seed, "denoise": inputs.get("denoise", 1.0)}
-    if not all(name in inputs for name in _CUSTOM):
-        return None
-    guidance = _guidance(prompt, sampler)
-    levels = _levels(prompt, sampler)
-    name = _value(prompt, sampler, "sampler", "sampler_name")
-    if guidance is None or levels is None or name is None:
-        return None
-    seed = inputs.get("noise_seed", _value(prompt, sampler, "noise", "noise_seed"))
-    latent = inputs["latent_image"]
-    return {**guidance, **levels, "sampler_name": name, "seed": 0 if seed is None else seed, "latent_image": latent}
+def _takes(prompt: Prompt, id: str, *types: str) -> list[Link]:
+    return [origin for type, _, origin in typed_links(prompt, id) if type in types]
 
 
-def _guidance(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
-    """Return model, conditionings and cfg, of a guider or of a sampler that has them itself.
-
-    Of two positive conditionings the first is taken: a network's call is as long with each of them.
-    """
-    inputs = prompt[node_before(prompt, sampler, "guider") or sampler]["inputs"]
-    positive = next((inputs[name] for name in ("positive", "conditioning", "cond1") if name in inputs), None)
-    if positive is None or "model" not in inputs:
-        return None
-    negative, cfg = inputs.get("negative", positive), inputs.get("cfg", inputs.get("cfg_conds", 1.0))
-    return {"model": inputs["model"], "positive": positive, "negative": negative, "cfg": cfg}
+def _gives(node: Mapping[str, Any], type: str) -> bool:
+    return type in output_types(node["class_type"])
 
 
-def _levels(prompt: Prompt, sampler: str) -> dict[str, Any] | None:
-    """Return the schedule that a sampler's noise levels come from, also where they are split on the way."""
-    for id in way_back(node_before(prompt, sampler, "sigmas"), lambda id: node_before(prompt, id, "sigmas")):
-        inputs = prompt[id]["inputs"]
-        if "scheduler" in inputs and "steps" in inputs:
-            return {name: inputs[name] for name in ("scheduler", "steps", "denoise") if name in inputs}
-    return None
+def _draws(node: Mapping[str, Any]) -> bool:
+    seeded = any(name in node["inputs"] for name in _SEEDS)
+    return seeded and (_gives(node, "NOISE") or _gives(node, "LATENT"))
 
 
-def _origin(value: Any) -> str | None:
-    link = link_of(value)
-    return None if link is None else link[0]
+def _with_another_seed(node: Mapping[str, Any]) -> dict[str, Any]:
+    seeds = {name: node["inputs"][name] for name in _SEEDS if name in node["inputs"]}
+    # The value of one that comes over a link is not known here.
+    others = {name: value ^ 1 if isinstance(value, int) else 20_011 for name, value in seeds.items()}
+    return {**node, "inputs": {**node["inputs"], **others}}
 
 
-def _value(prompt: Prompt, id: str, name: str, value: str) -> Any:
-    node = node_before(prompt, id, name)
-    return None if node is None else prompt[node]["inputs"].get(value)
+def _relinked(node: Mapping[str, Any], moved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node with its links to some nodes moved: to the same output of another, or to another output."""
+
+    def relinked(value: Any) -> Any:
+        link = link_of(value)
+        if link is None or link[0] not in moved:
+            return value
+        to = moved[link[0]]
+        return [to, link[1]] if isinstance(to, str) else to
+
+    return {**node, "inputs": {name: relinked(value) for name, value in node["inputs"].items()}}

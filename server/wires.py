@@ -39,7 +39,7 @@ def find_wires(prompt: Prompt) -> list[Wire]:
         outputs = set(output_types(node["class_type"]))
         if is_ours(node):
             continue
-        for type, name, origin in _typed_links(prompt, id):
+        for type, name, origin in typed_links(prompt, id):
             if type in _KINDS and type not in outputs and outputs & _KINDS[type][1]:
                 wire = wires.setdefault((type, origin), Wire(_KINDS[type][0], origin))
                 wire.receivers.append((id, name))
@@ -51,12 +51,13 @@ def upstream(prompt: Prompt, wire: Wire) -> list[str]:
     wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
 
     def before(id: str) -> str | None:
-        return next((origin for type, _, (origin, _) in _typed_links(prompt, id) if type == wanted), None)
+        return next((origin for type, _, (origin, _) in typed_links(prompt, id) if type == wanted), None)
 
     return [*way_back(wire.origin[0], before)]
 
 
-def _typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:
+def typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:
+    """Yield type, name and origin of each input that another node gives."""
     declared = input_types(prompt[id]["class_type"])
     for name, (origin, slot) in links_into(prompt, id).items():
         outputs = output_types(prompt[origin]["class_type"])

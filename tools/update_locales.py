@@ -75,7 +75,7 @@ def english() -> dict[str, Tree]:
 def _nodes() -> dict[str, Any]:
     bootstrap()
     load_pack()
-    return load_nodes()
+    return {name: node for name, node in load_nodes().items() if not node.GET_SCHEMA().is_dev_only}
 
 
 def _node(schema: Any) -> Tree:

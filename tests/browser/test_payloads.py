@@ -121,7 +121,7 @@ def advised() -> tuple[dict[str, Any], dict[str, Any]]:
     from paceline.server.trial import trial_payload
 
     import_module("nodes")  # ComfyUI's: its types of nodes
-    sent = {"prompt": PROMPT, "name": "model", "receivers": [{"node": "5"}], "chain": ["2"], "choice": "fast"}
+    sent = {"prompt": PROMPT, "name": "model", "chain": ["2"], "choice": "fast"}
     return advice_payload(PROMPT, NODES), trial_payload(sent | {"findings": [finding("slower")]})
 
 

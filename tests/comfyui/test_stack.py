@@ -12,7 +12,7 @@ def test_one_node_that_cannot_be_imported_does_not_cost_the_others(studio, monke
 
     monkeypatch.setitem(nodes.FILES, "Missing", "no_such_file")
     classes = asyncio.run(nodes.PacelineExtension().get_node_list())
-    assert len(classes) == len(nodes.NODES) - 1
+    assert len(classes) == len(nodes.NODES) - 1 + len(nodes.INTERNAL)
     assert "the node Missing cannot be loaded" in caplog.text
 
 
@@ -63,9 +63,9 @@ def test_a_comfyui_that_is_too_old_gets_no_node_and_one_sentence(comfy, monkeypa
     import asyncio
 
     import comfy.ops
-    from paceline.nodes import NODES, PacelineExtension
+    from paceline.nodes import INTERNAL, NODES, PacelineExtension
 
-    assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES)
+    assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
     monkeypatch.delattr(comfy.ops, "scaled_dot_product_attention")
     with caplog.at_level("ERROR"):
         assert asyncio.run(PacelineExtension().get_node_list()) == []

@@ -15,7 +15,7 @@ OPTIONS = {
     *("activations_shape", "block", "block_index", "cond_or_uncond", "n_heads", "sample_sigmas", "sigmas"),
     *("transformer_index", "uuids", "wrappers"),
 }
-HOST = ("comfy", "comfy_api", "comfy_execution", "comfy_kitchen", "folder_paths")
+HOST = ("comfy", "comfy_api", "comfy_execution", "comfy_kitchen", "execution", "folder_paths")
 LISTED = [touch for touches in TOUCHES.values() for touch in touches]
 
 
@@ -104,11 +104,11 @@ def test_patches_are_told_what_we_read(studio):
 )
 def test_the_start_log_says_in_one_line_what_is_untested(studio, monkeypatch, caplog, version, said):
     import comfyui_version
-    from paceline.nodes import NODES, PacelineExtension
+    from paceline.nodes import INTERNAL, NODES, PacelineExtension
 
     monkeypatch.setattr(comfyui_version, "__version__", version)
     with caplog.at_level("WARNING"):
-        assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES)
+        assert len(asyncio.run(PacelineExtension().get_node_list())) == len(NODES) + len(INTERNAL)
     lines = [message for message in caplog.messages if message.startswith("Paceline: ComfyUI")]
     assert len(lines) == said
     if said:

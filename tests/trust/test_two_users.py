@@ -41,7 +41,7 @@ class User:
         prompt["1"]["inputs"]["ckpt_name"], prompt["3"]["inputs"]["text"] = checkpoint, text
         prompt["8"] = {"class_type": "PacelineFuseQKV", "inputs": {"model": ["1", 0]}}
         prompt["5"]["inputs"] |= {"model": ["8", 0], "steps": 1}
-        sent = {"prompt": prompt, "name": "model", "receivers": [{"node": "5"}], "chain": ["8"], "choice": "fast"}
+        sent = {"prompt": prompt, "name": "model", "chain": ["8"], "choice": "fast"}
         return self.ask("/paceline/trial", {**sent, "findings": findings})
 
 

@@ -68,7 +68,7 @@ def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
 
 
 def test_a_title_is_one_line_without_commands_for_a_terminal():
-    from paceline.workbench.comfyui.tuning.rewrite import title_of
+    from paceline.workbench.comfyui.prompt import title_of
 
     def titled(about):
         return title_of({"1": {"class_type": "KSampler", "inputs": {}, "_meta": about}}, "1")

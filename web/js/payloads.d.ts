@@ -110,8 +110,8 @@ export interface Conversion {
 
 /** Answer of the route `/paceline/trial`, from `trial_payload` in server/trial.py. */
 export interface TrialState {
-  /** Whether Compare Models can stand in for what uses the wire. */
-  measurable: boolean;
+  /** Why what uses the wire cannot be measured; empty where it can. */
+  why_not: string;
   /** What to run next; null when all is known. */
   prompt: Prompt | null;
   /** Execution id of what that measures; empty for all of it together. */

@@ -45,7 +45,8 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       end(() => reject(new DOMException("", "AbortError")));
     };
     cancelled?.addEventListener("abort", cancel, { signal: stop.signal });
-    on("progress", ({ value, max }) => progress(max ? value / max : 0));
+    // The node that measures runs others, which tell of progress of their own.
+    on("progress", ({ node, value, max }) => node === NO_RUN && progress(max ? value / max : 0));
     on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
     on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));

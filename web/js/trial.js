@@ -15,8 +15,7 @@ const ROUTE = "/paceline/trial";
  */
 export function sceneOf(prompt, { wire, nodes }, choice) {
   const { name, prefix } = wire;
-  const receivers = wire.receivers.map(({ node, input }) => ({ node: prefix + node.id, input: node.inputs[input].name }));
-  return { prompt, name, receivers, chain: nodes.map(({ id }) => prefix + id), choice };
+  return { prompt, name, chain: nodes.map(({ id }) => prefix + id), choice };
 }
 
 /**

@@ -22,23 +22,23 @@ export async function offerTrial(inserted, choice) {
   const prompt = await openPrompt();
   /** @type {Measurable[]} */
   const measurable = [];
-  /** @type {Inserted[]} */
-  const others = [];
+  /** @type {string[]} */
+  const untried = [];
   for (const item of inserted.filter(({ nodes }) => nodes.length)) {
     const scene = sceneOf(prompt, item, choice);
-    if ((await next(scene, [])).measurable) measurable.push({ item, scene });
-    else others.push(item);
+    const { why_not } = await next(scene, []);
+    if (why_not) untried.push(`${item.nodes.map((node) => node.getTitle()).join(", ")}. ${why_not}`);
+    else measurable.push({ item, scene });
   }
-  const untried = others.flatMap(({ nodes }) => nodes.map((node) => node.getTitle())).join(", ");
   if (!measurable.length) {
-    if (untried) tell("info", words("trialImpossible"), untried);
+    if (untried.length) tell("info", words("trialImpossible"), untried.join("\n"));
     return;
   }
   const text = createElement("p", { textContent: words("trialOffer"), role: "status" });
   const list = createElement("ol");
   const bar = createElement("progress", { hidden: true, max: 1, ariaLabel: words("trialMeasuring") });
   const content = createBox("paceline-trial", text, bar, list);
-  if (untried) content.append(createElement("small", {}, `${words("trialImpossible")} (${untried})`));
+  content.append(...untried.map((line) => createElement("small", {}, `${words("trialImpossible")} ${line}`)));
   const later = createButton(words("trialLater"), () => dialog.close());
   const start = createButton(words("trialStart"), () => void run());
   start.classList.add("paceline-primary");

@@ -139,7 +139,6 @@ declare global {
     prompt: Prompt;
     /** Of the wire. */
     name: string;
-    receivers: { node: string; input: string }[];
     /** Execution ids of the inserted nodes, in order. */
     chain: string[];
     choice: string;

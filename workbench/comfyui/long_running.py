@@ -11,8 +11,10 @@ _TICKS = 10_000
 def progress_bar() -> Callable[[float], None]:
     """Return what shows at the node that runs which share of its work, from 0 to 1, is done."""
     import comfy.utils
+    from comfy_execution.utils import get_executing_context
 
-    bar = comfy.utils.ProgressBar(_TICKS)
+    node = get_executing_context()  # while it works it may run other nodes, which have progress of their own
+    bar = comfy.utils.ProgressBar(_TICKS, node_id=None if node is None else node.node_id)
     return lambda share: bar.update_absolute(round(_TICKS * share), _TICKS)
 
 

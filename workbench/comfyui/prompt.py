@@ -14,6 +14,9 @@ Prompt = Mapping[str, Mapping[str, Any]]
 _MOST_NODES = 3000
 """Looking at a workflow takes time that grows with the square of its nodes, and nothing can cancel it."""
 
+_TITLE = 100
+"""Characters of a title that are shown."""
+
 Link = tuple[str, int]
 """The node that a value comes from, and which of its outputs."""
 
@@ -50,6 +53,14 @@ def node_before(prompt: Prompt, id: str, *names: str) -> str | None:
     return next((links[name][0] for name in names if name in links), None)
 
 
+def title_of(prompt: Prompt, id: str) -> str:
+    """Return what a node is called, for people: in one line, and without what a terminal would take for a command."""
+    node = prompt[id]
+    about = node.get("_meta")
+    title = about.get("title") if isinstance(about, Mapping) else None
+    return "".join(char for char in str(title or node["class_type"]) if char.isprintable())[:_TITLE]
+
+
 def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
     """Yield a node, the one before it, and so on; the way ends where it would go in a circle."""
     seen: set[str] = set()
@@ -81,7 +92,7 @@ def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> di
 
 def input_types(node: str) -> dict[str, str]:
     """Return the types of the inputs of a type of nodes, by their names; empty if it is not installed."""
-    found = _class(node)
+    found = class_of(node)
     if found is None:
         return {}
     try:
@@ -94,9 +105,10 @@ def input_types(node: str) -> dict[str, str]:
 
 def output_types(node: str) -> tuple[str, ...]:
     """Return the types of the outputs of a type of nodes; empty if it is not installed."""
-    return tuple(str(kind) for kind in getattr(_class(node), "RETURN_TYPES", ()) or ())
+    return tuple(str(kind) for kind in getattr(class_of(node), "RETURN_TYPES", ()) or ())
 
 
-def _class(node: str) -> Any:
+def class_of(node: str) -> Any:
+    """Return the class of a type of nodes; None if it is not installed."""
     # Looked up, never imported: importing it would load ComfyUI's whole graph of modules.
     return getattr(sys.modules.get("nodes"), "NODE_CLASS_MAPPINGS", {}).get(node)

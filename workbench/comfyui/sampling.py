@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core.devices import synchronize
 from ...core.errors import require_choice, require_integer, require_number
+from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
@@ -56,6 +58,20 @@ class SamplingJob:
         require_number("denoise", self.denoise, 0.0, 1.0)
         require_choice("sampler_name", self.sampler_name, tuple(sampler_names()))
         require_choice("scheduler", self.scheduler, tuple(scheduler_names()))
+
+    def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
+        """Run it once, with a seed that is ``seed`` after its own."""
+        return sample(model, self, self.seed + seed, clock, on_step)
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was sampled, for the record."""
+        names = ("seed", "steps", "cfg", "sampler_name", "scheduler", "denoise")
+        shape = list(self.latent_image["samples"].shape)
+        return {**{name: getattr(self, name) for name in names}, "other_seed": self.seed + 1, "latent_shape": shape}
+
+    def carriers(self) -> list[Any]:
+        """Return the ControlNets, which can carry techniques."""
+        return [*controlnets_in(self.positive), *controlnets_in(self.negative)]
 
 
 @dataclass(frozen=True)
@@ -108,5 +124,9 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
         )
     synchronize(device)
     seconds = clock() - started
-    samples = samples.unbind()[0] if samples.is_nested else samples
-    return Sampled(samples.detach().cpu(), seconds, steps.mean())
+    return Sampled(first_stream(samples).detach().cpu(), seconds, steps.mean())
+
+
+def first_stream(samples: Tensor) -> Tensor:
+    """Return the picture of latents that are several (picture and sound), else the latent itself."""
+    return samples.unbind()[0] if samples.is_nested else samples

@@ -77,6 +77,10 @@ _TOUCHES: Mapping[str, Mapping[str, str]] = {
         )
     },
     "nodes": {"comfy_api.latest": "ComfyExtension io", "comfy_execution.graph_utils": "ExecutionBlocker"},
+    "trials": {
+        "comfy_execution.utils": "get_executing_context",
+        "execution": "get_input_data get_output_data validate_prompt",
+    },
 }
 """Attributes of modules, by what they are for and by the module."""
 
@@ -96,6 +100,9 @@ PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "comfy.model_patcher:ModelPatcher.add_wrapper_with_key": ("wrapper_type", "key", "wrapper"),
     "comfy.ops:scaled_dot_product_attention": ("q", "k", "v"),
     "comfy.sample:prepare_noise": ("latent_image", "seed"),
+    "execution:get_input_data": ("inputs", "class_def", "unique_id", "execution_list"),
+    "execution:get_output_data": ("prompt_id", "unique_id", "obj", "input_data_all", "v3_data"),
+    "execution:validate_prompt": ("prompt_id", "prompt", "partial_execution_list"),
     "comfy.sample:sample": (
         *("model", "noise", "steps", "cfg", "sampler_name", "scheduler", "positive", "negative", "latent_image"),
         *("denoise", "disable_pbar", "seed"),

@@ -36,9 +36,13 @@ class StepTimes:
         synchronize(self._device)
         self._seconds.append(self._clock())
 
+    @property
+    def steps(self) -> int:
+        return len(self._marks or self._seconds)
+
     def mean(self) -> float | None:
         """Return the mean seconds of all steps but the first; None for one step. The device must have done them."""
-        later = len(self._marks or self._seconds) - 1
+        later = self.steps - 1
         if later < 1:
             return None
         if self._marks:

@@ -14,17 +14,16 @@ from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
 from ..device_memory import recordings_kept
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
-from ..sampling import SamplingJob
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import make_pictures, with_control
-from .rounds import ComparisonSettings, Rounds, Side
+from .rounds import ComparisonSettings, Job, Rounds, Side
 
 
 def compare(
     baseline: Side,
     optimized: Side,
-    job: SamplingJob,
+    job: Job,
     settings: ComparisonSettings,
     say: Callable[[str], None] = lambda text: None,
     clock: Clock = time.perf_counter,
@@ -41,7 +40,7 @@ def compare(
     for side in (baseline, optimized):
         require_model(side.model)
     compares_decoding = optimized.vae is not baseline.vae
-    samples_alike = optimized.model is baseline.model and optimized.conditionings is None
+    samples_alike = optimized.model is baseline.model and optimized.own is baseline.own
     compares_sampling = not samples_alike or not compares_decoding
     if compares_decoding and baseline.vae is None:
         raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
@@ -95,7 +94,7 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
     return clone, ""
 
 
-def _steps(job: SamplingJob, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
+def _steps(job: Job, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
     """Return how many steps of the sampler, and how many decodings, a comparison takes at most."""
     passes = 2 * (settings.runs + settings.warmup_runs) + (0 if settings.warmup_runs else 1)
     sampled = passes if sampling else 1 + max(1, settings.warmup_runs)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ....core.activity import Summary
-from ....optimizers.hosts.comfyui.controlnet import controlnets_in
 from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement.evidence import Evidence, FewerSteps
@@ -17,10 +16,9 @@ from ...measurement.quality import Distance, compare_pictures
 from ...measurement.timing import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
-from ..sampling import SamplingJob
 from .fewer_steps import Control
 from .pictures import Pictures
-from .rounds import ComparisonSettings, Side, SideRuns, TimedRun
+from .rounds import ComparisonSettings, Job, Side, SideRuns, TimedRun
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Comparison:
         notes: what could not be measured, and why.
     """
 
-    job: SamplingJob
+    job: Job
     settings: ComparisonSettings
     unit: str
     baseline: list[TimedRun]
@@ -52,7 +50,7 @@ class Comparison:
 
 
 def evaluate(
-    job: SamplingJob,
+    job: Job,
     settings: ComparisonSettings,
     baseline: SideRuns,
     optimized: SideRuns,
@@ -91,7 +89,7 @@ def evaluate(
         fewer_steps=fewer_steps,
     )
     side = optimized.side
-    objects = (side.vae, *(control for given in side.conditionings or () for control in controlnets_in(given)))
+    objects = (side.vae, *(side.own.carriers() if side.own else ()))
     techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
     notes = [*notes, f"LPIPS: {missing}"] if missing else notes
     from_preview = baseline.side.vae is None

@@ -60,7 +60,7 @@ def summary_lines(found: Comparison) -> list[str]:
 
 def record(found: Comparison) -> dict[str, Any]:
     """Return everything that was found, for JSON. Numbers that do not exist are None, an infinite PSNR too."""
-    job, speedup = found.job, found.evidence.speedup
+    speedup = found.evidence.speedup
     low, high = speedup.interval or (None, None)
     return {
         "verdict": found.verdict.text,
@@ -88,17 +88,7 @@ def record(found: Comparison) -> dict[str, Any]:
             for title, summary in found.activity.items()
         },
         "notes": list(found.notes),
-        "settings": {
-            "seed": job.seed,
-            "other_seed": job.seed + 1,
-            "steps": job.steps,
-            "cfg": job.cfg,
-            "sampler_name": job.sampler_name,
-            "scheduler": job.scheduler,
-            "denoise": job.denoise,
-            "latent_shape": list(job.latent_image["samples"].shape),
-            **asdict(found.settings),
-        },
+        "settings": {**found.job.settings(), **asdict(found.settings)},
         "runs": _sides(found, lambda runs: [asdict(run) for run in runs]),
         "reports": found.reports,
     }
@@ -108,10 +98,12 @@ def measured_on(numbers: dict[str, Any]) -> str:
     """Return in one line what a comparison, as it is saved, was measured on and with."""
     around, settings = numbers["surroundings"], numbers["settings"]
     batch, *_, height, width = settings["latent_shape"]
+    sampling = "as in the workflow"
+    if "sampler_name" in settings:
+        sampling = f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}"
     return (
         f"{around['model']} on {around['device']}; latent {width} x {height}, batch {batch}, {settings['steps']} steps "
-        f"of {settings['sampler_name']} ({settings['scheduler']}), cfg {settings['cfg']:g}; torch {around['torch']}, "
-        f"ComfyUI {around['comfyui']}"
+        f"{sampling}; torch {around['torch']}, ComfyUI {around['comfyui']}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,13 +12,32 @@ from torch import Tensor
 from ....core.devices import synchronize
 from ....core.errors import require_integer
 from ....core.phrases import phrase
-from ....optimizers.hosts.comfyui.protocols import VAE, Conditioning, ModelPatcher
+from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.memory import PeakMemory
 from ...measurement.steps import Clock
 from ...measurement.timing import MOST_ROUNDS, interleaved
 from ..device_memory import beside_the_allocator
 from ..latents import decode
-from ..sampling import SamplingJob, sample
+from ..sampling import Sampled, SamplingJob
+
+
+class Job(Protocol):
+    """What is sampled: a `SamplingJob`, or a workflow's own nodes (``workflow_job.py``)."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
+        """Sample once; ``seed`` is counted from the job's own, 0."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was sampled, for the record; called after it was."""
+        ...
+
+    def carriers(self) -> list[Any]:
+        """Return objects beside the model that can carry techniques."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -46,20 +66,13 @@ class ComparisonSettings:
 class Side:
     """One side of the comparison, with what it is called in the texts.
 
-    Without a ``vae`` it shows ComfyUI's rough preview; ``conditionings``, positive and negative, replace the job's.
+    Without a ``vae`` it shows ComfyUI's rough preview. ``own`` is what it samples where that is another job.
     """
 
     title: str
     model: ModelPatcher
     vae: VAE | None = None
-    conditionings: tuple[Conditioning, Conditioning] | None = None
-
-    def own(self, job: SamplingJob) -> SamplingJob:
-        """Return what this side samples, where both sample ``job``."""
-        if self.conditionings is None:
-            return job
-        positive, negative = self.conditionings
-        return replace(job, positive=positive, negative=negative)
+    own: Job | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Rounds:
         on_step: called after each step and each decoding; whatever it raises ends the comparison.
     """
 
-    job: SamplingJob
+    job: Job
     compares_sampling: bool
     compares_decoding: bool
     clock: Clock
@@ -133,7 +146,7 @@ class Rounds:
             for side in sides if runs else sides[:1]:
                 warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=side.title)
                 self.say(warming if runs else phrase("another seed"))
-                _, output = self._run(side, self.job.seed + 1 + number)
+                _, output = self._run(side, 1 + number)
                 other = other or output
         assert other is not None, "the baseline has run"
         return other
@@ -144,15 +157,15 @@ class Rounds:
         for number in range(rounds):
             for side in interleaved(sides, number):
                 self.say(phrase("round {number} of {total}: {side}", number=number + 1, total=rounds, side=side.title))
-                run, output = self._run(side, self.job.seed)
+                run, output = self._run(side, 0)
                 found[side.title].add(run, output)
         baseline, optimized = (found[side.title] for side in sides)
         return baseline, optimized
 
     def draw(self, model: ModelPatcher, steps: int | None = None) -> tuple[float, Output]:
         """Sample once with another model, or another number of steps; return the seconds too."""
-        job = self.job if steps is None else replace(self.job, steps=steps)
-        sampled = sample(model, job, job.seed, self.clock, self.on_step)
+        job = replace(self.job, steps=steps) if steps and isinstance(self.job, SamplingJob) else self.job
+        sampled = job.sample(model, 0, self.clock, self.on_step)
         return sampled.seconds, Output(sampled.latent)
 
     def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
@@ -162,7 +175,7 @@ class Rounds:
         images = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if latent is None:
-                sampled = sample(side.model, side.own(self.job), seed, self.clock, self.on_step)
+                sampled = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
                 latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step
             if self.compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
@@ -176,5 +189,5 @@ class Rounds:
 
     def _shared_latent(self, side: Side, seed: int) -> Tensor:
         if seed not in self._shared:
-            self._shared[seed] = sample(side.model, self.job, seed, self.clock, self.on_step).latent
+            self._shared[seed] = self.job.sample(side.model, seed, self.clock, self.on_step).latent
         return self._shared[seed]

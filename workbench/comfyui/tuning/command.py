@@ -19,10 +19,10 @@ from typing import Any
 
 from ....core.files import write_atomically
 from ...exit_status import exit_status
-from ..prompt import Prompt
+from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
-from .rewrite import Rewritten, settings_of, title_of
+from .rewrite import Rewritten, settings_of
 from .server import Server, start_server
 
 _CHOICES = {
@@ -84,14 +84,13 @@ def _kept(
         for name in names:
             print(f"inserted {name}, for {where}")
         return steps
-    place = {key: wire[key] for key in ("name", "receivers")}
-    sent = {"prompt": faster.prompt, "choice": choice, "chain": chain, **place}
+    sent = {"prompt": faster.prompt, "choice": choice, "chain": chain, "name": wire["name"]}
     findings: list[Any] = []
     while True:
         state = server.ask("/paceline/trial", {**sent, "findings": findings})
-        if not state["measurable"]:
+        if state["why_not"]:
             for name in names:
-                print(f"inserted {name}, for {where}: it cannot be measured by itself here")
+                print(f"inserted {name}, for {where}, and did not measure it: {state['why_not']}")
             return steps
         if state["prompt"] is None:
             break

@@ -12,9 +12,6 @@ Described = Callable[[str], Mapping[str, Any]]
 """Returns what ComfyUI's ``/object_info`` says of a type of nodes."""
 
 
-_TITLE = 100
-"""Characters of a title that are shown."""
-
 _DIGITS = 16
 """Ids of more digits are no numbers that ComfyUI has counted."""
 
@@ -75,14 +72,6 @@ def _default(entry: Sequence[Any]) -> Any:
         return options["default"]
     choices = kind if isinstance(kind, list) else options.get("options", [])
     return choices[0] if choices else None
-
-
-def title_of(prompt: Prompt, id: str) -> str:
-    """Return what a node is called, for people: in one line, and without what a terminal would take for a command."""
-    node = prompt[id]
-    about = node.get("_meta")
-    title = about.get("title") if isinstance(about, Mapping) else None
-    return "".join(char for char in str(title or node["class_type"]) if char.isprintable())[:_TITLE]
 
 
 def settings_of(node: Mapping[str, Any], step: Mapping[str, Any]) -> str:

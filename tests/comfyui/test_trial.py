@@ -1,0 +1,259 @@
+"""The trial measures workflows as they are: ComfyUI's executor runs what the server proposes, on real networks."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import torch
+from comfy_host import checkpoints, in_process, transformers, vaes
+from executing import Executor
+
+
+@pytest.fixture(scope="module")
+def comfyui(studio):
+    executor = Executor()
+    yield executor
+    executor.close()
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """What each run of the workflow's nodes gave: seed (0 is the workflow's own), latent, and seconds of a step."""
+    from paceline.workbench.comfyui.workflow_job import WorkflowJob
+
+    seen: list[Any] = []
+    sample = WorkflowJob.sample
+
+    def watched(self, model, seed, clock, on_step):
+        seen.append((seed, sampled := sample(self, model, seed, clock, on_step)))
+        return sampled
+
+    monkeypatch.setattr(WorkflowJob, "sample", watched)
+    return seen
+
+
+def node(kind: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": kind, "inputs": inputs}
+
+
+def ours(kind: str, **inputs: Any) -> dict[str, Any]:
+    """Return a node of ours with its defaults for what is not given."""
+    from paceline.nodes import NODES
+
+    settings = {put.id: put.default for put in NODES[kind].define_schema().inputs if hasattr(put, "default")}
+    return node(kind, **settings | inputs)
+
+
+def asked(prompt: dict[str, Any], chain: list[str], name: str = "model") -> dict[str, Any]:
+    from paceline.server.trial import trial_payload
+
+    return trial_payload({"prompt": prompt, "name": name, "chain": chain, "choice": "fast", "findings": []})
+
+
+def base(comfyui: Executor, studio: Any) -> dict[str, Any]:
+    """Models, conditionings, a latent, and a node of ours on the first model."""
+    return {
+        "model": comfyui.give("MODEL", "model", studio.model),
+        "second": comfyui.give("MODEL", "second", studio.model),
+        "positive": comfyui.give("CONDITIONING", "positive", studio.positive),
+        "negative": comfyui.give("CONDITIONING", "negative", studio.negative),
+        "vae": comfyui.give("VAE", "vae", vaes.taesd()),
+        "latent": node("EmptyLatentImage", width=64, height=64, batch_size=1),
+        "noise": node("RandomNoise", noise_seed=11),
+        "euler": node("KSamplerSelect", sampler_name="euler"),
+        "tried": ours("PacelineFuseQKV", model=["model", 0]),
+        "guider": node("CFGGuider", model=["tried", 0], positive=["positive", 0], negative=["negative", 0], cfg=4.0),
+        "sigmas": node("ManualSigmas", sigmas="10., 3., 1., 0."),
+        "sampler": advanced("latent", "sigmas"),
+        "decode": node("VAEDecode", samples=["sampler", 0], vae=["vae", 0]),
+    }
+
+
+def advanced(latent: str, sigmas: str, guider: str = "guider", noise: str = "noise", slot: int = 0) -> dict[str, Any]:
+    links = {"noise": noise, "guider": guider, "sampler": "euler", "latent_image": latent}
+    return node("SamplerCustomAdvanced", **{name: [id, 0] for name, id in links.items()}, sigmas=[sigmas, slot])
+
+
+def two_stages() -> dict[str, Any]:
+    return {
+        "bigger": node("LatentUpscaleBy", samples=["first", 0], upscale_method="bilinear", scale_by=1.5),
+        "first": advanced("latent", "sigmas"),
+        "again": node("ManualSigmas", sigmas="1.5, 0.5, 0."),
+        "sampler": advanced("bigger", "again", noise="second_noise"),
+        "second_noise": node("RandomNoise", noise_seed=12),
+    }
+
+
+def two_models(first: str, second: str) -> dict[str, Any]:
+    """Wan 2.2: the first sigmas on one model, the others on another, which gets no noise."""
+
+    def custom(model: str, latent: str, slot: int, noise: bool) -> dict[str, Any]:
+        links = {"model": model, "positive": "positive", "negative": "negative", "sampler": "euler"}
+        of = {name: [id, 0] for name, id in links.items()} | {"sigmas": ["split", slot], "latent_image": [latent, 0]}
+        return node("SamplerCustom", **of, add_noise=noise, noise_seed=5, cfg=1.0)
+
+    return {
+        "split": node("SplitSigmas", sigmas=["sigmas", 0], step=1),
+        "high": custom(first, "latent", 0, True),
+        "sampler": custom(second, "high", 1, False),
+    }
+
+
+LINKS = {"model": ["tried", 0], "positive": ["positive", 0], "negative": ["negative", 0]}
+WORKFLOWS = {
+    "ManualSigmas": ({}, 3),
+    "LTXVScheduler": (
+        {"sigmas": node("LTXVScheduler", steps=3, max_shift=2.05, base_shift=0.95, stretch=True, terminal=0.1)}, 3,
+    ),
+    "Flux2Scheduler": ({"sigmas": node("Flux2Scheduler", steps=2, width=64, height=64)}, 2),
+    "BasicGuider": ({"guider": node("BasicGuider", model=["tried", 0], conditioning=["positive", 0])}, 3),
+    "DualCFGGuider": (
+        {
+            "guider": node(
+                "DualCFGGuider", model=["tried", 0], cond1=["positive", 0], cond2=["negative", 0],
+                negative=["negative", 0], cfg_conds=3.0, cfg_cond2_negative=2.0, style="regular",
+            )
+        },
+        3,
+    ),
+    "a sampler with its own scheduler": (
+        {
+            "sampler": node(
+                "KSampler", **LINKS, latent_image=["latent", 0], seed=3, steps=2, cfg=5.0, sampler_name="euler",
+                scheduler="normal", denoise=1.0,
+            )
+        },
+        2,
+    ),
+    "two stages": (two_stages(), 5),
+    "the first of two models": (two_models("tried", "second"), 1),
+    "the second of two models": (two_models("second", "tried"), 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_both_sides_draw_what_the_workflow_draws(comfyui, studio, runs, name):
+    changes, steps = WORKFLOWS[name]
+    prompt = base(comfyui, studio) | copy.deepcopy(changes)
+    state = asked(prompt, ["tried"])
+    assert state["why_not"] == "" and state["node"] == "tried"
+    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    drawn = comfyui.value(prompt, ["sampler", 0])["samples"]
+    assert [seed for seed, _ in runs] == [1, 1, 0, 0]
+    for seed, sampled in runs:
+        assert torch.equal(sampled.latent, drawn) == (seed == 0)
+    assert found["quality"] == "identical" and found["seed_share"] == 0.0
+    assert found["about"]["steps"] == str(steps)
+    assert (found["speedup_of"] == "step") == (steps > 1)
+    assert found["lines"][0].startswith("one step:" if steps > 1 else "one sampling run:")
+
+
+def test_a_latent_of_video_and_sound_is_measured(comfyui, studio, runs):
+    latent = transformers.latent("ltx2")
+    text = transformers.conditioning("ltx2")
+    prompt = base(comfyui, studio) | {
+        "model": comfyui.give("MODEL", "ltx2", transformers.build("ltx2")),
+        "positive": comfyui.give("CONDITIONING", "text", text),
+        "negative": comfyui.give("CONDITIONING", "text", text),
+        "latent": comfyui.give("LATENT", "latent", {"samples": latent}),
+        "sigmas": node("ManualSigmas", sigmas="1., 0.5, 0."),
+        "apart": node("LTXVSeparateAVLatent", av_latent=["sampler", 0]),
+        "decode": node("VAEDecodeTiled", samples=["apart", 0], vae=["vae", 0], tile_size=64, overlap=0,
+                       temporal_size=64, temporal_overlap=8),
+        "vae": comfyui.give("VAE", "ltx", vaes.ltx()),
+    }  # fmt: skip
+    state = asked(prompt, ["tried"])
+    assert state["prompt"]["paceline_trial"]["inputs"]["vae"] == ["vae", 0]
+    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    video = comfyui.value(prompt, ["apart", 0])["samples"]
+    assert torch.equal(runs[-1][1].latent, video) and found["about"]["steps"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("missing", "sentence"),
+    [
+        ({"photo": node("LoadImage", image="my cat.png")}, "LoadImage (node photo): .*image.*my cat.png"),
+        ({"latent": node("VAEEncode", vae=["vae", 0])}, "VAEEncode (node latent) has nothing at its input pixels."),
+        ({"vae": node("VAELoader", vae_name="none.safetensors")},
+         "VAELoader (node vae) needs 'none.safetensors' for vae_name, which is not there."),
+        ({"photo": node("SomePack", image="x")}, "Node 'SomePack' not found"),
+    ],
+)  # fmt: skip
+def test_what_the_workflow_lacks_is_named(comfyui, studio, missing, sentence):
+    photo = node("VAEEncode", pixels=["photo", 0], vae=["vae", 0])
+    image = node("EmptyImage", width=64, height=64, batch_size=1, color=0)
+    prompt = base(comfyui, studio) | {"latent": photo, "photo": image}
+    assert asked(prompt, ["tried"])["why_not"] == ""
+    state = asked(prompt | missing, ["tried"])
+    assert state["why_not"].startswith("ComfyUI cannot run this workflow: ") and state["prompt"] is None
+    assert re.search(re.escape(sentence).replace(r"\.\*", ".*"), state["why_not"])
+
+
+def test_a_sampler_whose_sound_is_all_there_is_says_so(comfyui, studio):
+    prompt = base(comfyui, studio) | {"decode": node("VAEDecodeAudio", samples=["sampler", 0], vae=["vae", 0])}
+    assert asked(prompt, ["tried"])["why_not"] == "VAEDecodeAudio makes sound of it, and a trial compares pictures."
+
+
+def test_a_model_that_nothing_samples_with_says_so(comfyui, studio):
+    prompt = {key: value for key, value in base(comfyui, studio).items() if key not in ("sampler", "decode")}
+    assert asked(prompt, ["tried"])["why_not"].startswith("No sampler follows that gives a latent")
+
+
+def test_a_vae_is_measured_by_its_decoding_and_encodes_without_what_is_tried(comfyui, studio, runs):
+    prompt = base(comfyui, studio) | {
+        "photo": node("EmptyImage", width=64, height=64, batch_size=1, color=200),
+        "latent": node("VAEEncode", pixels=["photo", 0], vae=["tried", 0]),
+        "tried": ours("PacelineVAEPrecision", vae=["vae", 0], dtype="bf16"),
+        "decode": node("VAEDecode", samples=["sampler", 0], vae=["tried", 0]),
+        "guider": node("BasicGuider", model=["model", 0], conditioning=["positive", 0]),
+    }
+    state = asked(prompt, ["tried"], "vae")
+    assert state["why_not"] == ""
+    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    assert found["speedup_of"] == "decode" and [seed for seed, _ in runs] == [1, 0]
+    plain = prompt | {"latent": node("VAEEncode", pixels=["photo", 0], vae=["vae", 0])}
+    assert torch.equal(runs[1][1].latent, comfyui.value(plain, ["sampler", 0])["samples"])
+
+
+def test_a_controlnet_is_measured_by_what_the_sampler_draws_with_it(comfyui, studio, runs):
+    unet = checkpoints.smallest_unet()
+    texts = {"positive": 1, "negative": 2}
+    prompt = base(comfyui, studio) | {
+        name: comfyui.give("CONDITIONING", f"small {name}", in_process.random_conditioning(unet, seed=seed))
+        for name, seed in texts.items()
+    }
+    prompt |= {
+        "model": comfyui.give("MODEL", "smallest", unet),
+        "ours": ours("PacelineFuseQKV", model=["model", 0]),
+        "control": comfyui.give("CONTROL_NET", "control", checkpoints.smallest_controlnet()),
+        "tried": ours("PacelineCompileControlNet", control_net=["control", 0], backend="eager", mode="default"),
+        "photo": node("EmptyImage", width=64, height=64, batch_size=1, color=200),
+        "apply": node("ControlNetApplyAdvanced", control_net=["tried", 0], positive=["positive", 0], strength=1.0,
+                      negative=["negative", 0], image=["photo", 0], start_percent=0.0, end_percent=1.0),
+        "guider": node("CFGGuider", model=["ours", 0], positive=["apply", 0], negative=["apply", 1], cfg=4.0),
+    }  # fmt: skip
+    state = asked(prompt, ["tried"], "control_net")
+    assert state["why_not"] == "" and "ours" not in state["prompt"]  # what is judged is nothing else of ours
+    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    assert "Compile ControlNet" in found["about"]["recipe"] and found["speedup_of"] == "sampling"
+    prompt["apply"]["inputs"]["control_net"] = ["control", 0]
+    assert torch.equal(runs[-2][1].latent, comfyui.value(prompt, ["sampler", 0])["samples"])
+
+
+@pytest.mark.parametrize("circle", [("decoder", "decoder"), ("decoder", "other")])
+def test_a_workflow_that_goes_in_a_circle_says_so(comfyui, studio, circle):
+    first, second = circle
+    prompt = base(comfyui, studio) | {
+        first: ours("PacelineCompileVAE", vae=[second, 0]),
+        second: ours("PacelineCompileVAE", vae=[first, 0]),
+        "decode": node("VAEDecode", samples=["sampler", 0], vae=["decoder", 0]),
+    }
+    state = asked(prompt, ["tried"])
+    assert state["prompt"] is None and "Dependency cycle detected" in state["why_not"]

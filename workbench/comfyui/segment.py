@@ -1,0 +1,74 @@
+"""A part of a workflow that is run again and again: its nodes, with some of their inputs given from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ...core.errors import InvalidSetting
+from .prompt import Link, Prompt, class_of, link_of
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Nodes in the API format, and which of their outputs is wanted.
+
+    Where a link leads to another node, :meth:`run` is given its value.
+    """
+
+    nodes: Prompt
+    end: Link
+
+    def run(self, given: Mapping[Link, Any]) -> Any:
+        """Return what the end gives, with ``given`` as the outputs of other nodes. ComfyUI's own code runs each node.
+
+        `InvalidSetting` for a node that does not end at once, or makes nodes of its own.
+        """
+        made: dict[str, list[list[Any]]] = {}
+        for (id, slot), value in given.items():
+            outputs = made.setdefault(id, [])
+            outputs += [[None]] * (slot + 1 - len(outputs))
+            outputs[slot] = [value]
+        origin, slot = self.end
+        for id in self._in_order(origin, set(made)):
+            made[id] = _outputs(id, self.nodes[id], made)
+        return made[origin][slot][0]
+
+    def _in_order(self, id: str, known: set[str]) -> list[str]:
+        """Return a node and those that it needs, each after those that it needs itself."""
+        if id in known:
+            return []
+        known.add(id)
+        links = (link_of(value) for value in self.nodes[id]["inputs"].values())
+        needed = dict.fromkeys(link[0] for link in links if link is not None)
+        return [one for origin in needed for one in self._in_order(origin, known)] + [id]
+
+
+def _outputs(id: str, node: Mapping[str, Any], made: Mapping[str, list[list[Any]]]) -> list[list[Any]]:
+    import execution
+    from comfy_execution.utils import get_executing_context
+
+    kind, context = class_of(node["class_type"]), get_executing_context()
+    known = SimpleNamespace(get_cache=lambda origin, _: SimpleNamespace(outputs=made[origin]))
+    data, _, v3 = execution.get_input_data(node["inputs"], kind, id, known)
+    running = execution.get_output_data("" if context is None else context.prompt_id, id, kind(), data, v3_data=v3)
+    ended = _ended(running)
+    if ended is None or ended[2]:
+        raise InvalidSetting(
+            f"The node {node['class_type']} waits for others, or makes nodes of its own: it cannot be run repeatedly.",
+            "Judge the nodes before it by a sampler that comes earlier.",
+        )
+    outputs: list[list[Any]] = ended[0]
+    return outputs
+
+
+def _ended(running: Coroutine[Any, Any, Any]) -> Any:
+    """Return what a coroutine returns at once; None if it waits. This code is inside of ComfyUI's event loop."""
+    try:
+        running.send(None)
+    except StopIteration as end:
+        return end.value
+    running.close()
+    return None
