@@ -11,7 +11,7 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset
 from .common import Made, TechniqueNode
 from .inputs import setting_input
 
@@ -44,18 +44,9 @@ class PacelineApplyToMe(TechniqueNode):
                     tooltip="Ready-made values for method, ratio, max_downsample and level_decay: quality changes "
                     "the image least, fast saves most. custom: the values below.",
                 ),
-                setting("method", "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + "."),
-                setting(
-                    "ratio",
-                    "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
-                    "needs less memory and changes the image more; 0 changes nothing.",
-                ),
-                setting(
-                    "max_downsample",
-                    "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
-                    "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for "
-                    "SDXL).",
-                ),
+                setting("method", TOOLTIPS["method"]),
+                setting("ratio", TOOLTIPS["ratio"]),
+                setting("max_downsample", TOOLTIPS["max_downsample"]),
                 setting(
                     "sx",
                     "Width of the cells of which one token each is always kept. Larger cells allow higher ratios.",

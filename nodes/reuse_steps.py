@@ -11,7 +11,7 @@ from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.step_reuse import StepReuse
 from ..optimizers.step_reuse.forecasts import FORECASTS
-from ..optimizers.step_reuse.settings import BUDGETS, StepReuseSettings
+from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
 from .common import Made, TechniqueNode
 from .inputs import setting_input
 
@@ -25,7 +25,6 @@ class PacelineReuseSteps(TechniqueNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         setting = partial(setting_input, StepReuseSettings)
-        named = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
         return cls.schema(
             node_id="PacelineReuseSteps",
             display_name="Reuse Steps",
@@ -45,11 +44,7 @@ class PacelineReuseSteps(TechniqueNode):
             ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other Paceline nodes."),
-                setting(
-                    "budget",
-                    "How far the picture may move from the one without this node, as a share of what another seed "
-                    f"changes: {named}. Larger is faster, 0 leaves nothing out.",
-                ),
+                setting("budget", TOOLTIPS["budget"]),
                 setting(
                     "forecast",
                     "auto: the forecast that was closest in the computed steps. hold: the last predicted image or "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
+from ..optimizers.attention.policy import TOOLTIP
 from ..optimizers.attention.registry import names
 from ..optimizers.hosts.comfyui.attention import AttentionProcessor
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -40,9 +41,7 @@ class PacelineSetAttentionProcessor(TechniqueNode):
                     "backend",
                     options=["auto", *names()],
                     default="auto",
-                    tooltip="auto: the fastest exact backend for this device; vanilla: plain softmax, slow but "
-                    "reproducible; sage: approximate (int8), fast for long sequences. If a backend cannot run here, "
-                    "the node says why and what to install.",
+                    tooltip=TOOLTIP,
                 ),
             ],
             outputs=[io.Model.Output()],

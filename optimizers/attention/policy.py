@@ -20,6 +20,12 @@ from .registry import choose, get, require
 
 AUTO = "auto"
 
+TOOLTIP = (
+    "auto: the fastest exact backend for this device; vanilla: plain softmax, slow but reproducible; sage: approximate "
+    "(int8), fast for long sequences. If a backend cannot run here, its report says why and what to install."
+)
+"""What a person reads about the choice of a backend."""
+
 FULL_PRECISION = "the model asks for full precision here"
 
 HOST_DOES_IT = "attention"

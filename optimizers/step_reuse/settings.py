@@ -11,6 +11,13 @@ from .forecasts import FORECASTS
 BUDGETS = {"lossless": 0.02, "balanced": 0.05, "fast": 0.15}
 """Budgets with a name: how far the picture may move, as a share of what another seed changes."""
 
+_NAMED = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())
+TOOLTIPS = {
+    "budget": "How far the picture may move from the plain one, as a share of what another seed "
+    f"changes: {_NAMED}. Larger is faster, 0 leaves nothing out.",
+}
+"""What a person reads about the setting that every host shows."""
+
 
 @dataclass(frozen=True)
 class StepReuseSettings(Settings):

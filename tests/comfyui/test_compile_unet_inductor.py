@@ -50,7 +50,6 @@ def restarted():
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
     from torch._inductor.utils import clear_caches
 
-
     torch._dynamo.reset()
     clear_caches()
     node_compiler.cache_clear()

@@ -4,8 +4,9 @@ import pytest
 import torch
 import webui_stand_ins as hosts
 from comfy_host import checkpoints, in_process
+from paceline.core.errors import InvalidSetting
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import accelerate
+from paceline.optimizers.hosts.webui import accelerate, choices
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
 from reusing import outcome
@@ -329,3 +330,18 @@ def test_signatures_stay_those_of_the_sampler(host):
         steps=1,
     )
     assert seen == [inspect.signature(function)] * 2
+
+
+def test_choices_are_settings_of_techniques():
+    single = choices.Single(ratio=0.0, budget=0.1, backend=choices.HOSTS_OWN)
+    assert choices.settings_of("Off", single) == {}
+    assert choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
+    assert choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
+    found = choices.settings_of("Fastest", single)
+    assert found[TOKEN_MERGING].ratio > 0.9 and found[STEP_REUSE].budget == 0.15
+    for wrong in ("fastest", None, 1):
+        with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
+            choices.settings_of(wrong, single)
+    for name, value in (("ratio", 2.0), ("method", "x"), ("max_downsample", "3"), ("budget", "1"), ("backend", "x")):
+        with pytest.raises(InvalidSetting, match=name):
+            choices.settings_of("Custom", choices.Single(**{name: value}))

@@ -31,7 +31,7 @@ class UNetTokenMerging(WebUITechnique):
         name = type(place.network).__name__
         if not is_unet(place.network):
             problem = f"{name} is no UNet of SD 1.x, SD 2.x or SDXL."
-            raise UnsupportedModel(problem, "Leave Apply ToMe out for this model.", f"{name} is no UNet")
+            raise UnsupportedModel(problem, "Leave Apply ToMe out for this model.")
         super().__init__(UNetMergingPolicy(name, image_attention(place.network), settings))
         if any(_is_tiled(block) for block in self.policy.blocks):
             raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
