@@ -25,12 +25,17 @@ def sample(name, model, height=16, width=24, steps=1, text=TEXT, batch=1, cfg=7.
 
 
 def grid(name, height=16, width=24):
-    """Text tokens, frames, rows, columns and padding of a model call."""
+    """Tokens before the image, frames, rows and columns that are thinned out, and tokens behind, of a model call."""
     entry = TRANSFORMERS[name]
     rows, columns = -(-height // entry.patch), -(-width // entry.patch)
     frames = entry.frames or 1
-    text = 0 if name.startswith(("wan", "anima", "cosmos", "ltx")) else entry.text(TEXT)
-    return text, frames, rows, columns, -(frames * rows * columns) % entry.padding
+    padding = -(frames * rows * columns) % entry.padding
+    if name == "wan_animate":  # its first frame is the reference
+        return rows * columns, frames - 1, rows, columns, 0
+    if name in ("joyimage", "lens"):
+        return 0, frames, rows, columns, TEXT
+    alone = name.startswith(("wan", "anima", "cosmos", "ltx", "kandinsky"))
+    return 0 if alone else entry.text(TEXT), frames, rows, columns, padding
 
 
 def with_override(model, override):
@@ -59,7 +64,7 @@ def oracle(name):
 
     def override(func, q, k, v, heads, mask=None, skip_reshape=False, **kwargs):
         axis = 2 if skip_reshape else 1
-        if q.shape[axis] == k.shape[axis] and k.shape[axis] in sizes:
+        if (q.shape[axis] == k.shape[axis] or name == "hidream_o1") and k.shape[axis] in sizes:
             before = sizes[k.shape[axis]]
             k, v = (every_second(x, before, frames, rows, columns, axis) for x in (k, v))
             if mask is not None:

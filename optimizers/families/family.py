@@ -21,22 +21,27 @@ class TokenLayout:
     Rows and columns are the latent's, divided by the patch size and rounded up. Videos are frame by frame.
 
     Attributes:
-        layout: ``TEXT_FIRST`` or ``IMAGE_ONLY``, in ComfyUI.
-        blocks: attributes of ComfyUI's network that hold its blocks.
+        layout: ``TEXT_FIRST``, ``IMAGE_FIRST`` or ``IMAGE_ONLY``, in ComfyUI.
+        blocks: attributes of ComfyUI's network that hold its blocks; parts of the network with dots between.
         eligible: which attention calls are reduced, in words.
         models: models that are served, where they are more or fewer than the family's name says.
-        more_text: tensors besides ``c_crossattn`` whose tokens join the text in attention.
+        text: tensors ``[batch, tokens, ...]`` whose tokens are the text.
         sounds: names of latents of sound (``ModelCall.shapes``, also all of a list), with the axes whose sizes
             multiplied are their tokens. In joint attention they join the text, otherwise they have their own calls.
-        conditions: names of lists of latents whose patches join the text and all stay.
+        before: names of references and the like whose tokens stand just before the image's and all stay: latents, lists
+            of latents, or tokens ``[batch, tokens, channels]``. The network may also leave all of them out.
+        behind: names of such that stand just behind the image's.
+        whole_frames: how many of the latent's first frames are references and stay whole.
         guides: name of the places of guide frames, ``[batch, 3, tokens, 2]``, which are the last of the latent and
             stay. Calls for a part of the queries, with a mask, are reduced then too.
         image_attention: whether calls with the tokens of the image alone are reduced too.
+        text_apart: whether queries of the text have calls of their own that do not reach the hook, so that the calls
+            that do have fewer queries than keys.
         patch: attributes of ComfyUI's network with the sides of a patch: one for all sides, or frames, rows, columns;
             none where each place of the latent is a token.
         more_calls: attributes with the number of tokens of further attention calls, which are not reduced.
-        references: whether the tokens of ``ref_latents`` follow those of the image, picture by picture.
-        references_stay: whether they follow and all of them stay; the network may also leave them out.
+        references: whether the tokens of ``ref_latents`` follow those of the image and are thinned out too, picture by
+            picture.
         in_diffusers: the layout there, ``TEXT_FIRST`` or ``IMAGE_FIRST``.
         places: argument of diffusers' network with row and column of each token, as ``[tokens, 3]``; where there is
             none, the network is given a latent and its ``config.patch_size`` tells.
@@ -46,15 +51,17 @@ class TokenLayout:
     blocks: tuple[str, ...]
     eligible: str
     models: str = ""
-    more_text: tuple[str, ...] = ()
+    text: tuple[str, ...] = ("c_crossattn",)
     sounds: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    conditions: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    whole_frames: int = 0
     guides: str = ""
     image_attention: bool = False
+    text_apart: bool = False
     patch: tuple[str, ...] = ("patch_size",)
     more_calls: tuple[str, ...] = ()
     references: bool = False
-    references_stay: bool = False
     note: str = ""
     in_diffusers: str = TEXT_FIRST
     places: str = ""

@@ -9,17 +9,20 @@ from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family,
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
+_OMNIGEN_ATTENTION = AttentionLayer(
+    "comfy.ldm.omnigen.omnigen2.Attention", (_QKV,), ("hidden_states", "encoder_hidden_states")
+)
+_OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
 _QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
-_EXTRA = (
-    "it puts references, poses, sound or earlier frames among its image tokens, so their places in the "
-    "picture cannot be told from the sizes alone"
-)
+_EXTRA = "poses or earlier frames are among its keys, and the sizes alone do not tell how many"
 _NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
 _KEPT_REFERENCES = "tokens of reference images all stay"
 _EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
+_SELF_ATTENTION = "self-attention; attention to the text is left alone"
 _WAN_FULL_PRECISION = ("patch_embedding",)
+_WAN_PROTECTED = ((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),)
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -101,21 +104,54 @@ FAMILIES: tuple[Family, ...] = (
             "comfy.ldm.wan.model.WanModel",
             "comfy.ldm.wan.model.VaceWanModel",
             "comfy.ldm.wan.model.CameraWanModel",
+            "comfy.ldm.wan.model.SCAILWanModel",
+            "comfy.ldm.wan.model.SCAIL2WanModel",
+            "comfy.ldm.wan.model_wandancer.WanDancerModel",
         ),
         parts=("transformer", "transformer_2"),
         tokens=TokenLayout(
             IMAGE_ONLY,
-            models="Wan 2.1, Wan 2.2 (text and image to video, VACE, Fun Camera)",
+            models="Wan 2.1, Wan 2.2 (text and image to video, VACE, Fun Camera, SCAIL, WanDancer)",
             blocks=("blocks",),
-            eligible="self-attention; attention to the text is left alone",
-            more_text=("clip_fea",),
-            note=_EVERY_FRAME,
+            eligible=_SELF_ATTENTION,
+            text=("c_crossattn", "clip_fea", "clip_fea_ref"),
+            before=("reference_latent",),
+            behind=("time_dim_concat", "context_latents", "pose_latents"),
+            note=f"{_EVERY_FRAME}; references and poses stay whole",
         ),
         attention=(
             AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),
             AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
             AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
         ),
+        protected=_WAN_PROTECTED,
+        full_precision=_WAN_FULL_PRECISION,
+    ),
+    Family(
+        name="Wan Animate",
+        networks=("comfy.ldm.wan.model_animate.AnimateWanModel",),
+        tokens=TokenLayout(
+            IMAGE_ONLY,
+            blocks=("blocks",),
+            eligible="self-attention; attention to text and face is left alone",
+            text=("c_crossattn", "clip_fea"),
+            whole_frames=1,
+            note=f"{_EVERY_FRAME}; the first frame, which is the reference, stays whole",
+        ),
+        protected=((r"^(motion_encoder|face_encoder|face_adapter)\b", "it prepares the face"),),
+        full_precision=("diffusion_model.patch_embedding",),
+    ),
+    Family(
+        name="Wan HuMo",
+        networks=("comfy.ldm.wan.model.HumoWanModel",),
+        tokens=TokenLayout(
+            IMAGE_ONLY,
+            blocks=("blocks",),
+            eligible="self-attention; attention to text and sound is left alone",
+            behind=("reference_latent",),
+            note=f"{_EVERY_FRAME}; references stay whole",
+        ),
+        protected=_WAN_PROTECTED,
         full_precision=_WAN_FULL_PRECISION,
     ),
     Family(
@@ -126,7 +162,7 @@ FAMILIES: tuple[Family, ...] = (
             models="HunyuanVideo, HunyuanVideo 1.5, HunyuanImage 2.1",
             blocks=("double_blocks", "single_blocks"),
             eligible="double and single blocks",
-            more_text=("txt_byt5", "clip_fea"),
+            text=("c_crossattn", "txt_byt5", "clip_fea"),
             note=_EVERY_FRAME,
         ),
         fused_by_design=True,
@@ -140,7 +176,7 @@ FAMILIES: tuple[Family, ...] = (
             eligible="all blocks; the fusion of the text is left alone",
             patch=("patch",),
             more_calls=("txtlayers",),
-            references_stay=True,
+            behind=("ref_latents",),
             note=_KEPT_REFERENCES,
         ),
         attention=(AttentionLayer("comfy.ldm.krea2.model.Attention", (("wq", "wk", "wv"),)),),
@@ -153,7 +189,7 @@ FAMILIES: tuple[Family, ...] = (
             IMAGE_ONLY,
             models="Anima, Cosmos Predict 2",
             blocks=("blocks",),
-            eligible="self-attention; attention to the text is left alone",
+            eligible=_SELF_ATTENTION,
             patch=("patch_temporal", "patch_spatial", "patch_spatial"),
             note=_EVERY_FRAME,
         ),
@@ -168,7 +204,7 @@ FAMILIES: tuple[Family, ...] = (
             TEXT_FIRST,
             blocks=("transformer_blocks",),
             eligible="all blocks",
-            references_stay=True,
+            behind=("ref_latents",),
             note=_KEPT_REFERENCES,
         ),
         attention=(_QWEN_ATTENTION,),
@@ -181,7 +217,7 @@ FAMILIES: tuple[Family, ...] = (
             blocks=("blocks",),
             eligible="all blocks; sound, key frames and references stay",
             sounds=(("x[1]", (-2, -1)), ("minimax_payload.cond_audio_latents", (-2, -1))),
-            conditions=("minimax_payload.cond_video_latents",),
+            before=("minimax_payload.cond_video_latents",),
             note=_EVERY_FRAME,
         ),
         fused_by_design=True,
@@ -203,11 +239,93 @@ FAMILIES: tuple[Family, ...] = (
         ),
         attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
     ),
+    Family(
+        name="Ideogram 4",
+        networks=("comfy.ldm.ideogram4.model.Ideogram4Transformer2DModel",),
+        tokens=TokenLayout(TEXT_FIRST, blocks=("layers",), eligible="all layers, with and without text", patch=()),
+        fused_by_design=True,
+        protected=((r"^(input_proj|llm_cond_proj)$", "it prepares image or text"),),
+    ),
+    Family(
+        name="HiDream O1",
+        networks=("comfy.ldm.hidream_o1.model.HiDreamO1Transformer",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("language_model.layers",),
+            eligible="all layers, for queries of the image; those of the text never look at the image",
+            text=("input_ids",),
+            behind=("ref_patches",),
+            text_apart=True,
+            note=_KEPT_REFERENCES,
+        ),
+        attention=(AttentionLayer("comfy.text_encoders.llama.Attention", (("q_proj", "k_proj", "v_proj"),)),),
+        protected=((r"^(final_layer2|visual)\b", "it makes the pixels, or reads the references"),),
+    ),
+    Family(
+        name="Kandinsky 5",
+        networks=("comfy.ldm.kandinsky5.model.Kandinsky5",),
+        tokens=TokenLayout(
+            IMAGE_ONLY, blocks=("visual_transformer_blocks",), eligible=_SELF_ATTENTION, note=_EVERY_FRAME
+        ),
+        protected=(
+            (r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),
+        ),
+    ),
+    Family(
+        name="OmniGen2",
+        networks=("comfy.ldm.omnigen.omnigen2.OmniGen2Transformer2DModel",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("layers",),
+            eligible="main layers; the refiners are left alone",
+            before=("ref_latents",),
+            note=_KEPT_REFERENCES,
+        ),
+        attention=(_OMNIGEN_ATTENTION,),
+        protected=_OMNIGEN_PROTECTED,
+    ),
+    Family(
+        name="Boogu",
+        networks=("comfy.ldm.boogu.model.BooguTransformer2DModel",),
+        tokens=TokenLayout(
+            TEXT_FIRST,
+            blocks=("double_stream_layers", "single_stream_layers"),
+            eligible="attention of text and image; refiners and attention of the image alone are left alone",
+            before=("ref_latents",),
+            note=_KEPT_REFERENCES,
+        ),
+        attention=(
+            _OMNIGEN_ATTENTION,
+            AttentionLayer(
+                "comfy.ldm.boogu.model.BooguDoubleStreamProcessor",
+                (("img_to_q", "img_to_k", "img_to_v"), ("instruct_to_q", "instruct_to_k", "instruct_to_v")),
+            ),
+        ),
+        protected=_OMNIGEN_PROTECTED,
+    ),
+    Family(
+        name="JoyImage",
+        networks=("comfy.ldm.joyimage.model.JoyImageTransformer3DModel",),
+        tokens=TokenLayout(
+            IMAGE_FIRST,
+            blocks=("double_blocks",),
+            eligible="all blocks",
+            behind=("ref_latents",),
+            note=_KEPT_REFERENCES,
+        ),
+        fused_by_design=True,
+    ),
+    Family(
+        name="Lens",
+        networks=("comfy.ldm.lens.model.LensTransformer2DModel",),
+        tokens=TokenLayout(IMAGE_FIRST, blocks=("transformer_blocks",), eligible="all blocks", patch=()),
+        fused_by_design=True,
+    ),
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
     Family(
-        "Wan S2V, HuMo, Animate, SCAIL, WanDancer, causal Wan",
+        "Wan S2V, Wan Animate 2, causal Wan",
         ("comfy.ldm.wan",),
         not_reduced=_EXTRA,
         full_precision=_WAN_FULL_PRECISION,

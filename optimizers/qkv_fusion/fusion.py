@@ -92,8 +92,7 @@ def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[T
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:
     """Return the error for a model without anything that can be fused; ``reasons`` are those of its layers."""
-    joint = ("qkv", "to_qkv", "qkv_proj")
-    by_design = (name for name, _ in network.named_modules() if name.rpartition(".")[2] in joint)
+    by_design = (name for name, _ in network.named_modules() if name.endswith(("qkv", "qkv_proj")))
     layer = next(by_design, None)  # Flux, SD3, ...
     design = "it is not among the models it knows" if layer is None else f"it computes them together already ({layer})"
     given = list(dict.fromkeys(reasons)) or [design]

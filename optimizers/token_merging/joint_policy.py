@@ -19,7 +19,7 @@ from .methods import METHODS
 from .policy import TokenMergingPolicy
 from .settings import TokenMergingSettings
 
-SAME_SIZE = "text and image have the same number of tokens, so their attention calls cannot be told apart"
+SAME_SIZE = "calls over the image and over other tokens have the same number of tokens, so they cannot be told apart"
 
 
 @dataclass(frozen=True)

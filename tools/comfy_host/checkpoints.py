@@ -81,6 +81,7 @@ def _save(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]
 def _base_model(config_class: Any, config: dict[str, Any], dtype: torch.dtype, device: str) -> Any:
     """Return ComfyUI's own BaseModel for ``config``, its weights uninitialised."""
     model_config = config_class(config)
+    model_config.unet_config |= config  # over what the class takes for granted
     model_config.set_inference_dtype(dtype, None)
     return model_config.get_model({}, "", device=torch.device(device))
 

@@ -200,3 +200,78 @@ LTX2: dict[str, Any] = LTX | {
     "connector_num_attention_heads": 2,
     "connector_num_layers": 1,
 }
+WAN_ANIMATE: dict[str, Any] = WAN | {"model_type": "animate", "in_dim": 36}
+WAN_SCAIL: dict[str, Any] = WAN | {"model_type": "scail2", "in_dim": 20}
+IDEOGRAM4: dict[str, Any] = {
+    "image_model": "ideogram4",
+    "in_channels": 128,
+    "num_layers": 2,
+    "num_attention_heads": 2,
+    "attention_head_dim": 16,
+    "intermediate_size": 32,
+    "adaln_dim": 8,
+    "llm_features_dim": TEXT_CHANNELS,
+    "mrope_section": [4, 2, 2],
+}
+HIDREAM_O1: dict[str, Any] = {
+    "image_model": "hidream_o1",
+    "text_config_overrides": {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "rope_dims": [4, 2, 2],
+    },
+    "vision_config_overrides": {
+        "hidden_size": 32,
+        "num_heads": 2,
+        "intermediate_size": 32,
+        "depth": 1,
+        "num_position_embeddings": 16,
+    },
+}
+KANDINSKY5: dict[str, Any] = {
+    "image_model": "kandinsky5",
+    "in_text_dim": TEXT_CHANNELS,
+    "in_text_dim2": POOLED_CHANNELS,
+    "time_dim": 16,
+    "model_dim": 32,
+    "ff_dim": 32,
+    "axes_dims": (4, 6, 6),
+    "num_text_blocks": 1,
+    "num_visual_blocks": 2,
+}
+OMNIGEN2: dict[str, Any] = {
+    "image_model": "omnigen2",
+    "hidden_size": 32,
+    "num_layers": 2,
+    "num_refiner_layers": 1,
+    "num_attention_heads": 4,
+    "num_kv_heads": 2,
+    "multiple_of": 16,
+    "axes_dim_rope": (4, 2, 2),
+    "text_feat_dim": TEXT_CHANNELS,
+}
+BOOGU: dict[str, Any] = {name: value for name, value in OMNIGEN2.items() if name != "text_feat_dim"} | {
+    "image_model": "boogu",
+    "num_double_stream_layers": 1,
+    "instruction_feat_dim": TEXT_CHANNELS,
+}
+JOYIMAGE: dict[str, Any] = {
+    "image_model": "joyimage",
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "text_dim": TEXT_CHANNELS,
+    "num_layers": 2,
+    "rope_dim_list": [4, 6, 6],
+}
+LENS: dict[str, Any] = {
+    "image_model": "lens",
+    "num_layers": 2,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "enc_hidden_dim": TEXT_CHANNELS // 4,
+    "axes_dims_rope": (4, 6, 6),
+}

@@ -15,23 +15,32 @@ import torch
 from .checkpoints import _base_model, _patcher
 from .transformer_settings import (
     ANIMA,
+    BOOGU,
     CHROMA,
     FLUX,
     FLUX2,
+    HIDREAM_O1,
     HUNYUAN_IMAGE,
     HUNYUAN_VIDEO,
     HUNYUAN_VIDEO_15,
+    IDEOGRAM4,
+    JOYIMAGE,
+    KANDINSKY5,
     KREA2,
+    LENS,
     LTX,
     LTX2,
     LUMINA,
     MAGE_FLOW,
     MINIMAX_H3,
+    OMNIGEN2,
     POOLED_CHANNELS,
     QWEN,
     SD3,
     TEXT_CHANNELS,
     WAN,
+    WAN_ANIMATE,
+    WAN_SCAIL,
 )
 
 
@@ -39,6 +48,11 @@ def _vision(tokens: int, channels: int) -> Any:
     """Return what CLIPVisionEncode hands on, as far as the networks look at it."""
     states = torch.randn(1, tokens, channels, generator=torch.Generator().manual_seed(5))
     return SimpleNamespace(penultimate_hidden_states=states, last_hidden_state=states)
+
+
+def _token_ids() -> dict[str, Any]:
+    """Return 20 tokens of text as HiDream O1's tokenizer gives them; the last stands for the noise level."""
+    return {"text_input_ids": torch.cat([torch.arange(19), torch.tensor([151673])])[None]}
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class Transformer:
         more: further conditioning that the network needs.
         masked: whether the network needs a mask of the text.
         sound: size of the latent of sound beside a video's, without the batch.
+        pixels: sides of a latent's place in pixels, where the network draws those.
     """
 
     config: str
@@ -68,6 +83,7 @@ class Transformer:
     more: Callable[[], dict[str, Any]] = dict
     masked: bool = False
     sound: tuple[int, ...] = ()
+    pixels: int = 1
 
 
 TRANSFORMERS: dict[str, Transformer] = {
@@ -109,6 +125,23 @@ TRANSFORMERS: dict[str, Transformer] = {
     "cosmos_predict2": Transformer("CosmosT2IPredict2", ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
     "ltx": Transformer("LTXV", LTX, channels=128, frames=3, patch=1, masked=True),
     "mage_flow": Transformer("MageFlow", MAGE_FLOW, channels=128, patch=1),
+    "wan_animate": Transformer("WAN22_Animate", WAN_ANIMATE, frames=3),
+    "wan_dancer": Transformer(
+        "WAN22_WanDancer",
+        WAN | {"model_type": "wandancer", "in_dim": 36},
+        frames=3,
+        more=lambda: {"clip_vision_output": _vision(257, 1280)},
+    ),
+    "wan_humo": Transformer("WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
+    "wan_scail": Transformer("WAN21_SCAIL2", WAN_SCAIL, frames=3),
+    "ideogram4": Transformer("Ideogram4", IDEOGRAM4, channels=128, patch=1),
+    "hidream_o1": Transformer("HiDreamO1", HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
+    "kandinsky5": Transformer("Kandinsky5", KANDINSKY5, frames=3),
+    "kandinsky5_image": Transformer("Kandinsky5Image", KANDINSKY5 | {"visual_embed_dim": 64}),
+    "omnigen2": Transformer("Omnigen2", OMNIGEN2, masked=True),
+    "boogu": Transformer("Boogu", BOOGU, masked=True),
+    "joyimage": Transformer("JoyImage", JOYIMAGE, frames=1),
+    "lens": Transformer("Lens", LENS, channels=128, patch=1),
 }
 
 WITH_SOUND: dict[str, Transformer] = {
@@ -137,10 +170,13 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settin
 
 
 def latent(name: str, height: int = 16, width: int = 24, batch: int = 1) -> Any:
-    """Return an empty latent that fits, ``[batch, channels, (frames,) height, width]``; with sound, a NestedTensor."""
+    """Return an empty latent that fits, ``[batch, channels, (frames,) height, width]``; with sound, a NestedTensor.
+
+    Of a network that draws pixels, ``height`` and ``width`` are in ``Transformer.pixels``.
+    """
     entry = ALL[name]
     frames = (entry.frames,) if entry.frames else ()
-    picture = torch.zeros(batch, entry.channels, *frames, height, width)
+    picture = torch.zeros(batch, entry.channels, *frames, height * entry.pixels, width * entry.pixels)
     if not entry.sound:
         return picture
     from comfy.nested_tensor import NestedTensor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch import Tensor
 from .....core.activity import Activity
 from .....core.phrases import phrase
 from .....core.technique import COMPILATION, find
-from ....families.family import IMAGE_ONLY, TokenLayout
+from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
 from ....token_merging import TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
@@ -74,7 +75,7 @@ class JointTokenMerging(Scheduled):
 
     def __init__(self, patcher: ModelPatcher, tokens: TokenLayout, settings: TokenMergingSettings) -> None:
         network = patcher.model.diffusion_model
-        blocks = sum(len(getattr(network, name, ())) for name in tokens.blocks)
+        blocks = sum(len(attrgetter(name)(network)) for name in tokens.blocks)
         places, notes = phrase("blocks"), checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
@@ -123,7 +124,8 @@ class JointTokenMerging(Scheduled):
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
         state: JointCall = options[STATE]
         tokens, activity, calls = k.shape[axis], state.activity, state.calls
-        if q.shape[axis] != tokens and (mask is None or not self.tokens.guides):
+        whole = q.shape[axis] == tokens
+        if not whole and not self.tokens.text_apart and (mask is None or not self.tokens.guides):
             return None  # attention to something else than itself
         layout = calls.eligible.get(tokens)
         if layout is None:
@@ -141,7 +143,8 @@ class JointTokenMerging(Scheduled):
             activity.fall_back(_OTHER_PLACES)
             return None
         # SD3's calls over the image alone belong to the block of the call before, as do those of LTX's guide frames.
-        begins = (layout.before > 0 or not self.tokens.image_attention) and (mask is None or mask.shape[-2] == 1)
+        begins = layout.before > 0 or not self.tokens.image_attention
+        begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = _place(state, options, begins)
         # Compiled code works it out by itself, as it knows all of the sizes.
         known = state.kept if torch.compiler.is_compiling() else state.prepared
@@ -161,8 +164,7 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
     sides = patch[0] if len(patch) == 1 else patch
     sides = (sides, sides) if isinstance(sides, int) else tuple(sides)
     image = _grid(shapes["x"], sides)
-    references = tuple(_grid(shape, sides) for shape in _listed(shapes, ("ref_latents",)))
-    parts = [shapes[name][1] for name in ("c_crossattn", *tokens.more_text) if name in shapes]
+    parts = [shapes[name][1] for name in tokens.text if name in shapes]
     texts = {*parts, sum(parts)}
     text, padding = sum(parts), 0
     multiple = getattr(network, "pad_tokens_multiple", None)
@@ -171,32 +173,35 @@ def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mappin
         padding = -image.tokens % multiple
         texts.add(text)
     sound = sum(math.prod(size[i] for i in axes) for name, axes in tokens.sounds for size in _listed(shapes, (name,)))
-    text += sound + sum(_grid(shape, sides).tokens for shape in _listed(shapes, tokens.conditions))
-    alone = Layout(0, image, (), padding)
-    chosen = [Layout(text, image, references if tokens.references else (), padding)]
-    if tokens.layout == IMAGE_ONLY:
-        texts.add(sound)
-        guides = shapes[tokens.guides][2] if tokens.guides in shapes else 0
-        frames = image.frames - math.ceil(guides / (image.rows * image.columns))
-        chosen = [Layout(0, Grid(frames, image.rows, image.columns), (), guides)]
-    elif tokens.references_stay:
-        # One column in one row always stays.
-        chosen.append(Layout(text, image, tuple(Grid(grid.tokens, 1, 1) for grid in references)))
+    alone = image.tokens + padding
+    joint = 0 if tokens.layout == IMAGE_ONLY else text + sound
+    first, last = (0, joint) if tokens.layout == IMAGE_FIRST else (joint, 0)
+    frame, guides = image.rows * image.columns, shapes[tokens.guides][2] if tokens.guides in shapes else 0
+    first, last = first + tokens.whole_frames * frame, last + guides + padding
+    thinned = Grid(image.frames - tokens.whole_frames - math.ceil(guides / frame), image.rows, image.columns)
+    references = tuple(_grid(shape, sides) for shape in _listed(shapes, ("ref_latents",) if tokens.references else ()))
+    before, behind = (_tokens(shapes, names, sides) for names in (tokens.before, tokens.behind))
+    chosen = [Layout(first + before, thinned, references, behind + last), Layout(first, thinned, references, last)]
+    calls = {getattr(network, name) for name in tokens.more_calls}
     if tokens.image_attention:
-        chosen.append(alone)
+        # Where both kinds are reduced (SD3), the text has no calls of its own that reach the hook.
+        chosen.append(Layout(0, image, (), padding))
+    elif joint:
+        calls |= {*texts, alone, before, before + alone}
+    else:
+        calls |= {*texts, sound}
     eligible = {layout.tokens: layout for layout in chosen}
-    # Only calls over the image alone can be taken for others: a joint call has more tokens than either part. Where both
-    # kinds are reduced (SD3), the text has no calls of its own that reach the hook.
-    sizes = set() if tokens.image_attention else {size for size, layout in eligible.items() if layout.before == 0}
-    others = {getattr(network, name) for name in tokens.more_calls}
-    ambiguous = sizes & texts | eligible.keys() & others
-    ordinary = texts | others | (set() if tokens.layout == IMAGE_ONLY else {alone.tokens})
-    return ExpectedCalls(eligible, frozenset(ordinary), frozenset(ambiguous))
+    return ExpectedCalls(eligible, frozenset(calls), frozenset(calls & eligible.keys()))
 
 
 def _listed(shapes: Mapping[str, Sequence[int]], names: tuple[str, ...]) -> list[Sequence[int]]:
     """Return the sizes of tensors of these names, and of those in lists of these names."""
     return [shape for name in names for found, shape in shapes.items() if found == name or found.startswith(f"{name}[")]
+
+
+def _tokens(shapes: Mapping[str, Sequence[int]], names: tuple[str, ...], patch: Sequence[int]) -> int:
+    """Return how many tokens latents, or tokens ``[batch, tokens, channels]``, of these names have."""
+    return sum(shape[1] if len(shape) == 3 else _grid(shape, patch).tokens for shape in _listed(shapes, names))
 
 
 def _grid(latent: Sequence[int], patch: Sequence[int]) -> Grid:
@@ -209,13 +214,13 @@ def _grid(latent: Sequence[int], patch: Sequence[int]) -> Grid:
 def _agrees(layout: Layout, options: Options) -> bool:
     """Return whether ``layout`` is what the network itself says, where it does (Flux and its kin, Qwen-Image, Wan)."""
     start = options.get("img_slice")
-    grid = options.get("grid_sizes")
+    grid = options.get("grid_sizes")  # with the frames of references
     references = options.get("reference_image_num_tokens")
     image = layout.image
     return (
         (start is None or start[0] == layout.before)
-        and (grid is None or tuple(grid) == (image.frames, image.rows, image.columns))
-        and (references is None or tuple(references) == tuple(picture.tokens for picture in layout.references))
+        and (grid is None or tuple(grid[1:]) == (image.rows, image.columns))
+        and (references is None or sum(references) == layout.tokens - layout.before - image.tokens)
     )
 
 
