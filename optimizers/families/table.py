@@ -139,7 +139,7 @@ FAMILIES: tuple[Family, ...] = (
             note=f"{_EVERY_FRAME}; the first frame, which is the reference, stays whole",
         ),
         protected=((r"^(motion_encoder|face_encoder|face_adapter)\b", "it prepares the face"),),
-        full_precision=("diffusion_model.patch_embedding",),
+        full_precision=(".patch_embedding",),
     ),
     Family(
         name="Wan HuMo",
@@ -223,6 +223,7 @@ FAMILIES: tuple[Family, ...] = (
         fused_by_design=True,
         protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
         full_precision=("video_patch_proj", "audio_patch_proj", "time_embedder", "video_out", "audio_out"),
+        full_precision_if=(("use_adaln_curves", "adaln"),),
     ),
     Family(
         name="LTX-Video",

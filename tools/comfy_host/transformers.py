@@ -166,6 +166,9 @@ def build(name: str, seed: int = 0, dtype: torch.dtype = torch.float32, **settin
     if name == "minimax_h3":  # comes with the file
         frequencies = base.diffusion_model.rope.inv_freq
         frequencies.copy_(10000.0 ** -torch.linspace(0, 1, len(frequencies)))
+        if base.diffusion_model.use_adaln_curves:
+            table = base.diffusion_model.adaln_t_table
+            table.copy_(torch.linspace(-1, 1, table.numel()).view_as(table).sin())
     return _patcher(base, seed)
 
 

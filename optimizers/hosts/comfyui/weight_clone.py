@@ -73,11 +73,11 @@ def second_module(
 def stage_in(network: Module, before: torch.dtype, now: torch.dtype, kept: tuple[str, ...] = ()) -> None:
     """Let dynamic VRAM bring the weights of a second network to the GPU in ``now``, not in the dtype of the first.
 
-    ComfyUI notes each weight's dtype (``before``), and the copy has that note too. ``kept``: parts of the names of
-    layers whose weights stay as they are.
+    ComfyUI notes each weight's dtype (``before``), and the copy has that note too. ``kept``: parts of the names, with a
+    dot before, of layers whose weights stay as they are.
     """
     for path, module in network.named_modules():
-        if any(part in path for part in kept):
+        if any(part in f".{path}" for part in kept):
             continue
         for name, dtype in module.__dict__.items():
             if dtype == before and name.endswith("_comfy_model_dtype"):

@@ -96,5 +96,12 @@ def model_precision(patcher: ModelPatcher, settings: PrecisionSettings) -> Model
     streamed = home.is_dynamic()
     policy = PrecisionPolicy("Model Precision", settings, before, dtype, stored, storage, streamed=streamed)
     policy.require_change(what, device, supported)
-    family = find_family(home.model.diffusion_model)
-    return ModelPrecision(policy, () if family is None else family.full_precision)
+    return ModelPrecision(policy, _kept(home.model.diffusion_model))
+
+
+def _kept(network: torch.nn.Module) -> tuple[str, ...]:
+    family = find_family(network)
+    if family is None:
+        return ()
+    more = (part for attribute, part in family.full_precision_if if getattr(network, attribute, False))
+    return (*family.full_precision, *more)
