@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from comfy_host import checkpoints, fake_cuda, in_process
-from comfy_host.transformers import TRANSFORMERS, build, conditioning, latent
+from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
 from paceline.optimizers.hosts.comfyui.attention import SAME
 from paceline.optimizers.hosts.comfyui.schedule import STEPS, SamplingSteps
@@ -41,11 +41,14 @@ UNETS = {
     "sd15": lambda dtype: checkpoints.tiny_sd15(width=32, context=48, dtype=dtype),
     "sdxl": lambda dtype: checkpoints.sdxl_layout(width=32, head_channels=32, context=64, dtype=dtype),
 }
-# Its network moves a layer to the device of its input in every call, which fake tensors cannot do.
+# Their own networks move a layer to the device of the input, look for the image's tokens, or read the noise level.
+WAIT = ("hunyuan_video_15", "hidream_o1", "minimax_h3")
+# With the code of SD 1.5's, Wan's and Kandinsky's blocks: 70 of them, or large encoders beside them.
+LARGE = ("sdxl", "wan_animate", "wan_humo", "wan_dancer", "kandinsky5_image")
 FAMILIES = [
-    "sd15",
-    pytest.param("sdxl", marks=pytest.mark.thorough),  # 70 blocks with the code of SD 1.5's
-    *(name for name in TRANSFORMERS if name != "hunyuan_video_15"),
+    pytest.param(name, marks=pytest.mark.thorough) if name in LARGE else name
+    for name in ("sd15", "sdxl", *ALL)
+    if name not in WAIT
 ]
 
 
