@@ -102,8 +102,8 @@ class Family:
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
         protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
             families share are in ``protected.py``.
-        full_precision: for Model Precision: parts of the names, with a dot before, of layers that the network hands fp32
-            in any dtype.
+        full_precision: for Model Precision: parts of the names, with a dot before, of layers that the network hands
+            fp32 in any dtype.
         full_precision_if: further parts, each after the attribute of the network that must be true.
     """
 
