@@ -44,11 +44,9 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     inserted = made.keys() - prompt.keys()
     before = {id: {**node, "inputs": dict(node["inputs"])} for id, node in made.items() if id not in inserted}
     for node, name in host.samplers(prompt):
-        link = made[node]["inputs"][name]
-        assert link[0] in inserted
-        while link[0] in inserted:
-            link = made[link[0]]["inputs"]["model"]
-        before[node]["inputs"][name] = link
+        chain = template_runs.chain(made, made[node]["inputs"][name], inserted)
+        assert chain
+        before[node]["inputs"][name] = made[chain[0]]["inputs"]["model"]
     assert before == prompt
 
     # What the nodes say of themselves is true: where none is active, each bit is as before.
@@ -64,3 +62,16 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
 
     again = host.draw(prompt, number=1)
     assert template_runs.latents(again) == template_runs.latents(plain)
+
+    # The trial measures the first node of each chain, or says what it cannot.
+    for node, name in host.samplers(prompt):
+        chain = template_runs.chain(made, made[node]["inputs"][name], inserted)
+        sent = {"prompt": made, "name": "model", "chain": chain, "choice": "fast", "findings": []}
+        state = host.client.post("/paceline/trial", sent)
+        if state["prompt"] is None:
+            assert state["why_not"].endswith(".")
+            print(f"{template.name}: {state['why_not']}")
+            continue
+        shown = host.client.run(state["prompt"]).outputs.values()
+        (found,) = [entry["paceline_comparison"][0] for entry in shown if "paceline_comparison" in entry]
+        assert found["found"] in ("faster", "slower", "no_gain", "unknown", "suspicious"), found["verdict"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +39,7 @@ class Host:
         workflow = template.workflow()
         for folder, name in templates.files_of(workflow):
             templates.write_file(self.server.base_directory / "models" / folder / name)
-        return templates.small(to_api(workflow, self.object_info))
+        return templates.small(to_api(workflow, self.object_info), self.object_info)
 
     def draw(self, prompt: Prompt, number: int = 0) -> Result:
         """Run a prompt so that `latents` can be compared; with another ``number`` its samplers run again."""
@@ -82,6 +82,15 @@ def host() -> Iterator[Host]:
 def latents(result: Result) -> dict[str, list[str]]:
     """Return a digest of each stream of the latent that each sampler gave."""
     return {node: texts for node, texts in result.texts.items() if node.startswith(_WATCH)}
+
+
+def chain(prompt: Prompt, link: list[Any], inserted: Collection[str]) -> list[str]:
+    """Return the inserted nodes from which a sampler's model comes, in order."""
+    found: list[str] = []
+    while link[0] in inserted:
+        found.insert(0, link[0])
+        link = prompt[link[0]]["inputs"]["model"]
+    return found
 
 
 def reports(result: Result, prompt: Prompt) -> dict[str, Report]:

@@ -44,11 +44,12 @@ INPUTS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Template:
-    """One of ComfyUI's templates: its name, how often it was opened, and the models that it is of."""
+    """One of ComfyUI's templates: its name, how often it was opened, which models it is of, and what it is for."""
 
     name: str
     usage: int
     models: tuple[str, ...]
+    tags: tuple[str, ...]
 
     def workflow(self) -> Json:
         """Return the workflow as the frontend saves it."""
@@ -70,7 +71,7 @@ def open_weight() -> tuple[Template, ...]:
     index = json.loads((_folder() / "index.json").read_text(encoding="utf-8"))
     entries = {entry["name"]: entry for group in index for entry in group["templates"]}
     found = [
-        Template(name, entry.get("usage", 0), tuple(entry.get("models", ())))
+        Template(name, entry.get("usage", 0), tuple(entry.get("models", ())), tuple(entry.get("tags", ())))
         for name, entry in entries.items()
         if entry.get("openSource", True)
     ]
@@ -78,12 +79,13 @@ def open_weight() -> tuple[Template, ...]:
 
 
 def most_used(count: int) -> tuple[Template, ...]:
-    """Return the most used of them that sample with a model."""
-    return tuple(islice((template for template in open_weight() if _samples(template.workflow())), count))
+    """Return the most used of them that draw pictures or videos with a diffusion model."""
+    return tuple(islice((template for template in open_weight() if _draws(template)), count))
 
 
-def _samples(workflow: Json) -> bool:
-    return any(slot["type"] == "MODEL" for node in nodes_of(workflow) for slot in node.get("inputs") or [])
+def _draws(template: Template) -> bool:
+    slots = [slot for node in nodes_of(template.workflow()) for slot in node.get("inputs") or []]
+    return "3D" not in template.tags and any(slot["type"] == "MODEL" for slot in slots)
 
 
 def nodes_of(workflow: Json) -> Iterator[Json]:
@@ -99,11 +101,15 @@ def files_of(workflow: Json) -> set[tuple[str, str]]:
     return {(model["directory"], model["name"]) for models in named for model in models}
 
 
-def small(prompt: Prompt) -> Prompt:
+def small(prompt: Prompt, object_info: Mapping[str, Any]) -> Prompt:
     """Return a prompt that samples little, of files that `write_inputs` writes."""
     made = {}
     for id, node in prompt.items():
-        inputs = {name: SMALL.get(name, value) for name, value in node["inputs"].items()}
+        groups = object_info[node["class_type"]]["input"].values()
+        specs = {name: spec for group in groups for name, spec in group.items()}
+        inputs = dict(node["inputs"])
+        for name in inputs.keys() & SMALL.keys() & specs.keys():
+            inputs[name] = max(SMALL[name], specs[name][1].get("min", 0))
         if node["class_type"] in INPUTS:
             inputs |= dict([INPUTS[node["class_type"]]])
         made[id] = {**node, "inputs": inputs}
@@ -116,7 +122,7 @@ def write_inputs(folder: Path) -> None:
     import numpy as np
     from PIL import Image
 
-    frames = np.random.default_rng(0).integers(0, 256, (30, 128, 128, 3), np.uint8)
+    frames = np.random.default_rng(0).integers(0, 256, (9, 128, 128, 3), np.uint8)
     Image.fromarray(frames[0]).save(folder / INPUTS["LoadImage"][1])
     with wave.open(str(folder / INPUTS["LoadAudio"][1]), "wb") as sound:
         sound.setnchannels(2)

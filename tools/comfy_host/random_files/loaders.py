@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from .. import transformers
+from .. import checkpoints, transformers
 from ..transformer_settings import POOLED_CHANNELS, TEXT_CHANNELS
 from ..weights import random_state_dict
 from . import codecs
@@ -28,7 +28,7 @@ def install() -> None:
 
     comfy.sd.load_diffusion_model = _or_else(comfy.sd.load_diffusion_model, _diffusion_model)
     comfy.sd.load_checkpoint_guess_config = _or_else(comfy.sd.load_checkpoint_guess_config, _checkpoint)
-    comfy.sd.load_clip = _or_else(comfy.sd.load_clip, lambda paths, **more: _text_encoder())
+    comfy.sd.load_clip = _or_else(comfy.sd.load_clip, _clip)
     comfy.clip_vision.load = _or_else(comfy.clip_vision.load, _vision)
     _install_upscaler(comfy.utils)
     _install_vae(comfy.sd.VAE)
@@ -57,15 +57,19 @@ def name_in(path: str) -> str | None:
 
 
 def _diffusion_model(path: str, **_: Any) -> Any:
-    name = name_in(path)
-    return transformers.build(found(str(name), NETWORKS), seed=int(_digest(name)[:4], 16))
+    file = name_in(path)
+    name, settings = found(str(file), NETWORKS)
+    seed = int(_digest(file)[:4], 16)
+    if name == "sd15":
+        return checkpoints.tiny_sd15(seed, context=TEXT_CHANNELS)
+    return transformers.build(name, seed, **settings)
 
 
 def _checkpoint(path: str, **_: Any) -> tuple[Any, Any, Any, Any]:
     import comfy.sd
 
     vae = comfy.sd.VAE(sd={MARK: torch.zeros(1)}, metadata={MARK: name_in(path)})
-    return _diffusion_model(path), _text_encoder(), vae, _vision(path)
+    return _diffusion_model(path), _text_encoder(found(str(name_in(path)), NETWORKS)[0]), vae, _vision(path)
 
 
 def _digest(text: Any) -> str:
@@ -77,8 +81,9 @@ class _TextEncoder(torch.nn.Module):
 
     dtypes = (torch.float32,)
 
-    def __init__(self, dtype: torch.dtype | None = None, device: Any = None, model_options: Any = None) -> None:
+    def __init__(self, more: Mapping[str, Any], **_: Any) -> None:
         super().__init__()
+        self.more = more
         self.weight = torch.nn.Parameter(torch.ones(1))
 
     def set_clip_options(self, options: Mapping[str, Any]) -> None:
@@ -87,10 +92,10 @@ class _TextEncoder(torch.nn.Module):
     def reset_clip_options(self) -> None:
         """Do nothing, as above."""
 
-    def encode_token_weights(self, tokens: Mapping[str, str]) -> tuple[torch.Tensor, torch.Tensor]:
+    def encode_token_weights(self, tokens: Mapping[str, str]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
         generator = torch.Generator().manual_seed(int(_digest(tokens["text"])[:8], 16))
         text = torch.randn(1, _TOKENS, TEXT_CHANNELS, generator=generator)
-        return text, torch.randn(1, POOLED_CHANNELS, generator=generator)
+        return text, torch.randn(1, POOLED_CHANNELS, generator=generator), dict(self.more)
 
     def generate(self, tokens: Mapping[str, str], **_: Any) -> str:
         return tokens["text"]
@@ -110,10 +115,20 @@ class _Tokenizer:
         return {}
 
 
-def _text_encoder() -> Any:
+def _clip(paths: Any, clip_type: Any = None, **_: Any) -> Any:
+    return _text_encoder(getattr(clip_type, "name", "").lower())
+
+
+def _text_encoder(network: str) -> Any:
+    """Return a CLIP that gives what a network of ``transformers.ALL`` needs; for all others text alone."""
     import comfy.sd
 
-    return comfy.sd.CLIP(SimpleNamespace(params={}, clip=_TextEncoder, tokenizer=_Tokenizer))
+    more: dict[str, Any] = {}
+    if network in transformers.ALL:
+        entry = transformers.ALL[network]
+        more = {name: value for name, value in entry.more().items() if isinstance(value, torch.Tensor)}
+        more |= {"attention_mask": torch.ones(1, _TOKENS, dtype=torch.long)} if entry.masked else {}
+    return comfy.sd.CLIP(SimpleNamespace(params={"more": more}, clip=_TextEncoder, tokenizer=_Tokenizer))
 
 
 class _Vision:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from ..transformer_settings import POOLED_CHANNELS
 
 Kind = TypeVar("Kind")
 
@@ -38,33 +40,48 @@ class Sound:
     time_last: bool = False
 
 
-NETWORKS: Sequence[tuple[str, str]] = (
-    ("minimax_h3", "minimax_h3"),
-    ("z_image", "z_image"),
-    ("krea2", "krea2"),
-    ("wan2.2_i2v", "wan_i2v"),
-    ("wan2.2_t2v|wan2.1_t2v", "wan"),
-    ("wan2.1_i2v", "wan_i2v"),
-    ("ltx-2", "ltx2"),
-    ("qwen_image|firered", "qwen_image"),
-    ("flux.?2", "flux2"),
-    ("flux1", "flux"),
-    ("anima", "anima"),
-    ("mage", "mage_flow"),
+Network = tuple[str, Mapping[str, Any]]
+
+NETWORKS: Sequence[tuple[str, Network]] = (
+    ("minimax_h3", ("minimax_h3", {})),
+    ("z_image", ("z_image", {})),
+    ("krea2", ("krea2", {})),
+    ("scail_2", ("wan_scail", {})),
+    ("animate", ("wan_animate", {})),
+    ("wan2.2_ti2v", ("wan_5b", {})),
+    ("wan2.2_i2v", ("wan", {"in_dim": 36})),
+    ("wan2.1_i2v", ("wan_i2v", {})),
+    ("wan2.\\d_(t2v|bernini)", ("wan", {})),
+    ("ltx-2", ("ltx2", {})),
+    ("qwen_image|firered", ("qwen_image", {})),
+    ("flux.?2", ("flux2", {})),
+    ("flux1-fill", ("flux", {"guidance_embed": True, "in_channels": 96})),
+    ("flux1", ("flux", {"guidance_embed": True})),
+    ("anima-", ("anima", {})),
+    ("mage_flow|mage-flow", ("mage_flow", {})),
+    ("ideogram4", ("ideogram4", {})),
+    ("boogu", ("boogu", {})),
+    ("hidream_o1", ("hidream_o1", {})),
+    ("hunyuanvideo1.5", ("hunyuan_video_15", {})),
+    ("netayume", ("lumina2", {})),
+    ("newbie", ("lumina2", {"clip_text_dim": POOLED_CHANNELS})),
+    ("v1-5|sam3", ("sd15", {})),
 )
-"""Patterns of diffusion models' files, and names in ``transformers.ALL``."""
+"""Patterns of diffusion models' files; a name in ``transformers.ALL``, and other settings than there."""
 
 CODECS: Sequence[tuple[str, Codec | Sound]] = (
     ("minimax_h3_audio", Sound(32, 2, 40, time_last=True)),
     ("ltx.* sound$", Sound(8, 16, 25)),
-    ("wan_?2.1|qwen_image|krea2|anima", Codec(16, 8, 4)),
+    ("wan_?2.1|wan2_1|qwen_image|krea2|anima", Codec(16, 8, 4)),
     ("wan2.2_vae", Codec(48, 16, 4)),
-    ("flux2|full_encoder_small_decoder|mage", Codec(128, 16)),
+    ("flux2|full_encoder_small_decoder|mage_flow", Codec(128, 16)),
     ("minimax_h3_video", Codec(24, 16, 4)),
     ("ltx", Codec(128, 32, 8)),
     ("hunyuanvideo15", Codec(32, 16, 4)),
-    ("^ae|z_image|flux1|lumina", Codec(16, 8)),
-    ("sd|v1-5", Codec(4, 8)),
+    ("^ae|netayume", Codec(16, 8)),
+    ("v1-5", Codec(4, 8)),
+    ("hidream_o1", Codec(3, 1)),
+    ("sam3", Codec(4, 8)),
 )
 """Patterns of files with a VAE."""
 

@@ -9,9 +9,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from comfy_host.random_files.loaders import install
+from comfy_host.random_files import loaders, other_networks
 
-install()
+loaders.install()
+other_networks.install()
 
 
 class LatentDigest:
