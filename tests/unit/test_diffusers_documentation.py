@@ -1,4 +1,4 @@
-"""The quick start of the README, run as it stands there, on a small pipeline where the text expects the large one."""
+"""The code of docs/python.md, run as it stands there, on a small pipeline where the text expects the large one."""
 
 from __future__ import annotations
 
@@ -14,19 +14,13 @@ from comfy_host.paths import ROOT
 from random_pipelines import save_complete
 
 
-def section(title: str) -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(rf"^## {title}$(.*?)^## ", text, flags=re.MULTILINE | re.DOTALL)
-    assert found, f"README.md has no section {title}"
-    return found.group(1)
-
-
-def test_the_quick_start_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    (code,) = re.findall(r"^```python\n(.*?)^```", section("From Python"), flags=re.MULTILINE | re.DOTALL)
+def test_the_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
     (name,) = re.findall(r'from_pretrained\("([^"]+)"', code)
     save_complete(tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    script = tmp_path / "readme.py"
+    script = tmp_path / "example.py"
     script.write_text(code, encoding="utf-8")
     names = runpy.run_path(str(script))
     printed = capsys.readouterr().out

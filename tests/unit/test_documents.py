@@ -1,0 +1,118 @@
+"""README and docs/*.md: links and anchors lead somewhere, and measured numbers are those of benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comfy_host.paths import ROOT
+
+RESULTS = ROOT / "docs" / "results.md"
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "weights" / "README.md"]
+LINK = re.compile(r'\]\(([^)\s]+)\)|<img src="([^"]+)"')
+UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
+"""A number with a unit; in *512 x 512* the x is none."""
+FIELDS = {
+    "x": "speedup",
+    "s": "seconds_median",
+    "dB": "psnr|gain",
+    "%": "attention|work_left|matching|estimate",
+    "MB": "bytes",
+}
+"""What a number with this unit is called in the files; shares are written in percent, and bytes in millions."""
+SCALE = {"%": 100, "MB": 1e-6}
+BEFORE_UNIT = re.compile(r"(-?\d+\.\d+)(?:,| to| and) (?=-?\d+\.\d+ ?dB)")
+"""The first of two numbers that share a unit: *57.3, 52.6 dB*."""
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"```.*?```|^ {4}.*?$|`[^`\n]*`", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def measured(text: str) -> list[tuple[str, str]]:
+    """The numbers with a unit that stand in ``text``, but for lines that name somebody else's measurement."""
+    lines = [line for line in without_code(text).splitlines() if "](https:" not in line]
+    found = [match.groups() for line in lines for match in UNIT.finditer(line)]
+    return found + [(match[1], "dB") for line in lines for match in BEFORE_UNIT.finditer(line)]
+
+
+def sections(text: str) -> Iterator[str]:
+    yield from re.split(r"^##+ ", text, flags=re.MULTILINE)
+
+
+def values(name: str) -> Iterator[tuple[str, float]]:
+    """Every number of a file of results that a page may give, with its unit; of evaluations, the share left out too."""
+    for row in json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))["rows"]:
+        numbers: dict[str, Any] = {**row, **(row.get("quality") or {})}
+        for unit, fields in FIELDS.items():
+            found = (value for field, value in numbers.items() if re.search(fields, field))
+            yield from ((unit, SCALE.get(unit, 1) * value) for value in found if isinstance(value, (int, float)))
+        if (steps := re.search(r"(\d+) steps", row["work"])) and numbers.get("evaluations"):
+            yield "%", 100 * (1 - numbers["evaluations"] / int(steps[1]))
+
+
+def rounds_to(value: float, number: str) -> bool:
+    decimals = len(number.partition(".")[2])
+    return abs(value - float(number)) <= 0.5001 * 10**-decimals
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_and_anchors_lead_somewhere(page: Path) -> None:
+    for match in LINK.finditer(without_code(page.read_text(encoding="utf-8"))):
+        link = match[1] or match[2]
+        if re.match(r"[a-z]+:", link):
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), f"{link}: no such file"
+        assert not anchor or anchor in anchors(target), f"{link}: no such heading"
+
+
+def test_each_number_of_the_page_of_results_is_in_the_files_that_its_section_names() -> None:
+    checked = 0
+    for section in sections(RESULTS.read_text(encoding="utf-8")):
+        names = [anchor.replace("-", "_") for anchor in re.findall(r"RESULTS\.md#([\w-]+)\)", section)]
+        known = [value for name in names for value in values(name)]
+        for number, unit in measured(section):
+            found = any(of == unit and rounds_to(value, number) for of, value in known)
+            assert found, f"{number} {unit} is in none of {names}"
+            checked += 1
+    assert checked > 150
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "web" / "docs").glob("*/en.md")], ids=str)
+def test_numbers_elsewhere_are_those_of_the_page_of_results(page: Path) -> None:
+    """Of the help pages the pictures' distances only: other numbers there are examples and settings."""
+    known = set(measured(RESULTS.read_text(encoding="utf-8")))
+    found = measured(page.read_text(encoding="utf-8"))
+    if page.name == "README.md":
+        assert len(found) > 20
+    else:
+        found = [(number, unit) for number, unit in found if unit == "dB"]
+    assert [one for one in found if one not in known] == []
+
+
+def test_each_file_of_results_supports_something() -> None:
+    """A sentence on the page of results, a row of what was tried, or a rule in the code."""
+    places = [RESULTS, *(ROOT / "optimizers").rglob("*.py")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in places)
+    unused = [
+        path.stem
+        for path in (ROOT / "benchmarks" / "results").glob("*.json")
+        if f"RESULTS.md#{path.stem.replace('_', '-')})" not in text and path.name not in text
+    ]
+    assert unused == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
