@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
@@ -11,6 +12,7 @@ from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
 from .recipes import Nodes, changed_by, shown_steps
+from .step_count import FEW, steps_behind
 from .wires import Wire, find_wires, upstream
 
 ADVICE = "/paceline/advice"
@@ -19,36 +21,53 @@ ADVICE = "/paceline/advice"
 def advice_payload(sent: Any, nodes: Nodes) -> Payload:
     """Return the wires of a prompt on which something can be faster, and what to do there for each choice."""
     prompt = require_prompt(sent)
-    steps = {choice: _steps(choice, machine_here()) for choice in BUILT_IN}
-    return {"choices": list(BUILT_IN), "wires": [_advised(prompt, wire, steps, nodes) for wire in find_wires(prompt)]}
+    machine = machine_here()
+    return {"choices": list(BUILT_IN), "wires": [_advised(prompt, wire, machine, nodes) for wire in find_wires(prompt)]}
 
 
-def _steps(choice: str, machine: Machine) -> list[Step]:
-    steps = [*built_in_recipe(choice, machine, reuse_steps=True).steps]
+def _steps(choice: str, machine: Machine, reuse_steps: bool) -> list[Step]:
+    steps = [*built_in_recipe(choice, machine, reuse_steps).steps]
     if any(step.node == "PacelineCompileUNet" for step in steps):
         steps.append(Step("PacelineCompileControlNet"))
     return steps
 
 
-def _advised(prompt: Prompt, wire: Wire, steps: Mapping[str, list[Step]], nodes: Nodes) -> Payload:
+def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payload:
     types = {node: str(prompt[node]["class_type"]) for node in upstream(prompt, wire)}
-    of_wire = {
-        choice: [step for step in given if changed_by(nodes[step.node]) == wire.name] for choice, given in steps.items()
+    steps = steps_behind(prompt, wire) if wire.name == "model" else None
+    few = steps is not None and steps <= FEW
+    file = next((value for node in types for value in prompt[node]["inputs"].values() if _names_int8(value)), "")
+    # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
+    machine = replace(machine, fast_int8=few and machine.device == "cuda" and not file)
+    given = {
+        choice: [step for step in _steps(choice, machine, not few) if changed_by(nodes[step.node]) == wire.name]
+        for choice in BUILT_IN
     }
+    notes = [
+        f"{steps} steps are too few for Reuse Steps: each changes the picture too much." if few else "",
+        f"Quantize int8 is left out: {file} has int8 weights already, by its name." if file else "",
+    ]
     return {
         "name": wire.name,
         "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
-        "plans": {choice: _plan(prompt, types, choice, given, nodes) for choice, given in of_wire.items()},
+        "plans": {choice: _plan(prompt, types, choice, one, nodes, few) for choice, one in given.items()},
+        "notes": [note for note in notes if note],
     }
 
 
-def _plan(prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes) -> Payload:
+def _names_int8(value: Any) -> bool:
+    return isinstance(value, str) and "int8" in value.lower()
+
+
+def _plan(prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes, few: bool) -> Payload:
     """Return what to convert and what to insert, where ``types`` are the nodes on the way from the loader."""
     if "PacelineOptimizePreset" in types.values():
         return {"foreign": [], "steps": []}
     foreign = []
     for node, type in types.items():
         known = KNOWN.get(type)
+        if few and known is not None and known.to == "PacelineReuseSteps":
+            continue
         if known is not None and (choice != "lossless" or known.same_picture):
             inputs = converted_inputs(type, prompt[node]["inputs"], nodes)
             foreign.append({"node": node, "to": known.to, "inputs": inputs})

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from executing import Executor
 from faster import PROMPT, finding
 from paceline.core.errors import InvalidSetting
 
@@ -14,6 +15,13 @@ from paceline.core.errors import InvalidSetting
 @pytest.fixture(autouse=True)
 def nodes_of_comfyui(comfy: Any) -> None:
     import_module("nodes")
+
+
+@pytest.fixture(scope="module")
+def comfyui(studio):
+    executor = Executor()
+    yield executor
+    executor.close()
 
 
 def advice_payload(prompt: Any) -> dict[str, Any]:
@@ -76,6 +84,70 @@ def test_compiling_reaches_models_vaes_and_controlnets(monkeypatch):
         "vae": ["PacelineCompileVAE"],
         "control_net": ["PacelineCompileControlNet"],
     }
+
+
+def custom(**changes: dict[str, Any]) -> dict[str, Any]:
+    """The workflow with a sampler that gets guider and noise levels from other nodes."""
+    return prompt_with(
+        **{
+            "5": {"class_type": "SamplerCustomAdvanced", "inputs": {"guider": ["guider", 0], "sigmas": ["sigmas", 0]}},
+            "guider": {"class_type": "BasicGuider", "inputs": {"model": ["2", 0], "conditioning": ["3", 0]}},
+            "number": {"class_type": "PrimitiveInt", "inputs": {"value": 4}},
+            "many": {"class_type": "PrimitiveInt", "inputs": {"value": 20}},
+            "turbo": {"class_type": "PrimitiveBoolean", "inputs": {"value": True}},
+            "switch": {
+                "class_type": "ComfySwitchNode",
+                "inputs": {"switch": ["turbo", 0], "on_true": ["number", 0], "on_false": ["many", 0]},
+            },
+        }
+        | changes
+    )
+
+
+SCHEDULES = {
+    "ManualSigmas": ({"sigmas": "1., 0.9, 0.5, 0.2, 0."}, 4),
+    "LTXVScheduler": ({"steps": 8, "max_shift": 2.05, "base_shift": 0.95, "stretch": True, "terminal": 0.1}, 8),
+    "BasicScheduler": ({"model": ["2", 0], "scheduler": "simple", "steps": ["switch", 0], "denoise": 1.0}, 4),
+    "Flux2Scheduler": ({"steps": 20, "width": 64, "height": 64}, None),
+}
+
+
+@pytest.mark.parametrize(("name", "about"), SCHEDULES.items())
+def test_models_of_few_steps_get_no_reuse_steps(comfyui, name, about):
+    inputs, few = about
+    prompt = custom(sigmas={"class_type": name, "inputs": inputs})
+    (wire,) = [wire for wire in advice_payload(prompt)["wires"] if wire["name"] == "model"]
+    inserted = {node["node"] for plan in wire["plans"].values() for node in plan["steps"]}
+    assert {"PacelineApplyToMe", "PacelineSetAttentionProcessor"} <= inserted
+    assert all(
+        (plan["foreign"] == []) == (few is not None) for name, plan in wire["plans"].items() if name != "lossless"
+    )
+    sentence = f"{few} steps are too few for Reuse Steps: each changes the picture too much."
+    assert wire["notes"] == ([sentence] if few else [])
+
+
+def test_steps_that_are_not_known_before_a_run_are_not_few(comfyui):
+    text = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "4"}}
+    prompt = custom(sigmas={"class_type": "BasicScheduler", "inputs": {"steps": ["text", 0]}}, text=text)
+    (wire,) = [wire for wire in advice_payload(prompt)["wires"] if wire["name"] == "model"]
+    assert wire["notes"] == [] and wire["plans"]["fast"]["foreign"]
+
+
+@pytest.mark.parametrize(
+    ("file", "steps", "quantized"), [("x", 4, True), ("x", 20, False), ("z_int8.safetensors", 4, False)]
+)
+def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkeypatch, file, steps, quantized):
+    from paceline.server import advice
+    from paceline.server.built_in_presets import Machine
+
+    monkeypatch.setattr(advice, "machine_here", lambda: Machine("cuda", can_compile=True))
+    prompt = prompt_with()
+    prompt["1"]["inputs"]["ckpt_name"], prompt["5"]["inputs"]["steps"] = file, steps
+    (wire,) = [wire for wire in advice_payload(prompt)["wires"] if wire["name"] == "model"]
+    assert any(step["node"] == "PacelineQuantizeInt8" for step in wire["plans"]["fast"]["steps"]) == quantized
+    said = [note for note in wire["notes"] if "int8" in note]
+    named = [f"Quantize int8 is left out: {file} has int8 weights already, by its name."]
+    assert said == (named if "int8" in file else [])
 
 
 def test_each_known_node_has_settings_that_ours_takes():

@@ -72,6 +72,7 @@ async function openChoices() {
   /** @type {Advice} */
   const { choices, wires } = await ask(ROUTE, prompt);
   const advised = wires.flatMap((found) => locate(found).map((wire) => ({ wire, plans: found.plans })));
+  const notes = [...new Set(wires.flatMap((found) => found.notes))];
   const heading = createElement("h3", { textContent: words("fasterInserts") });
   const list = createElement("ul");
   let memory = await recall(prompt, advised.map(({ wire }) => wire), choices);
@@ -106,6 +107,7 @@ async function openChoices() {
     const lines = [
       ...before.map((sentence) => line(sentence, words("measuredBefore"))),
       ...plans.flatMap((plan) => planLines(plan, memory)),
+      ...notes.map((note) => createElement("li", {}, createElement("small", { textContent: note }))),
     ];
     const empty = words(advised.length ? "fasterAlready" : "fasterNoSampler");
     list.replaceChildren(...(lines.length ? lines : [line(empty)]), ...(before.length ? [anew] : []));

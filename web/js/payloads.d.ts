@@ -77,6 +77,8 @@ export interface AdvisedWire {
   receivers: { node: string; input: string }[];
   /** By choice. */
   plans: Record<string, AdvisedPlan>;
+  /** What is not inserted, and why. */
+  notes: string[];
 }
 
 /** What to do on a wire. */

@@ -62,6 +62,8 @@ def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
     if not wires:
         print("This workflow has no sampler with a model, and no VAE that decodes.")
         return prompt
+    for note in dict.fromkeys(note for wire in wires for note in wire["notes"]):
+        print(note)
     faster = _rewritten(server, prompt, [(wire, wire["plans"][choice]["steps"]) for wire in wires], choice)
     if faster.prompt == prompt:
         print("Nothing is left to insert: the nodes for this choice are there already.")
