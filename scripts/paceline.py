@@ -52,6 +52,7 @@ class PacelineScript(scripts.Script):
         return "Paceline"
 
     def show(self, is_img2img: bool) -> object:
+        _add_axes()  # here, because every script is asked for this before any is asked for its page
         return scripts.AlwaysVisible
 
     def ui(self, is_img2img: bool) -> list[Any]:
@@ -94,7 +95,8 @@ class PacelineScript(scripts.Script):
         inputs = [choice, hires, method, ratio, max_downsample, budget, backend]
         pasted = dict(zip(ARGUMENTS[2:], inputs[1:], strict=True))
         self.infotext_fields = [(on, lambda text: "Paceline" in text), (choice, "Paceline")]
-        self.infotext_fields += [(pasted[name], field) for name, field in FIELDS.items()]
+        self.infotext_fields += [(pasted[name], field) for name, field in FIELDS.items() if name != "hires"]
+        self.infotext_fields += [(hires, lambda text: text.get(FIELDS["hires"], AS_ABOVE))]
         self.paste_field_names = ["Paceline", *FIELDS.values()]
         return [on, *inputs]
 
@@ -182,5 +184,4 @@ def _add_route(_: object, app: Any) -> None:
     app.add_api_route("/paceline/report", lambda: LAST, methods=["GET"])
 
 
-script_callbacks.on_before_ui(_add_axes)
 script_callbacks.on_app_started(_add_route)

@@ -7,6 +7,7 @@ class, key and shape on the way.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,7 +223,11 @@ def _clip_l_state_dict(seed: int, dtype: torch.dtype) -> dict[str, torch.Tensor]
 
 
 def sd15(
-    path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float32, config: dict[str, Any] = SD15_CONFIG
+    path: str | Path,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    config: dict[str, Any] = SD15_CONFIG,
+    vae: Callable[[int], dict[str, torch.Tensor]] = taesd_state_dict,
 ) -> Path:
     """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
 
@@ -234,6 +239,7 @@ def sd15(
         seed: of the weights.
         dtype: of the UNet; ComfyUI computes in fp32 on a CPU whatever it is.
         config: of the UNet.
+        vae: makes the weights of the VAE from the seed.
     """
     import comfy.supported_models
 
@@ -242,7 +248,7 @@ def sd15(
     tensors = {f"model.diffusion_model.{name}": tensor for name, tensor in unet.items()}
     for name, tensor in _clip_l_state_dict(seed, torch.float16).items():
         tensors[f"cond_stage_model.transformer.{name}"] = tensor
-    for name, tensor in taesd_state_dict(seed).items():
+    for name, tensor in vae(seed).items():
         tensors[f"first_stage_model.{name}"] = tensor
     return _save(tensors, Path(path))
 

@@ -53,8 +53,17 @@ def sd15(seed: int = 0, latent_channels: int = 4, dtype: torch.dtype | None = to
 
     ``dtype`` is what it computes in; None leaves that to ComfyUI.
     """
-    import comfy.ldm.models.autoencoder
     import comfy.sd
+
+    weights = sd15_state_dict(seed, latent_channels)
+    if latent_channels == 16:
+        weights = {name: value for name, value in weights.items() if "quant_conv" not in name}
+    return comfy.sd.VAE(sd=weights, dtype=dtype)
+
+
+def sd15_state_dict(seed: int = 0, latent_channels: int = 4) -> dict[str, torch.Tensor]:
+    """Return random weights of a VAE of SD 1.5's full size."""
+    import comfy.ldm.models.autoencoder
 
     config = {
         "double_z": True,
@@ -70,10 +79,7 @@ def sd15(seed: int = 0, latent_channels: int = 4, dtype: torch.dtype | None = to
     }
     with torch.device("meta"):
         network = comfy.ldm.models.autoencoder.AutoencoderKL(ddconfig=config, embed_dim=latent_channels)
-    weights = _random(network, seed)
-    if latent_channels == 16:
-        weights = {name: value for name, value in weights.items() if "quant_conv" not in name}
-    return comfy.sd.VAE(sd=weights, dtype=dtype)
+    return _random(network, seed)
 
 
 def taesd(seed: int = 0) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -17,12 +17,15 @@ from ....core.calls import Function
 from ....core.errors import CannotHelp, UnsupportedModel
 from ....core.phrases import phrase
 from ....core.shadow import Shadows
-from ....core.technique import ATTENTION, KINDS, STEP_REUSE, TOKEN_MERGING, find
+from ....core.technique import ATTENTION, KINDS, STEP_REUSE, find
+from ...attention.policy import AttentionPolicy
+from ...step_reuse.policy import StepReusePolicy
+from ...token_merging.policy import TokenMergingPolicy
 from .attention import UNetAttention
 from .places import Place, place_of
 from .protocols import Denoiser, Processing
 from .samplers import Position, Solver
-from .step_reuse import Call, StepReuse, positive_call
+from .step_reuse import StepReuse
 from .technique import Said, WebUITechnique
 from .token_merging import UNetTokenMerging
 
@@ -32,7 +35,7 @@ Choice = Mapping[str, Any]
 Finished = Callable[[Sequence[Said]], None]
 """Is told what the techniques say of a run that is over."""
 
-TITLES = {TOKEN_MERGING: "Apply ToMe", STEP_REUSE: "Reuse Steps", ATTENTION: "Set Attention Processor"}
+TITLES = {policy.kind: policy.title for policy in (AttentionPolicy, TokenMergingPolicy, StepReusePolicy)}
 
 
 def accelerate(p: Processing, choice: Choice, finished: Finished, refusals: Mapping[str, str] | None = None) -> None:
@@ -91,7 +94,7 @@ class _Run:
         return [*self._said, *(technique.said() for technique in self._techniques)]
 
     def _attach(self) -> None:
-        place = self._place = place_of(self._p.sd_model, self._denoiser, self._solver.timesteps)
+        place = place_of(self._p.sd_model, self._denoiser, self._solver.timesteps)
         kept = find(self._techniques, STEP_REUSE)
         self._techniques = []
         for kind in KINDS:
@@ -158,5 +161,4 @@ class _Run:
         reuse = find(self._techniques, STEP_REUSE)
         if not isinstance(reuse, StepReuse):
             return compute(x, *args, **options)
-        some = positive_call(self._place, compute, (x, *args), options)
-        return reuse.passes(Call(x, options, functools.partial(compute, x, *args, **options), cast(Any, some)))
+        return reuse.passes(compute, x, args, options)

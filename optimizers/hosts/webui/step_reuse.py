@@ -6,7 +6,6 @@ So guidance, prompts joined by AND, masks, previews and the callbacks of other e
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
@@ -29,15 +28,8 @@ UNASKED = "the sampler asked for no evaluation"
 OTHER_WORDS = ("cache", "spectrum")
 """Parts of the names of functions that other extensions put in the place of a network's, to leave out steps too."""
 
-
-@dataclass
-class Call:
-    """One call for passes; ``compute`` gives them, and ``compute_positive`` those of the positive prompt only."""
-
-    x: Tensor
-    options: Kwargs
-    compute: Callable[[], Tensor]
-    compute_positive: Callable[[slice], Tensor]
+Compute = Callable[..., Tensor]
+"""Computes a call for passes, given latents, noise levels and what belongs to the prompts."""
 
 
 class StepReuse(WebUITechnique):
@@ -48,7 +40,8 @@ class StepReuse(WebUITechnique):
     def __init__(self, settings: StepReuseSettings, p: Processing, place: Place, solver: Solver) -> None:
         super().__init__(StepReusePolicy(settings, UNASKED))
         self._p, self._place = p, place
-        alphas = getattr(p.sd_model, "alphas_cumprod", None)
+        table = getattr(p.sd_model, "alphas_cumprod", None)
+        alphas = table.float().cpu() if isinstance(table, Tensor) else None
         timesteps = Timesteps(alphas) if solver.timesteps and alphas is not None else None
         self._guided_units = timesteps or Units()
         self._pass_units = Units() if timesteps is None or not place.gives_noise else timesteps
@@ -63,8 +56,8 @@ class StepReuse(WebUITechnique):
         self._rule = self.policy.begin(levels, solver.name, is_unet(place.network))
         self._passes, self._shapes = Passes(), list[torch.Size]()
         self._active: Hashable = None
-        self._value, self._images, self._calls = 0.0, 0, 0
-        self._in_pairs = False
+        self._value, self._shape, self._calls = 0.0, torch.Size(), 0
+        self._in_pairs = self._joined = False
         self._guidance: float | None = None
 
     def attach(self, shadows: Shadows) -> None:
@@ -81,7 +74,8 @@ class StepReuse(WebUITechnique):
         rule = self._rule
         if rule is None:
             return cast(Tensor, compute())
-        self._value, self._images, self._calls = float(sigma.flatten()[0]), len(x), 0
+        self._value, self._shape, self._calls = float(sigma.flatten()[0]), x.shape, 0
+        self._joined = any(len(image) > 1 for image in getattr(options.get("cond"), "batch", ()))
         level = self._guided_units.sigma(self._value)
         taking_part = (tuple(_prompts(options, denoiser.step)), self._place.taking_part(level))
         if taking_part != self._active:
@@ -99,27 +93,29 @@ class StepReuse(WebUITechnique):
         given = rule.end(latent, guided, held=self._passes.bytes())
         return output if given is guided else self._guided_units.output(x, given, self._value).to(output.dtype)
 
-    def passes(self, call: Call) -> Tensor:
-        """Return the passes of a call: computed, in part, or forecast."""
+    def passes(self, compute: Compute, x: Tensor, args: Args, options: Kwargs) -> Tensor:
+        """Return the passes of the call ``compute(x, *args, **options)``: computed, in part, or forecast."""
         rule = self._rule
         if rule is None:
-            return call.compute()
+            return compute(x, *args, **options)
         slot, units = self._calls, self._pass_units
-        latent = units.latent(call.x, self._value)
-        halves = self._place.halves(len(call.x), self._images, call.options)
+        latent, halves = units.latent(x, self._value), self._halves(x, options)
         if rule.action is Action.FORECAST:
-            if self._forecasts(call.x):
+            if self._forecasts(x):
                 self._calls += 1
                 denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
-                return units.output(call.x, denoised, self._value).to(call.x.dtype)
+                return units.output(x, denoised, self._value).to(x.dtype)
             if slot == 0:
                 self._forget(rule)
         self._calls += 1
-        skip = rule.action is Action.SKIP_NEGATIVE and slot == 0 and halves is not None
-        output = self._without_negative(rule, call, halves) if skip and halves is not None else call.compute()
-        denoised = units.denoised(call.x, output, self._value)
+        if rule.action is Action.SKIP_NEGATIVE and slot == 0 and halves is not None:
+            fewer, told = self._place.only(halves[0], (x, *args), options)
+            output = self._with_negative(rule, compute(*fewer, **told), x, halves)
+        else:
+            output = compute(x, *args, **options)
+        denoised = units.denoised(x, output, self._value)
         self._passes.keep(slot, rule.place, latent, [denoised])
-        self._shapes[slot:] = [call.x.shape]
+        self._shapes[slot:] = [x.shape]
         self._in_pairs = slot == 0 and halves is not None
         if halves is not None:
             rule.compare(denoised[halves[0]], denoised[halves[1]] if slot == 0 else None)
@@ -137,10 +133,16 @@ class StepReuse(WebUITechnique):
             return False
         return self._passes.can(rule.method, slot, [True])
 
-    def _without_negative(self, rule: Rule, call: Call, halves: Halves) -> Tensor:
+    def _halves(self, x: Tensor, options: Kwargs) -> Halves | None:
+        """Return where the passes are in a call for the two of them, of whole pictures and prompts without AND."""
+        if self._joined or x.shape[1:] != self._shape[1:]:
+            return None
+        return self._place.halves(len(x), self._shape[0], options)
+
+    def _with_negative(self, rule: Rule, positive: Tensor, x: Tensor, halves: Halves) -> Tensor:
+        """Return both passes, the negative one as what it differed by before."""
         positive_rows, negative_rows = halves
-        units, x = self._pass_units, call.x
-        positive = call.compute_positive(positive_rows)
+        units = self._pass_units
         negative = rule.negative_from(units.denoised(x[positive_rows], positive, self._value))
         output = positive.new_empty((len(x), *positive.shape[1:]))
         output[positive_rows] = positive
@@ -151,16 +153,6 @@ class StepReuse(WebUITechnique):
         rule.forget()
         self._passes, self._in_pairs = Passes(), False
         self._shapes.clear()
-
-
-def positive_call(place: Place, compute: Callable[..., Tensor], args: Args, options: Kwargs) -> Callable[..., Tensor]:
-    """Return what computes some rows of a call for passes."""
-
-    def some(rows: slice) -> Tensor:
-        fewer, told = place.only(rows, args, options)
-        return compute(*fewer, **told)
-
-    return some
 
 
 def _refusals(place: Place, solver: Solver) -> Iterator[str]:

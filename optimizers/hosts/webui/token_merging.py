@@ -11,7 +11,7 @@ from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
 from ...token_merging.method import Reduction
-from ...token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
+from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy, restored_output
 from .places import Place
 from .samplers import Position
 from .technique import WebUITechnique
@@ -75,6 +75,8 @@ class UNetTokenMerging(WebUITechnique):
             keys_given = context is not None and context is not x
             values_given = options.get("value") is not None and options["value"] is not context
             if not self._active or args or keys_given or values_given:
+                if self._active:
+                    self.activity.fall_back(OTHER_TOKENS)
                 return forward(x, context, *args, **options)
             reduction = self._reduction(block, x)
             if reduction is not None and options.get("mask") is not None:

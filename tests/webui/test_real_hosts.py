@@ -1,0 +1,145 @@
+"""The extension in the real Stable Diffusion WebUI and Forge: what changes pictures, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from waiting import until
+
+HOSTS_OWN = "the host's own"
+
+HIRES = {"enable_hr": True, "hr_scale": 1.5, "denoising_strength": 0.9, "hr_upscaler": "Latent", "steps": 8}
+HIRES |= {"hr_additional_modules": ["Use same choices"]}  # Forge has no default for it in requests
+
+
+def custom(method="auto", ratio=0.0, budget=0.0, backend=HOSTS_OWN):
+    return (True, "Custom", "As above", method, ratio, "auto", budget, backend)
+
+
+MERGE = custom("merge", ratio=0.5)
+REUSE = custom(budget=0.3)
+ALL = custom("merge", ratio=0.5, budget=0.3, backend="vanilla")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    ("method", "ratio"), [("merge", 0.5), ("local_merge", 0.5), ("kv_downsample", 0.75), ("auto", 0.75)]
+)
+def test_tokens_are_reduced_and_the_next_picture_is_the_old_one(host, method, ratio):
+    plain = host.draw(steps=2, width=128, height=128)
+    assert host.draw(custom(method, ratio), steps=2, width=128, height=128) != plain
+    assert host.report()["Apply ToMe"]["headline"] == "active in 3 of 7 self-attention blocks"
+    assert host.draw(steps=2, width=128, height=128) == plain
+
+
+@pytest.mark.parametrize("sampler", ["Euler", "DPM++ 2M", "Euler a", "DDIM", "DPM++ 2M SDE"])
+def test_steps_are_reused(host, sampler):
+    plain = host.draw(steps=14, sampler_name=sampler)
+    assert host.draw(REUSE, steps=14, sampler_name=sampler) != plain
+    counts = host.report()["Reuse Steps"]["counts"]
+    assert counts["forecast"] > 0 and counts["evaluations"] in (13, 14)
+    assert host.draw(steps=14, sampler_name=sampler) == plain
+
+
+def test_settings_of_nothing_are_the_plain_picture(host):
+    plain = host.draw()
+    for nothing in (custom(), (True, "Off"), (False, "Fastest"), (True, "fastest"), custom(ratio=2.0)):
+        assert host.draw(nothing) == plain, nothing
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 2},
+        {"prompt": "a red house " * 30},
+        {"prompt": "a red house AND a green tree :0.5"},
+        {"prompt": "a [red:green:0.6] house AND a tree", "batch_size": 2},
+        {"cfg_scale": 1.0},
+        HIRES,
+    ],
+    ids=["batch", "long", "and", "edited", "unguided", "hires"],
+)
+def test_batches_prompts_and_passes(host, options):
+    plain = host.draw(**options)
+    assert host.draw(ALL, **options) != plain
+    found = {title: one["state"] for title, one in host.report().items()}
+    assert found["Apply ToMe"] == found["Set Attention Processor"] == "active"
+    assert host.draw(**options) == plain
+
+
+def test_a_picture_from_a_picture_and_a_part_of_one(host):
+    picture = host.asked()["images"][0]
+    for options in ({}, {"mask": picture, "inpainting_fill": 1}):
+        given = {"init_images": [picture], "denoising_strength": 0.9, "steps": 12, **options}
+        plain = host.draw(**given)
+        assert host.draw(ALL, **given) != plain
+        assert host.report()["Apply ToMe"]["state"] == "active"
+        if host.name == "WEBUI" or not options:  # Forge draws the noise around a mask without a seed
+            assert host.draw(**given) == plain
+
+
+def test_the_hires_pass_has_a_choice_of_its_own(host):
+    found = host.asked((True, "Off", "Same picture"), **HIRES)
+    assert host.report()["Set Attention Processor"]["pass"] == "the hires pass"
+    assert "Paceline: Off, Paceline hires: Same picture" in found["info"]
+
+
+def test_after_an_interrupt_the_next_picture_is_the_old_one(host):
+    plain, long = host.draw(), {"steps": 100}
+    drawing = threading.Thread(target=host.draw, args=(ALL,), kwargs=long)
+    drawing.start()
+    assert until(lambda: host.ask("/sdapi/v1/progress")["state"]["sampling_step"] > 1)
+    host.ask("/sdapi/v1/interrupt", {})
+    drawing.join()
+    assert host.draw() == plain
+
+
+def test_what_was_chosen_is_written_into_the_picture_and_only_then(host):
+    assert "Paceline" not in host.asked()["info"]
+    answer = host.asked(MERGE)
+    read = host.ask("/sdapi/v1/png-info", {"image": answer["images"][0]})["parameters"]
+    ours = {name: value for name, value in read.items() if name.startswith("Paceline")}
+    assert ours == {
+        "Paceline": "Custom",
+        "Paceline method": "merge",
+        "Paceline ratio": "0.5",
+        "Paceline max downsample": "auto",
+        "Paceline budget": "0.0",
+        "Paceline backend": HOSTS_OWN,
+    }
+
+
+def test_beside_a_lora(host):
+    prompt = {"prompt": "a red house <lora:small:1>"}
+    plain, with_lora = host.draw(), host.draw(**prompt)
+    assert with_lora != plain
+    assert host.draw(ALL, **prompt) not in (plain, with_lora)
+    assert host.draw(**prompt) == with_lora
+    assert host.draw() == plain
+
+
+def test_beside_the_hosts_own_token_merging_ours_steps_aside(host):
+    theirs = {"override_settings": {"token_merging_ratio": 0.5}, "width": 128, "height": 128, "steps": 2}
+    plain, merged = host.draw(width=128, height=128, steps=2), host.draw(**theirs)
+    assert merged != plain
+    assert host.draw(custom("merge", 0.5), **theirs) == merged
+    assert "had already rearranged the tokens" in str(host.report()["Apply ToMe"]["details"])
+    assert host.draw(width=128, height=128, steps=2) == plain
+
+
+def test_a_sampler_with_noise_levels_of_its_own_is_left_alone(host):
+    plain = host.draw(sampler_name="DPM fast")
+    assert host.draw(REUSE, sampler_name="DPM fast") == plain
+    assert "DPM fast chooses its noise levels itself" in host.report()["Reuse Steps"]["headline"]
+
+
+def test_a_grid_with_our_axes(host):
+    scripts = {one["name"]: one for one in host.ask("/sdapi/v1/script-info") if not one["is_img2img"]}
+    axes = scripts["x/y/z plot"]["args"][0]["choices"]
+    x, y = axes.index("[Paceline] choice"), axes.index("[Paceline] ratio")
+    arguments = [x, "Off,Same picture", [], y, "0.0,0.5", [], 0, "", [], True, True, False, False, False, False, False]
+    found = host.draw(script_name="x/y/z plot", script_args=[*arguments, 0, False], steps=2, width=128, height=128)
+    plain = host.draw(steps=2, width=128, height=128)
+    assert plain[0] in found[1:] and len(set(found[1:])) > 1
