@@ -76,13 +76,14 @@ def unet(make: Callable[[], Any], size: tuple[int, int] = (24, 16)) -> Subject:
 
 
 def transformer(name: str) -> Subject:
-    """Return a subject with one of ``TRANSFORMERS``, large enough for ``auto`` to reduce its tokens."""
+    """Return a subject with one of ``transformers.ALL``, large enough for ``auto`` to reduce its tokens."""
+    entry = transformers.ALL[name]
 
     def sample(model: Any, **options: Any) -> Any:
-        patch = transformers.TRANSFORMERS[name].patch
         texts = (transformers.conditioning(name, seed=seed) for seed in (1, 2))
-        latent = transformers.latent(name, 24 * patch, 16 * patch)
-        return in_process.sample(model, *texts, latent, seed=7, scheduler="simple", **options)
+        latent = transformers.latent(name, 24 * entry.patch, 16 * entry.patch)
+        drawn = in_process.sample(model, *texts, latent, seed=7, scheduler="simple", **options)
+        return torch.cat([stream.flatten() for stream in drawn.unbind()]) if entry.sound else drawn
 
     return Subject(partial(transformers.build, name), sample)
 
@@ -126,7 +127,7 @@ def cases() -> Iterator[tuple[str, Draw]]:
     few = ("tokens defaults", "tokens preset", "tokens merge", "tokens local", "tokens kv", "attention sdpa", "int8 sp")
     chosen = {name: steps for name, steps in every.items() if name.startswith(few) or name == "fuse"}
     yield from _of("sdxl", sdxl, {**chosen, "stack": STACKS["stack without compile"]}, steps=1)
-    for name in transformers.TRANSFORMERS:
+    for name in transformers.ALL:
         yield from _of(name, transformer(name), TRANSFORMERS)
     for preset in ("lossless", "balanced", "fast"):
         for title, subject in (("sd15", sd15), ("flux", transformer("flux"))):

@@ -77,6 +77,10 @@ def poses(_):
     }
 
 
+def person_and_voice(_):
+    return {"reference_latents": [noise(1, 16, 1, 16, 24)], "audio_embed": noise(1, 3, 8, 5, 1280)}
+
+
 def face(_):
     return {"pose_video_latent": noise(1, 16, 2, 16, 24), "face_video_pixels": noise(1, 3, 4, 8, 8)}
 
@@ -99,7 +103,8 @@ STAYS = {
     "wan left out": ("wan", {}, lambda _: {"reference_latents": [noise(1, 16, 1, 16, 24)]}, 0, 0),
     "wan, Phantom": ("wan", {}, lambda _: {"time_dim_concat": noise(1, 16, 2, 16, 24)}, 0, 2 * 96),
     "wan, Bernini": ("wan", {}, lambda _: {"context_latents": [noise(1, 16, 1, 12, 8)]}, 0, 24),
-    "wan_humo": ("wan_humo", {"in_dim": 16}, lambda _: {"reference_latents": [noise(1, 16, 1, 16, 24)]}, 0, 96),
+    "wan_humo": ("wan_humo", {"in_dim": 16}, person_and_voice, 0, 96),
+    "wan_dancer": ("wan_dancer", {}, lambda _: {"audio_embed": noise(1, 12, 35)}, 0, 0),
     "wan_scail": ("wan_scail", {}, poses, 2 * 96, 3 * 24),
     "wan_animate": ("wan_animate", {"num_layers": 5}, face, 0, 0),
 }

@@ -1,0 +1,84 @@
+"""Apply ToMe where the network draws a part at a time: windows of frames, areas, masks, projections in pieces."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from comfy_host import in_process
+from comfy_host.transformers import ALL, build, conditioning, latent
+from distances import close
+from transformer_calls import HALVES, every_second, sample, with_override
+
+
+def windows(model):
+    """Two frames at a time and the one before, which ComfyUI adds."""
+    from comfy_extras.nodes_context_windows import ContextWindowsManualNode
+
+    options = {"context_schedule": "standard_static", "context_stride": 1, "closed_loop": False, "dim": 2}
+    given = ContextWindowsManualNode.execute(model, 2, 1, fuse_method="pyramid", freenoise=False, **options)
+    return given.result[0]
+
+
+def drawn(name, model, positive, samples):
+    result = in_process.sample(model, positive, positive, samples, 7, 1, 1.0, scheduler="simple")
+    return torch.cat([stream.flatten() for stream in result.unbind()])
+
+
+def checked(studio, name, plain_model, positive, samples, sizes=""):
+    """Check that Apply ToMe is active in all calls, and that the plain model draws as before."""
+    plain, model = drawn(name, plain_model, positive, samples), studio.tome(plain_model, **HALVES)
+    reduced = drawn(name, model, positive, samples)
+    assert reduced.isfinite().all() and not close(reduced, plain)
+    report = studio.report(model)
+    assert "active in 2 of 2 blocks" in report and "fallbacks: 0" in report and sizes in report
+    assert torch.equal(drawn(name, plain_model, positive, samples), plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("wan", "288 -> 105 keys and values"),
+        ("wan_animate", "288 -> 166 keys and values"),
+        ("wan_scail", "360 -> 177 keys and values"),
+        ("kandinsky5", "288 -> 105 keys and values"),
+    ],
+)
+def test_windows_of_frames(studio, zoo, name, sizes):
+    """Conditions are cut with the video; Animate's first frame of a window stays whole."""
+    more = {"pose_video_latent": torch.randn(1, 16, 6, 8, 12)} if name == "wan_scail" else {}
+    six = latent(name).repeat(1, 1, 2, 1, 1)
+    checked(studio, name, windows(zoo(name)), conditioning(name, seed=1, **more), six, sizes)
+
+
+@pytest.mark.parametrize("name", ["krea2", "ideogram4", "omnigen2", "joyimage", "lens"])
+def test_a_text_for_a_part_of_the_picture(studio, zoo, name):
+    [[text, options]] = conditioning(name, seed=1)
+    positive = [[text, options], [text, options | {"area": (8, 12, 4, 6), "strength": 1.0}]]
+    checked(studio, name, zoo(name), positive, latent(name))
+
+
+@pytest.mark.parametrize("name", ["wan_scail", "hidream_o1", "kandinsky5_image", "minimax_h3", "ltx2"])
+def test_a_mask_over_a_part_of_the_picture(studio, zoo, name):
+    samples = latent(name)
+    masks = [torch.ones_like(stream[:, :1]) for stream in (samples.unbind() if ALL[name].sound else [samples])]
+    masks[0][..., :8] = 0
+    mask = type(samples)(masks) if ALL[name].sound else masks[0]
+    checked(studio, name, zoo(name), conditioning(name, seed=1), {"samples": samples, "noise_mask": mask})
+
+
+def test_a_video_without_its_sound(studio, zoo):
+    checked(studio, "ltx2", zoo("ltx2"), conditioning("ltx2", seed=1), latent("ltx2").unbind()[0], "1152 -> 351")
+
+
+def test_queries_and_keys_that_are_projected_in_pieces(studio):
+    """Kandinsky 5 does so from 8193 tokens on; attention looks at all of them at once."""
+    model = build("kandinsky5")
+
+    def override(func, q, k, v, heads, **options):
+        if k.shape[2] == 3 * 48 * 64:
+            k, v = (every_second(x, 0, 3, 48, 64, 2) for x in (k, v))
+        return func(q, k, v, heads, **options)
+
+    reduced = sample("kandinsky5", studio.tome(model, **HALVES), 96, 128, cfg=1.0)
+    assert close(reduced, sample("kandinsky5", with_override(model, override), 96, 128, cfg=1.0))
+    assert not close(reduced, sample("kandinsky5", model, 96, 128, cfg=1.0))
