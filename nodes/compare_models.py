@@ -109,6 +109,12 @@ class PacelineCompareModels(PacelineNode):
                     )
                     for name in ("positive", "negative")
                 ),
+                io.Vae.Input(
+                    "audio_vae",
+                    optional=True,
+                    tooltip="Decodes the sound of a video, or of a model of sound alone. Without it, the latents of "
+                    "the sound are compared.",
+                ),
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -133,10 +139,12 @@ class PacelineCompareModels(PacelineNode):
         vae_optimized: VAE | None = None,
         positive_optimized: Conditioning | None = None,
         negative_optimized: Conditioning | None = None,
+        audio_vae: VAE | None = None,
         **sampler: Any,
     ) -> io.NodeOutput:
         require_decoder("vae", vae)
         require_decoder("vae_optimized", vae_optimized)
+        require_decoder("audio_vae", audio_vae)
         optimized = {"positive_optimized": positive_optimized, "negative_optimized": negative_optimized}
         given = {name: value for name, value in optimized.items() if value is not None}
         for name, value in given.items():
@@ -148,12 +156,13 @@ class PacelineCompareModels(PacelineNode):
         OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
         job = SamplingJob(positive, negative, latent_image, **sampler)
         found = comparison.compare(
-            comparison.Side("baseline", model_baseline, vae),
+            comparison.Side("baseline", model_baseline, vae, audio_vae=audio_vae),
             comparison.Side(
                 "optimized",
                 model_baseline if model_optimized is None else model_optimized,
                 vae if vae_optimized is None else vae_optimized,
                 replace(job, positive=conditionings[0], negative=conditionings[1]) if given else None,
+                audio_vae,
             ),
             job,
             comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
@@ -178,8 +187,9 @@ def show(
     numbers = {**comparison.record(found), "surroundings": comparison.environment(model)}
     # For others to read: what it was measured on, and not what is missing on this machine.
     told = [line for line in lines if line not in found.notes] + [comparison.measured_on(numbers)]
-    sheet = comparison_sheet(pictures.baseline, pictures.optimized, found.verdict.text, told, control)
-    files = comparison.save(numbers, found.pictures, sheet, filename_prefix, workflow_of(node), save_files)
+    sides = pictures.baseline, pictures.optimized
+    sheet = comparison_sheet(*sides, found.verdict.text, told, control, found.farthest)
+    files = comparison.save(found, numbers, sheet, filename_prefix, workflow_of(node), save_files)
     compiling = sum(summary.counts.get("seconds", 0.0) for summary in found.activity.values())
     shown = shown_comparison(numbers, files, found.verdict, lines, compiling)
     counts = {name: numbers[name] for name in _COUNTS if numbers[name] is not None}
@@ -212,6 +222,11 @@ def shown_comparison(
         "lines": list(lines),
         "pictures": {side: files[side] for side in ("baseline", "optimized", "fewer_steps") if side in files},
         "sheet": files["comparison"],
+        "numbers": numbers["shown"],
+        "count": numbers["count"],
+        "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
+        "motion": files.get("motion"),
+        "sounds": files["sounds"],
         "about": {
             **{name: str(around[name]) for name in ("model", "device", "torch", "comfyui")},
             **{name: str(settings[name]) for name in _SAMPLING if name in settings},
@@ -225,7 +240,7 @@ def page_state(found: str, quality: str, fewer_steps_do: bool) -> str:
 
     Another picture is a price, not a fault. A gain that fewer steps bring as well is none to be proud of.
     """
-    faulty = found == "suspicious" and quality != "another picture"
+    faulty = found == "suspicious" and quality not in ("another picture", "another sound")
     if found == "faster" and fewer_steps_do:
         return "partly"
     return "failed" if faulty else _STATES.get(found, "partly")

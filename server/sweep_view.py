@@ -37,8 +37,9 @@ class SweepView:
         return len(self._results)
 
     def compared(self, cell: Cell, found: Comparison) -> None:
-        """Keep the first picture of a cell, for as long as ComfyUI runs."""
-        picture = Image.fromarray(found.pictures.optimized[0].numpy())
+        """Keep the farthest picture of a cell, for as long as ComfyUI runs."""
+        worst = found.evidence.farthest
+        picture = Image.fromarray(found.pictures.optimized[worst.picture - 1 if worst else 0].numpy())
         picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
         entry = self._entry(cell)
         path_of(entry).parent.mkdir(parents=True, exist_ok=True)

@@ -7,15 +7,19 @@ is the same fault and the same noise.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from paceline.workbench.measurement.evidence import Evidence
 from paceline.workbench.measurement.farthest import farthest
 from paceline.workbench.measurement.quality import compare_pictures
+from paceline.workbench.measurement.sound import sound_distance
 from paceline.workbench.measurement.timing import interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import Verdict, judge
 
@@ -102,7 +106,7 @@ def verdicts(gain: float, rounds: int, machine: str, runs: int) -> Counter[str]:
 RIGHT = measure_speedup([1.5, 1.5, 1.5], [1.0, 1.0, 1.0])
 
 
-def judged(optimized: dict[int, torch.Tensor], baseline: torch.Tensor, other: torch.Tensor) -> Verdict:
+def judged(optimized: dict[int, torch.Tensor], baseline: torch.Tensor, other: torch.Tensor, **more: Any) -> Verdict:
     found = farthest(optimized, baseline)
     evidence = Evidence(
         speedup=RIGHT,
@@ -113,7 +117,7 @@ def judged(optimized: dict[int, torch.Tensor], baseline: torch.Tensor, other: to
         difference_picture=found.picture if len(baseline) > 1 else None,
         farthest=found,
     )
-    return judge(evidence)
+    return judge(replace(evidence, **more))
 
 
 def slightly_off(drawn: torch.Tensor, seed: int) -> torch.Tensor:
@@ -174,11 +178,74 @@ def rounding_is_no_fault(seed: int) -> bool:
     return (found.state, found.quality, "region" in found.text) == ("faster", "hardly visible", False)
 
 
+def one_frame_is_found(seed: int, frames: int = 5) -> bool:
+    """Say whether a model that draws another picture in one frame of a video is found out, and the frame named."""
+    first, last = (pictures(seed + shift).float() for shift in (0, 2000))
+    baseline, other = (
+        torch.cat([start.lerp(end, 0.2 * frame / frames) for frame in range(frames)]).to(torch.uint8)
+        for start, end in ((first, last), (pictures(seed + 5000).float(), last))
+    )
+    bad = seed % frames
+    drawn = slightly_off(baseline, seed)
+    drawn[bad] = pictures(seed + 9000)[0]
+    found = judged({1: drawn}, baseline, other, frames=frames)
+    return found.state == "suspicious" and f"frame {bad + 1} " in found.text
+
+
+# ---- sounds
+
+RATE, SECONDS = 8000, 4
+
+
+def sound(seed: int) -> torch.Tensor:
+    """Four tones in each second, as ``[1, 2, samples]``."""
+    dice = torch.Generator().manual_seed(seed)
+    tones = 100 + 3000 * torch.rand(SECONDS, 2, 4, 1, generator=dice)
+    times = torch.arange(RATE) / RATE
+    return torch.sin(2 * math.pi * tones * times).mean(2).transpose(0, 1).flatten(1)[None] / 2
+
+
+def heard(drawn: torch.Tensor, seed: int, rate: int | None = RATE) -> Verdict:
+    """Judge a model that draws the same picture, and a sound of its own."""
+    baseline, other = drawn_of(seed)
+    found, _, _ = sound_distance({1: sound(seed)}, {1: drawn}, sound(seed + 5000), rate)
+    return judged({1: slightly_off(baseline, seed)}, baseline, other, sound=found)
+
+
+def one_second_of_the_sound_is_found(seed: int) -> bool:
+    """Say whether a model that is wrong in one second of its sound only is found out: other tones, noise or silence."""
+    drawn, dice = sound(seed), torch.Generator().manual_seed(seed)
+    drawn += 1e-4 * torch.randn(drawn.shape, generator=dice)
+    start = RATE * (seed % SECONDS)
+    second = drawn[..., start : start + RATE]
+    noise = 0.3 * torch.randn(second.shape, generator=dice)
+    second[:] = (sound(seed + 9000)[..., start : start + RATE], noise, torch.zeros_like(second))[seed % 3]
+    found = heard(drawn, seed)
+    return found.state == "suspicious" and "sound" in found.headline and found.quality in ("another sound", "no sound")
+
+
+def the_latent_of_the_sound_is_found(seed: int) -> bool:
+    """Say whether another sound is found where there is no VAE for it."""
+    found = heard(sound(seed + 9000), seed, rate=None)
+    return found.state == "suspicious" and "sound" in found.headline
+
+
+def rounding_of_the_sound_is_no_fault(seed: int) -> bool:
+    """Say whether a sound that is rounded otherwise is hardly audible, and the model faster."""
+    drawn = sound(seed).mul(2**15).round() / 2**15
+    found = heard(drawn, seed)
+    return (found.state, found.quality) == ("faster", "hardly visible")
+
+
 FAULTS: dict[str, Callable[[int], bool]] = {
     "another picture in one of three runs": one_run_is_found,
     "another picture in one place of a batch of two": one_picture_is_found,
     "a wrong square, a 36th of the picture": one_region_is_visible,
     "a wrong pixel": one_pixel_is_a_difference,
     "rounding, which is no fault": rounding_is_no_fault,
+    "another picture in one frame of five": one_frame_is_found,
+    "one second of the sound": one_second_of_the_sound_is_found,
+    "the latent of the sound": the_latent_of_the_sound_is_found,
+    "rounding of the sound, which is no fault": rounding_of_the_sound_is_no_fault,
 }
 """What is planted, and a function of a seed that says whether the verdict is right."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -164,6 +165,12 @@ class Page(Tab):
             yield
         finally:
             self.script("delete app.api.fetchApi")
+
+    def scripts(self) -> str:
+        """Return the folder under which the server has our scripts."""
+        with urllib.request.urlopen(f"{self.base_url}/extensions", timeout=30) as answer:
+            path = next(path for path in json.load(answer) if path.endswith("/paceline.js"))
+        return path.split("/")[2]
 
     def show_node(self, node_id: int, zoom: float = 1.5) -> None:
         """Bring a node into the middle of the view."""

@@ -81,7 +81,7 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     sweep, profile = swept(), profiled()
     assert [event for event, _, _ in server.sent] == [reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT]
     distance = asdict(Distance(0.1, 20.0, None))
-    files = {"baseline": [], "optimized": [], "comparison": {}}
+    files = {"baseline": [], "optimized": [], "comparison": {}, "sounds": {}}
     verdict = SimpleNamespace(text="", quality="visible")
     comparison = shown_comparison(compared(distance), files, verdict, [], 0.0)
     advice, trial = advised()
@@ -138,7 +138,7 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
         "verdict": "", "state": "", "seed_share": 0.1, "speedup_of": "step", "runs": {}, "activity": {},
         "settings": settings,
         "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
-        **speedup,
+        **speedup, "shown": [1], "count": 1, "frames": 1,
     }  # fmt: skip
 
 

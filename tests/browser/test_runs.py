@@ -179,14 +179,7 @@ def test_a_message_touches_its_own_node_only_among_a_hundred(page: Page):
         for (const node of nodes) graph.remove(node);
         return [changes, all[42].textContent];
         """,
-        *(f"/extensions/{folder(page)}/js/{name}.js" for name in ("store", "badges")),
+        *(f"/extensions/{page.scripts()}/js/{name}.js" for name in ("store", "badges")),
     )
     assert text.endswith("active 1")
     assert set(touched) == {42}
-
-
-def folder(page: Page) -> str:
-    """Return the folder under which the server has our scripts."""
-    with urllib.request.urlopen(f"{page.base_url}/extensions", timeout=30) as answer:
-        path = next(path for path in json.load(answer) if path.endswith("/paceline.js"))
-    return path.split("/")[2]

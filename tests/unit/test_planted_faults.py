@@ -60,6 +60,31 @@ def test_a_model_that_is_wrong_in_one_picture_of_a_batch_is_found_out_and_the_pi
     assert all(planted.one_picture_is_found(seed, batch) for seed in range(RUNS))
 
 
+@pytest.mark.parametrize("frames", [5, pytest.param(33, marks=pytest.mark.thorough)])
+def test_a_model_that_is_wrong_in_one_frame_is_found_out_and_the_frame_is_named(frames):
+    assert sum(planted.one_frame_is_found(seed, frames) for seed in range(RUNS)) >= 95
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        planted.one_second_of_the_sound_is_found,
+        planted.the_latent_of_the_sound_is_found,
+        planted.rounding_of_the_sound_is_no_fault,
+    ],
+)
+def test_a_model_that_is_wrong_in_its_sound_only_is_found_out(found):
+    assert sum(map(found, range(RUNS))) >= 95
+
+
+def test_the_frame_the_video_and_the_run_are_named():
+    baseline, other = pictures(1, 6), pictures(3, 6)
+    drawn = {1: baseline, 2: slightly_off(baseline, 1)}
+    drawn[2][4] = pictures(2)[0]
+    found = judged(drawn, baseline, other, frames=3, videos=2)
+    assert "of frame 2 of video 2 in run 2 is larger than" in found.text
+
+
 def test_the_picture_and_the_run_are_both_named():
     baseline = pictures(1, 3)
     drawn = {1: baseline, 2: slightly_off(baseline, 1), 3: baseline.clone()}

@@ -134,7 +134,7 @@ export function savePicture(card, name) {
 export function finding({ found, speedup, quality }) {
   if (found === "faster") return { headline: `${number(speedup, ".2f")}x ${words("faster")}`, proved: true };
   if (found === "slower") return { headline: `${number(1 / speedup, ".2f")}x ${words("slower")}`, proved: true };
-  if (quality === "another picture" || quality === "no picture") return { headline: qualityWords(quality), proved: false };
+  if (/^(another|no) /.test(quality)) return { headline: qualityWords(quality), proved: false };
   return { headline: words("notProved"), proved: false };
 }
 

@@ -21,7 +21,9 @@ export function comparisonParts(comparisons) {
   );
   const viewer = new Viewer();
   const [head, sides, rest] = [createBox("paceline-finding"), createBox("paceline-toolbar"), createBox("paceline-findings")];
-  let place = places[0];
+  const players = createBox("paceline-players");
+  const { first } = comparisons[0];
+  let place = places[first];
   let side = "optimized";
   const choose = (/** @type {string} */ chosen) => viewer.show(pairOf(place, (side = chosen)));
   /** @type {Comparison | undefined} */
@@ -34,6 +36,7 @@ export function comparisonParts(comparisons) {
     shown = place.comparison;
     head.replaceChildren(...findingParts(shown));
     sides.replaceChildren(...(shown.fewer_steps ? [createSides(shown.fewer_steps, choose)] : []));
+    players.replaceChildren(...createPlayers(shown));
     rest.replaceChildren(createRounds(shown), createDetails(shown));
   };
   const whole = createIconButton("expand", words("fullscreen"), () => {
@@ -42,12 +45,12 @@ export function comparisonParts(comparisons) {
   const bar = createBox(
     "paceline-toolbar",
     modeButtons(viewer, ["slider", "heat", "blink"]),
-    ...(places.length > 1 ? [createPager(places.length, show)] : []),
+    ...(places.length > 1 ? [createPager(places, first, show)] : []),
     whole,
     ...cardButtons(() => cardOf(place.comparison, viewer.images)),
   );
-  show(0);
-  return [head, sides, viewer.element, bar, rest];
+  show(first);
+  return [head, sides, viewer.element, bar, players, rest];
 }
 
 /**
@@ -89,17 +92,38 @@ function createSides({ steps, full_steps, seconds, ratio, as_good }, choose) {
 }
 
 /**
- * @param {number} count
+ * @param {Comparison} comparison
+ * @returns {HTMLElement[]} a video in motion, and sounds
+ */
+function createPlayers({ motion, sounds }) {
+  const both = `${words("baseline")}, ${words("optimized")}`;
+  const video = motion ? [createElement("img", { src: address(motion), alt: both, title: both, className: "paceline-motion" })] : [];
+  const heard = Object.entries(sounds).map(([side, sound]) => {
+    const player = createElement("audio", { src: address(sound), controls: true, preload: "none" });
+    return createElement("label", { className: "paceline-sound" }, createElement("span", {}, sideWords(side)), player);
+  });
+  return [...video, ...heard];
+}
+
+/**
+ * @param {Place[]} places
+ * @param {number} at the first one
  * @param {(number: number) => void} show
  */
-function createPager(count, show) {
-  const text = createElement("output", { textContent: `1 / ${count}` });
-  let at = 0;
+function createPager(places, at, show) {
+  const text = createElement("output");
+  const say = () => {
+    const { comparison, index } = places[at];
+    // Of a long video only some frames are here: each keeps its number.
+    const some = comparison.count > places.length;
+    text.textContent = some ? `${comparison.numbers[index]} / ${comparison.count}` : `${at + 1} / ${places.length}`;
+  };
   const turn = (/** @type {number} */ by) => {
-    at = (at + by + count) % count;
-    text.textContent = `${at + 1} / ${count}`;
+    at = (at + by + places.length) % places.length;
+    say();
     show(at);
   };
+  say();
   const [before, after] = [createButton("‹", () => turn(-1)), createButton("›", () => turn(1))];
   before.ariaLabel = words("previous");
   after.ariaLabel = words("next");
@@ -151,15 +175,14 @@ function digits(value, places) {
  * @param {HTMLImageElement[]} images
  */
 function cardOf(comparison, images) {
-  const { verdict, seconds, about, sheet, pictures } = comparison;
+  const { verdict, seconds, about, sheet, count, motion } = comparison;
   const { model, device, torch, comfyui, steps, sampler_name, scheduler, cfg, recipe } = about;
-  const size = `${images[0].naturalWidth} x ${images[0].naturalHeight}`;
-  const count = pictures.baseline.length;
+  const size = [images[0].naturalWidth, images[0].naturalHeight, ...(motion ? [count] : [])].join(" x ");
   const lines = [
     verdict,
     recipe,
     [model, device].join(" · "),
-    [size, `batch ${count}`, `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${seconds.baseline.length}`].join(" · "),
+    [size, ...(motion ? [] : [`batch ${count}`]), `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${seconds.baseline.length}`].join(" · "),
     `torch ${torch} · ComfyUI ${comfyui}`,
   ].filter(Boolean);
   return createCard({ images, ...finding(comparison), lines, sheet: address(sheet) });

@@ -10,7 +10,8 @@ export interface Comparison {
   found: string;
   /** As of an activity; `failed` if something is wrong with the picture. */
   state: string;
-  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`. */
+  /** What became of the picture: `identical`, `hardly visible`, `visible`, `another picture` or `no picture`; or of the
+   * sound, if that is worse: `hardly audible`, `audible`, `another sound` or `no sound`. */
   quality: string;
   /** Seconds that went into compiling. */
   compiling: number;
@@ -34,6 +35,16 @@ export interface Comparison {
   lines: string[];
   /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
   pictures: Record<string, SavedImage[]>;
+  /** Numbers of the pictures, from 1: of a long batch or video not all are there. */
+  numbers: number[];
+  /** How many pictures there are in all. */
+  count: number;
+  /** Index of the picture to begin with: the worst frame of a video. */
+  first: number;
+  /** All frames of both sides beside each other, in motion; null for pictures. */
+  motion: SavedImage | null;
+  /** What can be heard, by side; empty without sound. */
+  sounds: Record<string, SavedImage>;
   /** A picture of all of it, which holds the workflow. */
   sheet: SavedImage;
   /** What it was measured on and with, by name. */

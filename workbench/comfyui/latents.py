@@ -13,7 +13,8 @@ from ...optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 def decode(vae: VAE, latent: Tensor) -> Tensor:
     """Decode as the VAE Decode node does, to ``[pictures, height, width, channels]`` in [0, 1].
 
-    The frames of a video follow each other. `InvalidSetting` if the VAE belongs to models with other latents.
+    The frames of a video follow each other. `InvalidSetting` if the VAE decodes sound, or belongs to models with other
+    latents.
     """
     try:
         images = vae.decode(latent)
@@ -25,7 +26,25 @@ def decode(vae: VAE, latent: Tensor) -> Tensor:
             f"The VAE decodes latents of {channels} channels, and those of this model have {given}.",
             "Connect the VAE that belongs to the model.",
         ) from None
+    if images.ndim < 4:
+        raise InvalidSetting("The VAE decodes sound, not pictures.", "Connect it to audio_vae of Compare Models.")
     return images.flatten(0, -4) if images.ndim > 4 else images  # [batch, frames, ...] -> [batch * frames, ...]
+
+
+def decode_sound(vae: VAE, latent: Tensor) -> Tensor:
+    """Decode to waves ``[batch, channels, samples]`` on the CPU; `InvalidSetting` if the VAE decodes pictures."""
+    wave = vae.decode(latent)
+    if wave.ndim != 3:
+        raise InvalidSetting(
+            "audio_vae decodes pictures, not sound.",
+            "Connect the VAE of the model's sound, and that of pictures to vae.",
+        )
+    return wave.movedim(-1, 1).float().cpu()
+
+
+def sample_rate(vae: VAE) -> int:
+    """Return how many samples a second has of what a VAE decodes, as the VAE Decode Audio node does."""
+    return int(getattr(vae, "audio_sample_rate_output", getattr(vae, "audio_sample_rate", 44100)))
 
 
 def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
@@ -66,9 +85,11 @@ def with_places(latent: Latent, width: int, height: int) -> Latent:
     """Return a LATENT of another size, in places of the latent."""
     import comfy.utils
 
-    samples = latent["samples"]
-    method = "bilinear" if samples.count_nonzero() else "nearest-exact"
-    samples = comfy.utils.common_upscale(samples, width, height, method, "disabled")
+    given = latent["samples"]
+    streams = given.unbind() if given.is_nested else [given]  # the second is a sound, which has no size
+    method = "bilinear" if streams[0].count_nonzero() else "nearest-exact"
+    sized = comfy.utils.common_upscale(streams[0], width, height, method, "disabled")
+    samples = type(given)([sized, *streams[1:]]) if given.is_nested else sized
     # Empty latents of other models' size (and channels) are put right by ComfyUI as they are sampled.
     others = {name: value for name, value in latent.items() if name != "downscale_ratio_spacial"}
     return {**others, "samples": samples}
@@ -80,4 +101,7 @@ def with_batch(latent: Latent, batch: int) -> Latent:
 
     # Numbers of pictures belong to the other batch.
     others = {name: value for name, value in latent.items() if name != "batch_index"}
-    return {**others, "samples": comfy.utils.repeat_to_batch_size(latent["samples"], batch)}
+    given = latent["samples"]
+    streams = given.unbind() if given.is_nested else [given]
+    made = [comfy.utils.repeat_to_batch_size(stream, batch) for stream in streams]
+    return {**others, "samples": type(given)(made) if given.is_nested else made[0]}

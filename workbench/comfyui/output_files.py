@@ -6,15 +6,21 @@ What nobody asked to keep goes into ComfyUI's folder for temporary files, which 
 from __future__ import annotations
 
 import json
+import wave
+from collections.abc import Sequence
 from pathlib import Path
 
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
+from torch import Tensor
 
 from ...core.errors import InvalidSetting, require_text
 from ...core.files import write_atomically
 
 _REMEDY = "Choose a name, or a sub-folder and a name: paceline/compare."
+
+FRAMES_A_SECOND = 24
+"""A latent does not say how quick its video is. Most models draw 16 to 25 frames a second."""
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""
@@ -50,6 +56,29 @@ class OutputFiles:
         write_atomically(
             self.path(ending), lambda path: picture.save(path, format="PNG", pnginfo=metadata, compress_level=4)
         )
+        return self.entry(ending)
+
+    def save_motion(self, ending: str, frames: Sequence[Image.Image]) -> Entry:
+        """Write an animated WebP file, ``FRAMES_A_SECOND`` quick."""
+        first, *rest = frames
+        options = {"save_all": True, "append_images": rest, "duration": round(1000 / FRAMES_A_SECOND), "loop": 0}
+        write_atomically(
+            self.path(ending), lambda path: first.save(path, format="WEBP", quality=80, method=0, **options)
+        )
+        return self.entry(ending)
+
+    def save_sound(self, ending: str, sound: Tensor, rate: int) -> Entry:
+        """Write a WAV file of 16 bits from ``[channels, samples]`` in [-1, 1]."""
+        numbers = sound.clamp(-1, 1).mul(32767).round().short().T.contiguous().numpy()
+
+        def write(path: Path) -> None:
+            with wave.open(str(path), "wb") as file:
+                file.setnchannels(sound.shape[0])
+                file.setsampwidth(2)
+                file.setframerate(rate)
+                file.writeframes(numbers.astype("<i2").tobytes())
+
+        write_atomically(self.path(ending), write)
         return self.entry(ending)
 
     def save_text(self, ending: str, text: str) -> Entry:

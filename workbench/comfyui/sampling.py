@@ -79,7 +79,8 @@ class Sampled:
     """What a sampling run gave.
 
     Attributes:
-        latent: on the CPU, ``[batch, channels, (frames,) height, width]``; of several (picture and sound) the first.
+        latent: on the CPU, ``[batch, channels, (frames,) height, width]``.
+        sound: the latent of a video's sound, on the CPU, where the network draws both.
         seconds: of the whole run, with loading the model if it was not there.
         seconds_per_step: mean of all steps but the first, in which things are loaded and built; None for one step.
     """
@@ -87,6 +88,13 @@ class Sampled:
     latent: Tensor
     seconds: float
     seconds_per_step: float | None
+    sound: Tensor | None = None
+
+    @classmethod
+    def of(cls, samples: Tensor, seconds: float, seconds_per_step: float | None) -> Sampled:
+        """Take apart what a sampler gave: one latent, or several in a NestedTensor."""
+        streams = [stream.detach().cpu() for stream in (samples.unbind() if samples.is_nested else [samples])]
+        return cls(streams[0], seconds, seconds_per_step, streams[-1] if len(streams) > 1 else None)
 
 
 def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
@@ -124,9 +132,4 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
         )
     synchronize(device)
     seconds = clock() - started
-    return Sampled(first_stream(samples).detach().cpu(), seconds, steps.mean())
-
-
-def first_stream(samples: Tensor) -> Tensor:
-    """Return the picture of latents that are several (picture and sound), else the latent itself."""
-    return samples.unbind()[0] if samples.is_nested else samples
+    return Sampled.of(samples, seconds, steps.mean())

@@ -13,7 +13,7 @@ from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
 from .links import require_latent
 from .prompt import Link
-from .sampling import Sampled, first_stream
+from .sampling import Sampled
 from .segment import Segment
 
 WIRE = "paceline_wire"
@@ -104,10 +104,10 @@ class WorkflowJob:
         synchronize(device)
         seconds = clock() - started
         require_latent("The sampler's result", latent)
-        samples = first_stream(latent["samples"])
-        self.about.update(steps=self.watch.steps or 1, latent_shape=list(samples.shape))
+        sampled = Sampled.of(latent["samples"], seconds, self.watch.mean())
+        self.about.update(steps=self.watch.steps or 1, latent_shape=list(sampled.latent.shape))
         on_step()
-        return Sampled(samples.detach().cpu(), seconds, self.watch.mean())
+        return sampled
 
     def settings(self) -> dict[str, Any]:
         return self.about

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...core.phrases import phrase
 from .farthest import Farthest
 from .quality import Distance
+from .sound import SoundDistance
 from .timing import Speedup
 
 
@@ -34,11 +35,13 @@ class Evidence:
         seed: between the baseline's pictures and its own from another seed.
         repeat: the largest between the baseline's own pictures from the same seed; None if it ran once.
         precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
-        broken: what is wrong with a result that is no picture at all.
+        broken: what is wrong with a result that is no picture at all; ``broken_sound`` likewise.
         difference_run: the run that ``difference`` is of; None if all optimized runs drew the same.
         fewer_steps: the control; None if it was not drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.
         difference_picture: its number; None if there is only one picture.
+        frames: how many pictures follow each other in each of the ``videos``; 1 for pictures.
+        sound: how far the sound is from the baseline's; None without sound.
     """
 
     speedup: Speedup
@@ -53,6 +56,10 @@ class Evidence:
     fewer_steps: FewerSteps | None = None
     farthest: Farthest | None = None
     difference_picture: int | None = None
+    frames: int = 1
+    videos: int = 1
+    sound: SoundDistance | None = None
+    broken_sound: str = ""
 
     @property
     def judged(self) -> Distance:
@@ -60,13 +67,18 @@ class Evidence:
 
     @property
     def place(self) -> str:
-        """What ``judged`` is of, e.g. ``picture 3 in run 2``; empty if there is nothing to choose from."""
+        """What ``judged`` is of, e.g. ``frame 3 in run 2``; empty if there is nothing to choose from."""
         run, picture = self.difference_run, self.difference_picture
         if picture is None:
             return "" if run is None else phrase("run {run}", run=run)
-        if run is None:
-            return phrase("picture {picture}", picture=picture)
-        return phrase("picture {picture} in run {run}", picture=picture, run=run)
+        if self.frames > 1:
+            video, frame = divmod(picture - 1, self.frames)
+            place = phrase("frame {frame}", frame=frame + 1)
+            if self.videos > 1:
+                place = phrase("{frame} of video {video}", frame=place, video=video + 1)
+        else:
+            place = phrase("picture {picture}", picture=picture)
+        return place if run is None else phrase("{place} in run {run}", place=place, run=run)
 
     @property
     def one_region(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -23,12 +24,13 @@ def comparison_sheet(
     headline: str,
     lines: Sequence[str] = (),
     control: tuple[str, Tensor] | None = None,
+    farthest: int = 0,
 ) -> Image.Image:
     """Draw the pictures, uint8 ``[batch, height, width, 3]``, side by side, with headline and smaller lines below.
 
-    Of a larger batch, four are shown. ``control`` is the title of a third side and its pictures.
+    Of a larger batch, four are shown and the ``farthest``. ``control`` is the title of a third side and its pictures.
     """
-    chosen = _spread(baseline.shape[0])
+    chosen = spread(baseline.shape[0], _ROWS, farthest)
     gain = difference_gain(baseline[chosen], optimized[chosen])
     height, width = baseline.shape[1:3]
     size = _shown_size(width, height)
@@ -80,11 +82,20 @@ def _difference(baseline: Tensor, optimized: Tensor, gain: int) -> Tensor:
     return ((baseline.int() - optimized.int()).abs() * gain).clamp(0, 255).byte()
 
 
-def _spread(count: int) -> list[int]:
-    """Return at most four indices, first and last among them."""
-    if count <= _ROWS:
+def spread(count: int, most: int, always: int = 0) -> list[int]:
+    """Return ``most`` of ``count`` indices or fewer, first and last among them, and one that is ``always`` there."""
+    if count <= most:
         return list(range(count))
-    return [round(row * (count - 1) / (_ROWS - 1)) for row in range(_ROWS)]
+    return sorted({always, *(round(row * (count - 1) / (most - 1)) for row in range(most))})
+
+
+def side_by_side(left: Tensor, right: Tensor) -> list[Image.Image]:
+    """Return the frames of two videos, uint8 ``[frames, height, width, 3]``, beside each other, each small."""
+    gap = left.new_zeros(*left.shape[:2], max(1, left.shape[2] // 50), 3)
+    both = torch.cat([left, gap, right], 2).numpy()
+    scale = min(1.0, _SMALLEST / max(left.shape[1:3]))
+    size = (round(both.shape[2] * scale), max(1, round(both.shape[1] * scale)))
+    return [Image.fromarray(frame).resize(size, Image.Resampling.BILINEAR) for frame in both]
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:

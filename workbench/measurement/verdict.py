@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
-from .verdict_text import control_text, more_text, picture_text, speed_text
+from .verdict_text import control_text, more_text, picture_text, sound_text, speed_text
 
 TOO_FAR = 0.5
 """Share of a seed change from which on a difference is not called the price of speed any more."""
@@ -22,6 +22,9 @@ QUALITIES = ("identical", "hardly visible", "visible", "another picture", "no pi
 """The plain scale of what became of a picture. Farther away than another seed's is no picture,
 unless fewer steps in the same time would be farther still."""
 
+SOUND_QUALITIES = ("identical", "hardly audible", "audible", "another sound", "no sound")
+"""The same of a sound."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -32,9 +35,10 @@ class Verdict:
             ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
             picture).
         headline: one clause, which can be translated; ``text`` is all of it in one line.
-        seed_share: the difference as a share of a seed change; None if the seed changes nothing.
-        measure: what that share is of, ``LPIPS`` or ``RMSE``.
-        quality: one of ``QUALITIES``.
+        seed_share: the difference as a share of a seed change, of picture or sound, whichever is larger; None if the
+            seed changes nothing.
+        measure: what that share is of, ``LPIPS``, ``RMSE`` or ``sound``.
+        quality: one of ``QUALITIES``, or of ``SOUND_QUALITIES`` if the sound is worse than the picture.
     """
 
     state: str
@@ -46,17 +50,23 @@ class Verdict:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Say what the evidence means."""
+    """Say what the evidence means; the worse of picture and sound decides."""
     share, measure = share_of(evidence.judged, evidence.seed)
+    heard = None if evidence.sound is None else evidence.sound.share
     own = share_of(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
     speed, control = speed_text(evidence.speedup), control_text(evidence)
-    picture = picture_text(evidence, share)
+    picture = picture_text(evidence, share) + sound_text(evidence)
+    quality, of_sound = _quality(evidence, share), _sound_quality(evidence)
+    worst = (heard, "sound") if heard is not None and (share is None or heard > share) else (share, measure)
+    if SOUND_QUALITIES.index(of_sound) > QUALITIES.index(quality):
+        quality = of_sound
 
     def verdict(state: str, headline: Phrase, more: str = "") -> Verdict:
-        return Verdict(state, headline, f"{headline}{more}.", share, measure, _quality(evidence, share))
+        return Verdict(state, headline, f"{headline}{more}.", *worst, quality)
 
-    if evidence.broken:
-        return verdict("broken", phrase("{what}: something is wrong", what=evidence.broken))
+    if evidence.broken or evidence.broken_sound:
+        broken = evidence.broken or evidence.broken_sound
+        return verdict("broken", phrase("{what}: something is wrong", what=broken))
     if own is not None and own > TOO_FAR:
         wrong = phrase(
             "The baseline's own images differ by {share:.2f} of a seed change in run {run}: something is wrong with "
@@ -69,6 +79,8 @@ def judge(evidence: Evidence) -> Verdict:
         if _ruined(evidence, share):
             return verdict("suspicious", _ruin_text(evidence, share), f". {speed}")
         return verdict("suspicious", _other_text(evidence, share), f". {speed}{control}")
+    if heard is not None and of_sound in ("another sound", "no sound"):
+        return verdict("suspicious", _other_sound_text(heard), f". {speed}")
     if evidence.speedup.faster:
         return verdict("faster", speed, f"; {picture}{control}")
     if evidence.speedup.slower:
@@ -94,6 +106,32 @@ def _other_text(evidence: Evidence, share: float) -> Phrase:
     return phrase(
         "Another picture: {difference} is larger than {size} ({share:.2f})", difference=what, size=size, share=share
     )
+
+
+def _other_sound_text(share: float) -> Phrase:
+    if share > 1:
+        sound = phrase("the sound")
+        return phrase(
+            "The difference of {place} is larger than a seed change ({share:.2f}): something is wrong",
+            place=sound,
+            share=share,
+        )
+    return phrase("Another sound: the difference is larger than half a seed change ({share:.2f})", share=share)
+
+
+def _sound_quality(evidence: Evidence) -> str:
+    """Return what became of the sound; without one it is what it was."""
+    sound = evidence.sound
+    if evidence.broken_sound:
+        return "no sound"
+    if sound is None or sound.difference == 0:
+        return "identical"
+    share = sound.share
+    if sound.within_repeat or (share is not None and share <= HARDLY_VISIBLE):
+        return "hardly audible"
+    if share is None or share <= TOO_FAR:
+        return "audible"
+    return "no sound" if share > 1 else "another sound"
 
 
 def _quality(evidence: Evidence, share: float | None) -> str:

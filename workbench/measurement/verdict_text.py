@@ -45,7 +45,7 @@ def more_text(speedup: Speedup) -> str:
 def picture_text(evidence: Evidence, share: float | None) -> str:
     """Return what became of the picture; ``share``: the difference as a share of a seed change."""
     if evidence.same_bits:
-        return "the image is the same bit for bit"
+        return f"{'image and sound are' if evidence.sound else 'the image is'} the same bit for bit"
     if evidence.difference.rmse == 0:
         return "the pictures are the same in all of their 8 bits"
     if evidence.within_repeat:
@@ -61,6 +61,20 @@ def picture_text(evidence: Evidence, share: float | None) -> str:
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"
     return text
+
+
+def sound_text(evidence: Evidence) -> str:
+    """Return what became of the sound, with ``;`` before it; empty without sound or if nothing changed at all."""
+    sound = evidence.sound
+    if sound is None or evidence.same_bits:
+        return ""
+    if sound.difference == 0:
+        return "; the sound is the same bit for bit"
+    if sound.share is None:
+        return f"; difference of the sound: {sound}"
+    if sound.within_repeat:
+        return "; difference of the sound is no larger than the baseline's own from run to run"
+    return f"; difference of the sound is {fraction(sound.share)} of a seed change"
 
 
 def control_text(evidence: Evidence) -> str:

@@ -72,7 +72,8 @@ class PipelineStepReuse(PipelineTechnique):
         patches.on_undo(self._end_run)
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        call, self._frames = NetworkCall.of(args, kwargs), int(kwargs.get("num_frames") or 0)
+        call, frames = NetworkCall.of(args, kwargs), kwargs.get("num_frames")
+        self._frames = frames if isinstance(frames, int) else 0
         run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
         if call is None or run is None:
             return compute(*args, **kwargs)

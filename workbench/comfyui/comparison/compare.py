@@ -18,6 +18,7 @@ from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
 from .pictures import make_pictures, with_control
 from .rounds import ComparisonSettings, Job, Rounds, Side
+from .sounds import make_sounds
 
 
 def compare(
@@ -68,6 +69,7 @@ def compare(
             _, reference = rounds.draw(in_fp32)
         say(phrase("comparing the pictures"))
         pictures = make_pictures(baseline_runs, optimized_runs, other_seed, reference)
+        sounds = make_sounds(baseline_runs, optimized_runs, other_seed)
         notes, control, drawn = [why_not] if why_not else [], None, 0
         draws_another = any(not output.equals(baseline_runs.outputs[1]) for output in optimized_runs.outputs.values())
         faster = speedup_of(baseline_runs.runs, optimized_runs.runs)[1].faster
@@ -79,7 +81,7 @@ def compare(
             pictures = with_control(pictures, baseline, control) if control else pictures
         if controls:
             advance(job.steps - drawn)  # the total holds the most that the control could have taken
-        return evaluate(job, settings, baseline_runs, optimized_runs, pictures, notes, control)
+        return evaluate(job, settings, baseline_runs, optimized_runs, pictures, sounds, notes, control)
     finally:
         empty_cache()
 

@@ -12,6 +12,7 @@ from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement.evidence import Evidence, FewerSteps
 from ...measurement.farthest import farthest
 from ...measurement.lpips import load_lpips
+from ...measurement.picture import spread
 from ...measurement.quality import Distance, compare_pictures
 from ...measurement.timing import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
@@ -19,6 +20,9 @@ from ..report_text import report_text
 from .fewer_steps import Control
 from .pictures import Pictures
 from .rounds import ComparisonSettings, Job, Side, SideRuns, TimedRun
+from .sounds import Sounds
+
+_MOST_SHOWN = 16
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Comparison:
     baseline: list[TimedRun]
     optimized: list[TimedRun]
     pictures: Pictures
+    sounds: Sounds | None
     from_preview: bool
     latent_change: float
     evidence: Evidence
@@ -48,6 +53,17 @@ class Comparison:
     activity: dict[str, Summary]
     notes: tuple[str, ...]
 
+    @property
+    def farthest(self) -> int:
+        """The index of the picture that is judged."""
+        worst = self.evidence.farthest
+        return 0 if worst is None else worst.picture - 1
+
+    @property
+    def shown(self) -> list[int]:
+        """The indices of the pictures that are written and shown: of a long batch or video not all."""
+        return spread(len(self.pictures.baseline), _MOST_SHOWN, self.farthest)
+
 
 def evaluate(
     job: Job,
@@ -55,6 +71,7 @@ def evaluate(
     baseline: SideRuns,
     optimized: SideRuns,
     pictures: Pictures,
+    sounds: Sounds | None,
     notes: list[str],
     control: Control | None = None,
 ) -> Comparison:
@@ -86,15 +103,24 @@ def evaluate(
         repeat_run=before.run,
         precision=None if pictures.fp32 is None else distance(pictures.fp32),
         broken=pictures.broken,
+        frames=pictures.frames,
+        videos=len(pictures.baseline) // pictures.frames,
+        sound=None if sounds is None else sounds.distance,
+        broken_sound="" if sounds is None else sounds.broken,
         fewer_steps=fewer_steps,
     )
     side = optimized.side
     objects = (side.vae, *(side.own.carriers() if side.own else ()))
     techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
     notes = [*notes, f"LPIPS: {missing}"] if missing else notes
-    from_preview = baseline.side.vae is None
+    sound_only = sounds is not None and baseline.outputs[1].sound is None
+    from_preview = baseline.side.vae is None and not sound_only
     if from_preview:
         notes = [*notes, "no VAE: pictures and distances are of rough previews of the latent"]
+    if baseline.side.vae is None and sound_only:
+        notes = [*notes, "pictures are spectrograms of the sound"]
+    if sounds is not None and sounds.rate is None:
+        notes = [*notes, "no audio_vae: the distance of the sound is of its latent"]
     return Comparison(
         job=job,
         settings=settings,
@@ -102,6 +128,7 @@ def evaluate(
         baseline=baseline.runs,
         optimized=optimized.runs,
         pictures=pictures,
+        sounds=sounds,
         from_preview=from_preview,
         latent_change=_latent_change(baseline.outputs[1].latent, optimized.outputs[after.run].latent),
         evidence=evidence,

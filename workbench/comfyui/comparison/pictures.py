@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ...measurement.quality import to_8_bit
-from ..latents import decode, preview
+from ...measurement.sound import spectrogram_picture
+from ..latents import decode, decode_sound, preview
 from .fewer_steps import Control
 from .rounds import Output, Side, SideRuns
 
@@ -23,6 +24,7 @@ class Pictures:
         fp32: the baseline in fp32, if it was drawn.
         broken: what is wrong, if a run of one side gave no picture at all, else empty.
         fewer_steps: the baseline with as many steps as fit into the optimized side's time, if it was drawn.
+        frames: how many of them follow each other in one video; 1 for pictures.
     """
 
     baseline: Tensor
@@ -33,6 +35,7 @@ class Pictures:
     fp32: Tensor | None
     broken: str
     fewer_steps: Tensor | None = None
+    frames: int = 1
 
 
 def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, fp32: Output | None) -> Pictures:
@@ -62,6 +65,7 @@ def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, f
         optimized_runs=after,
         fp32=None if fp32 is None else _bytes(_images(baseline.side, fp32)),
         broken=troubles[0] if troubles else "",
+        frames=len(before[1]) // len(other_seed.latent) if other_seed.latent.ndim == 5 else 1,
     )
 
 
@@ -74,6 +78,8 @@ def _images(side: Side, output: Output) -> Tensor:
     """Return float images ``[pictures, height, width, channels]``."""
     if output.images is not None:
         return output.images
+    if side.vae is None and side.audio_vae is not None and output.sound is None:
+        return spectrogram_picture(decode_sound(side.audio_vae, output.latent))
     if side.vae is None:
         return preview(side.model, output.latent)
     return decode(side.vae, output.latent).cpu()

@@ -45,6 +45,8 @@ def summary_lines(found: Comparison) -> list[str]:
     lines.append(f"difference{f' (run {run}, the farthest)' if run else ''}: {found.evidence.difference}")
     if found.evidence.difference_picture is not None:  # the line above is an average over the batch
         lines.append(f"{found.evidence.place}: {found.evidence.judged}")
+    if found.evidence.sound is not None:
+        lines.append(f"sound: {found.evidence.sound}")
     floor = [f"{name}: {far}" for name, far in _floor(found).items()]
     lines.append(f"noise floor: {'; '.join(floor)}")
     if (control := found.evidence.fewer_steps) is not None:
@@ -76,6 +78,10 @@ def record(found: Comparison) -> dict[str, Any]:
         "difference": asdict(found.evidence.difference),
         "difference_run": found.evidence.difference_run,
         "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst),
+        "frames": found.pictures.frames,
+        "count": len(found.pictures.baseline),
+        "shown": [index + 1 for index in found.shown],
+        "sound": None if (sound := found.evidence.sound) is None else asdict(sound),
         "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
         "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,

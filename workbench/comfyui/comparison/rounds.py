@@ -66,26 +66,28 @@ class ComparisonSettings:
 class Side:
     """One side of the comparison, with what it is called in the texts.
 
-    Without a ``vae`` it shows ComfyUI's rough preview. ``own`` is what it samples where that is another job.
+    Without a ``vae`` it shows ComfyUI's rough preview, or spectrograms if there is an ``audio_vae``, which decodes the
+    sound. ``own`` is what it samples where that is another job.
     """
 
     title: str
     model: ModelPatcher
     vae: VAE | None = None
     own: Job | None = None
+    audio_vae: VAE | None = None
 
 
 @dataclass(frozen=True)
 class Output:
-    """What one run gave: the latent, and the decoded images ``[pictures, height, width, channels]`` if it decoded."""
+    """What one run gave: the latent, that of its sound if it has one, and what was decoded if it was timed."""
 
     latent: Tensor
+    sound: Tensor | None = None
     images: Tensor | None = None
 
     def equals(self, other: Output) -> bool:
-        if self.images is not None and other.images is not None and not torch.equal(self.images, other.images):
-            return False
-        return torch.equal(self.latent, other.latent)
+        parts = ((self.latent, other.latent), (self.sound, other.sound), (self.images, other.images))
+        return all(one is None or two is None or torch.equal(one, two) for one, two in parts)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Rounds:
     clock: Clock
     on_step: Callable[[], None]
     say: Callable[[str], None]
-    _shared: dict[int, Tensor] = field(default_factory=dict)
+    _shared: dict[int, Output] = field(default_factory=dict)
 
     def warm_up(self, sides: tuple[Side, Side], runs: int) -> Output:
         """Run each side before anything is timed, and return what the baseline, the first side, draws from other seeds.
@@ -166,28 +168,31 @@ class Rounds:
         """Sample once with another model, or another number of steps; return the seconds too."""
         job = replace(self.job, steps=steps) if steps and isinstance(self.job, SamplingJob) else self.job
         sampled = job.sample(model, 0, self.clock, self.on_step)
-        return sampled.seconds, Output(sampled.latent)
+        return sampled.seconds, _output(sampled)
 
     def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
         device = torch.device(side.model.load_device)
-        latent = None if self.compares_sampling else self._shared_latent(side, seed)
+        output = None if self.compares_sampling else self._shared_output(side, seed)
         sampling = step = decoding = None
-        images = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
-            if latent is None:
+            if output is None:
                 sampled = (side.own or self.job).sample(side.model, seed, self.clock, self.on_step)
-                latent, sampling, step = sampled.latent, sampled.seconds, sampled.seconds_per_step
+                output, sampling, step = _output(sampled), sampled.seconds, sampled.seconds_per_step
             if self.compares_decoding:
                 assert side.vae is not None, "both sides have a VAE where decoding is compared"
                 synchronize(device)
                 started = self.clock()
-                images = decode(side.vae, latent)
+                images = decode(side.vae, output.latent)
                 synchronize(device)
-                decoding, images = self.clock() - started, images.cpu()
+                decoding, output = self.clock() - started, replace(output, images=images.cpu())
                 self.on_step()
-        return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), Output(latent, images)
+        return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), output
 
-    def _shared_latent(self, side: Side, seed: int) -> Tensor:
+    def _shared_output(self, side: Side, seed: int) -> Output:
         if seed not in self._shared:
-            self._shared[seed] = self.job.sample(side.model, seed, self.clock, self.on_step).latent
+            self._shared[seed] = _output(self.job.sample(side.model, seed, self.clock, self.on_step))
         return self._shared[seed]
+
+
+def _output(sampled: Sampled) -> Output:
+    return Output(sampled.latent, sampled.sound)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from PIL import Image
 
+from ...measurement.picture import side_by_side
 from ..output_files import Entry, OutputFiles
-from .pictures import Pictures
+from .findings import Comparison
 
 _SAVED = ("baseline", "optimized", "other_seed", "fewer_steps")
-_MOST_SAVED = 16
-"""Of a longer batch or video, only the first pictures are written."""
+
+Files = dict[str, Entry | list[Entry] | dict[str, Entry]]
 
 
 def save(
+    found: Comparison,
     record: dict[str, object],
-    pictures: Pictures,
     sheet: Image.Image,
     prefix: str,
     workflow: dict[str, object] | None = None,
     keep: bool = True,
-) -> dict[str, Entry | list[Entry]]:
+) -> Files:
     """Write the files and return what ComfyUI's front end shows: ``{"json": {"filename", "subfolder", "type"}, ...}``.
 
     The names of the files are added to ``record`` under ``files``; ``workflow`` goes into the sheet, so that dropping
     it on the canvas opens it. `InvalidSetting` if the prefix leads out of the output folder.
     """
-    output = OutputFiles(prefix, keep)
+    output, pictures = OutputFiles(prefix, keep), found.pictures
     lists: dict[str, list[Entry]] = {}
     for name in _SAVED:
         images = getattr(pictures, name)
@@ -33,15 +34,25 @@ def save(
             continue
         lists[name] = [
             output.save_picture(
-                f"{name}_{number}.png" if len(images) > 1 else f"{name}.png", Image.fromarray(image.numpy())
+                f"{name}_{index + 1}.png" if len(images) > 1 else f"{name}.png", Image.fromarray(images[index].numpy())
             )
-            for number, image in enumerate(images[:_MOST_SAVED], 1)
+            for index in found.shown
         ]
     single = {
         "comparison": output.save_picture("comparison.png", sheet, workflow),
         "json": output.entry("comparison.json"),
     }
+    if pictures.frames > 1:
+        first = found.farthest // pictures.frames * pictures.frames
+        frames = slice(first, first + pictures.frames)
+        motion = side_by_side(pictures.baseline[frames], pictures.optimized[frames])
+        single["motion"] = output.save_motion("comparison.webp", motion)
+    sounds: dict[str, Entry] = {}
+    if found.sounds is not None and found.sounds.rate is not None:
+        waves, rate = found.sounds.waves, found.sounds.rate
+        sounds = {side: output.save_sound(f"{side}.wav", wave, rate) for side, wave in waves.items()}
     names: dict[str, object] = {name: [entry["filename"] for entry in entries] for name, entries in lists.items()}
     names |= {name: entry["filename"] for name, entry in single.items()}
+    names |= {"sounds": {side: entry["filename"] for side, entry in sounds.items()}} if sounds else {}
     output.save_json("comparison.json", {**record, "files": names})
-    return {**lists, **single}
+    return {**lists, **single, "sounds": sounds}

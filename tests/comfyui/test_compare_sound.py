@@ -1,0 +1,139 @@
+"""Compare Models on videos with sound, on the real classes: what is wrong in one frame or in the sound only is said."""
+
+from __future__ import annotations
+
+import json
+import wave
+from itertools import count
+from types import SimpleNamespace
+
+import pytest
+import torch
+from comfy_host import transformers
+from PIL import Image
+
+RATE, SAMPLES = 16_000, 24_000
+
+
+class AudioVAE:
+    """Decodes ``[batch, ...]`` to a chord of twenty tones, as loud as the latent's first numbers."""
+
+    audio_sample_rate = RATE
+
+    def decode(self, latent):
+        times = torch.arange(SAMPLES) / RATE
+        tones = torch.sin(2 * torch.pi * (200 + 150 * torch.arange(20))[:, None] * times)
+        return (latent.flatten(1)[:, :20].tanh() @ tones / 20)[..., None].expand(-1, -1, 2)
+
+
+class VideoVAE:
+    """Decodes ``[batch, channels, frames, height, width]`` to its first three channels, eight pixels a place."""
+
+    def decode(self, latent):
+        pixels = latent[:, :3].sigmoid().movedim(1, -1)
+        return pixels.repeat_interleave(8, 2).repeat_interleave(8, 3)
+
+
+@pytest.fixture(scope="module", params=transformers.WITH_SOUND)
+def scene(request, studio):
+    name = request.param
+    shapes = [stream.shape[1:] for stream in transformers.latent(name).unbind()]
+    return SimpleNamespace(name=name, model=transformers.build(name), shapes=shapes)
+
+
+def changed(scene, stream, place, factor):
+    """Return a MODEL that predicts ``factor`` times as much at a place of the video (0) or of the sound (1)."""
+
+    def post(arguments):
+        denoised = arguments["denoised"].clone()
+        parts = denoised.flatten(1).split([shape.numel() for shape in scene.shapes], 1)
+        parts[stream].unflatten(1, scene.shapes[stream])[place].mul_(factor)
+        return denoised
+
+    clone = scene.model.clone()
+    clone.set_model_sampler_post_cfg_function(post)
+    return clone
+
+
+def compare(scene, optimized, vae=None, audio_vae=None, batch=1):
+    from paceline.workbench.comfyui import comparison
+    from paceline.workbench.comfyui.sampling import SamplingJob
+
+    prompts = (transformers.conditioning(scene.name, seed=seed) for seed in (1, 2))
+    latent = {"samples": transformers.latent(scene.name, batch=batch)}
+    job = SamplingJob(*prompts, latent, 1, 3, 2.0, "euler", "simple")
+    sides = [
+        comparison.Side(title, model, vae, audio_vae=audio_vae)
+        for title, model in (("baseline", scene.model), ("optimized", optimized))
+    ]
+    settings = comparison.ComparisonSettings(2, 1, fewer_steps=False)
+    with torch.inference_mode():
+        return comparison.compare(*sides, job, settings, clock=count().__next__, show=lambda share: None)
+
+
+@pytest.mark.parametrize("audio_vae", [None, AudioVAE()])
+def test_a_fault_of_the_sound_only_is_found(scene, audio_vae):
+    found = compare(scene, changed(scene, 1, ..., 0.0), VideoVAE(), audio_vae)
+    assert found.verdict.state == "suspicious" and "sound" in found.verdict.headline, found.verdict
+    assert found.verdict.quality in ("another sound", "no sound") and found.verdict.measure == "sound"
+    assert found.verdict.seed_share == found.evidence.sound.share > 0.5
+    assert found.evidence.judged.rmse < 0.5 * found.evidence.seed.rmse
+    assert any("no audio_vae" in note for note in found.notes) == (audio_vae is None)
+
+
+def test_a_fault_of_one_frame_only_is_found_and_named(scene):
+    found = compare(scene, changed(scene, 0, (..., 1, slice(None), slice(None)), -1.0), VideoVAE(), AudioVAE())
+    assert found.verdict.state == "suspicious" and "frame 2 " in found.verdict.headline, found.verdict
+    assert found.pictures.frames == 3 and found.farthest == 1
+
+
+def test_nothing_is_found_where_nothing_changed(scene):
+    batch = 1 if scene.name == "minimax_h3" else 2  # it draws one at a time
+    found = compare(scene, scene.model.clone(), VideoVAE(), AudioVAE(), batch)
+    assert found.verdict.state == "no_effect" and found.verdict.quality == "identical"
+    assert "image and sound are the same bit for bit" in found.verdict.text
+    assert found.evidence.videos == batch and found.evidence.sound.repeat == 0
+
+
+def test_the_video_moves_and_the_sound_can_be_heard(scene, studio, tmp_path, monkeypatch):
+    import folder_paths
+
+    monkeypatch.setattr(folder_paths, "temp_directory", str(tmp_path))
+    prompts = [transformers.conditioning(scene.name, seed=seed) for seed in (1, 2)]
+    with torch.inference_mode():
+        output = studio.nodes["PacelineCompareModels"].execute(
+            model_baseline=scene.model, model_optimized=changed(scene, 1, ..., 0.5), positive=prompts[0],
+            negative=prompts[1], latent_image={"samples": transformers.latent(scene.name)}, vae=VideoVAE(),
+            audio_vae=AudioVAE(), filename_prefix="sound", save_files=False, runs=1, warmup_runs=0, seed=1, steps=2,
+            cfg=2.0, sampler_name="euler", scheduler="simple", denoise=1.0,
+        )  # fmt: skip
+    (shown,) = output.ui["paceline_comparison"]
+    motion = Image.open(tmp_path / shown["motion"]["filename"])
+    assert motion.n_frames == 3 and motion.size[0] > motion.size[1] * 2
+    sides = []
+    for side in ("baseline", "optimized"):
+        with wave.open(str(tmp_path / shown["sounds"][side]["filename"])) as file:
+            assert (file.getframerate(), file.getnchannels(), file.getnframes()) == (RATE, 2, SAMPLES)
+            sides.append(file.readframes(SAMPLES))
+    assert sides[0] != sides[1]
+    saved = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert saved["frames"] == 3 and saved["sound"]["second"] and saved["files"]["sounds"]
+    assert (shown["numbers"], shown["count"]) == ([1, 2, 3], 3)
+
+
+def test_a_vae_at_the_wrong_input_is_refused(scene):
+    from paceline.core.errors import InvalidSetting
+
+    with pytest.raises(InvalidSetting, match="decodes sound.*audio_vae"):
+        compare(scene, scene.model.clone(), AudioVAE())
+    with pytest.raises(InvalidSetting, match="audio_vae decodes pictures"):
+        compare(scene, scene.model.clone(), VideoVAE(), VideoVAE())
+
+
+def test_a_sweep_changes_size_and_batch_of_a_video_with_sound(scene):
+    from paceline.workbench.comfyui.latents import with_batch, with_places
+
+    latent = {"samples": transformers.latent(scene.name)}
+    video, sound = with_batch(with_places(latent, 12, 8), 2)["samples"].unbind()
+    assert video.shape[0] == sound.shape[0] == 2
+    assert video.shape[-2:] == (8, 12) and sound.shape[1:] == scene.shapes[1]
