@@ -31,7 +31,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz pictures screenshots bench gpu-check gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-emoji clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -73,6 +73,10 @@ audit: setup ## look for unsafe code (bandit) and for packages with known holes 
 
 fuzz: setup ## feed random and damaged input to every parser of user files, FUZZ_EXAMPLES each (6000)
 	@PACELINE_FUZZ=$(FUZZ_EXAMPLES) $(PYTEST) tests/unit/test_fuzz_parsers.py tests/comfyui/test_fuzz_requests.py
+
+archive: setup ## build node.zip, what the Comfy Registry serves of the tracked files, with the registry's own tool
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --target "$(CACHE)/comfy-cli" comfy-cli==1.23.0
+	@DO_NOT_TRACK=1 PYTHONPATH="$(CACHE)/comfy-cli" $(VENV_PYTHON) -m comfy_cli --skip-prompt --no-enable-telemetry node pack
 
 pictures: setup ## take the screenshots of README, help pages and example workflows anew (nothing else should run meanwhile)
 	@PACELINE_PICTURES=1 CI=1 $(VENV_PYTHON) -m pytest -q $(PICTURES:%='tests/browser/%')

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from comfy_host.paths import ROOT
 
 RESULTS = ROOT / "docs" / "results.md"
@@ -116,3 +117,21 @@ def test_each_file_of_results_supports_something() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 140
+
+
+@pytest.mark.parametrize(
+    "form", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda form: form.stem
+)
+def test_issue_forms_are_as_github_reads_them(form: Path) -> None:
+    """And what they ask for is there: programs, pages and targets of make."""
+    text = form.read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    assert content["name"] and content["description"]
+    fields = [part for part in content["body"] if part["type"] != "markdown"]
+    assert len({field["id"] for field in fields}) == len(fields) and all(
+        field["attributes"]["label"] for field in fields
+    )
+    for page in re.findall(r"blob/main/([\w./]+\.md)", text):
+        assert (ROOT / page).exists(), page
+    for target in re.findall(r"`make ([\w-]+)`", text):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), target
