@@ -55,8 +55,10 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     assert said.keys() == inserted
     merging = [one for one in said.values() if one.node == "PacelineApplyToMe"]
     for one in merging:
-        assert one.state == "active", one
-        assert one.headline == f"active in {one.counts['blocks']:g} of {one.counts['all_blocks']:g} blocks"
+        if "Bernini-R" in template.models:  # sources and references of several sizes among the tokens
+            assert one.state == "inactive" and "reference images" in " ".join(one.details)
+            continue
+        assert one.state == "active" and one.counts["blocks"] == one.counts["all_blocks"] > 0, one
     active = any(one.state in ("active", "partly") for one in said.values())
     assert (template_runs.latents(drawn) != template_runs.latents(plain)) == active
 

@@ -107,6 +107,7 @@ TRANSFORMERS: dict[str, Transformer] = {
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
+    "wan_5b": Transformer("WAN22_T2V", WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
     "wan_vace": Transformer("WAN21_Vace", WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3),
     "wan_camera": Transformer("WAN22_Camera", WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
     "hunyuan_video": Transformer("HunyuanVideo", HUNYUAN_VIDEO, frames=3),
