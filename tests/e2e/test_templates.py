@@ -35,6 +35,8 @@ def host() -> Iterator[template_runs.Host]:
     ],
 )
 def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Host, template: templates.Template):
+    if unknown := templates.without_network(template):
+        pytest.skip(f"no small network stands for {', '.join(unknown)}: a family that came later")
     prompt = host.prompt_of(template)
     plain = host.draw(prompt)
     assert template_runs.latents(plain), "nothing was sampled"
@@ -55,9 +57,6 @@ def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Ho
     assert said.keys() == inserted
     merging = [one for one in said.values() if one.node == "PacelineApplyToMe"]
     for one in merging:
-        if "Bernini-R" in template.models:  # sources and references of several sizes among the tokens
-            assert one.state == "inactive" and "reference images" in " ".join(one.details)
-            continue
         assert one.state == "active" and one.counts["blocks"] == one.counts["all_blocks"] > 0, one
     active = any(one.state in ("active", "partly") for one in said.values())
     assert (template_runs.latents(drawn) != template_runs.latents(plain)) == active

@@ -10,7 +10,7 @@ from typing import Any
 from . import templates
 from .client import ComfyClient, Prompt, Result
 from .server import ComfyServer
-from .workflow import to_api
+from .workflow import to_api, with_defaults
 
 _WATCH = "watch "
 
@@ -44,6 +44,15 @@ class Host:
     def draw(self, prompt: Prompt, number: int = 0) -> Result:
         """Run a prompt so that `latents` can be compared; with another ``number`` its samplers run again."""
         return self.client.run(self._watched(prompt, number))
+
+    def with_node(self, prompt: Prompt, type: str) -> Prompt:
+        """Return a prompt with a node of a type, and its defaults, before each sampler."""
+        made = dict(prompt)
+        for id, name in self.samplers(prompt):
+            inputs = prompt[id]["inputs"]
+            made[f"{type} {id}"] = with_defaults(self.object_info, type, model=inputs[name])
+            made[id] = {**prompt[id], "inputs": {**inputs, name: [f"{type} {id}", 0]}}
+        return made
 
     def samplers(self, prompt: Prompt) -> Iterator[tuple[str, str]]:
         """Yield node and input where a model is sampled with."""

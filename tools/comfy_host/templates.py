@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import wave
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .client import Prompt
-from .random_files.table import MARK, RATE
+from .random_files.table import MARK, NETWORKS, RATE
 from .workflow import Json
 
 _PACKAGE = "comfyui_workflow_templates_json"
@@ -80,12 +81,17 @@ def open_weight() -> tuple[Template, ...]:
 
 def most_used(count: int) -> tuple[Template, ...]:
     """Return the most used of them that draw pictures or videos with a diffusion model."""
-    return tuple(islice((template for template in open_weight() if _draws(template)), count))
+    return tuple(islice(drawing(), count))
+
+
+def drawing() -> Iterator[Template]:
+    """Yield all of them, the most used first."""
+    return filter(_draws, open_weight())
 
 
 def _draws(template: Template) -> bool:
     slots = [slot for node in nodes_of(template.workflow()) for slot in node.get("inputs") or []]
-    return "3D" not in template.tags and any(slot["type"] == "MODEL" for slot in slots)
+    return not {"3D", "Audio"} & {*template.tags} and any(slot["type"] == "MODEL" for slot in slots)
 
 
 def nodes_of(workflow: Json) -> Iterator[Json]:
@@ -135,6 +141,17 @@ def write_inputs(folder: Path) -> None:
         for frame in frames:
             video.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         video.mux(stream.encode())
+
+
+def diffusion_models(template: Template) -> list[str]:
+    """Return the files of a template's diffusion models."""
+    files = sorted(files_of(template.workflow()))
+    return [name for folder, name in files if folder in ("diffusion_models", "checkpoints")]
+
+
+def without_network(template: Template) -> list[str]:
+    """Return those of them for which ``random_files.table`` has nothing."""
+    return [name for name in diffusion_models(template) if not any(re.search(p, name, re.I) for p, _ in NETWORKS)]
 
 
 def write_file(path: Path) -> Path:

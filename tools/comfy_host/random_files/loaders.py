@@ -60,8 +60,14 @@ def _diffusion_model(path: str, **_: Any) -> Any:
     file = name_in(path)
     name, settings = found(str(file), NETWORKS)
     seed = int(_digest(file)[:4], 16)
-    if name == "sd15":
-        return checkpoints.tiny_sd15(seed, context=TEXT_CHANNELS)
+    return network(name, seed, **settings)
+
+
+def network(name: str, seed: int = 0, **settings: Any) -> Any:
+    """Return a MODEL of a name in ``NETWORKS``. SDXL's stands for its refiner too."""
+    unets = {"sd15": checkpoints.tiny_sd15, "sdxl": checkpoints.sdxl_layout}
+    if name in unets:
+        return unets[name](seed=seed, context=TEXT_CHANNELS)
     return transformers.build(name, seed, **settings)
 
 
@@ -81,8 +87,9 @@ class _TextEncoder(torch.nn.Module):
 
     dtypes = (torch.float32,)
 
-    def __init__(self, more: Mapping[str, Any], **_: Any) -> None:
+    def __init__(self, more: Mapping[str, Any], pooled: int, **_: Any) -> None:
         super().__init__()
+        self.pooled = pooled
         self.more = more
         self.weight = torch.nn.Parameter(torch.ones(1))
 
@@ -95,7 +102,7 @@ class _TextEncoder(torch.nn.Module):
     def encode_token_weights(self, tokens: Mapping[str, str]) -> tuple[torch.Tensor, torch.Tensor, dict[str, Any]]:
         generator = torch.Generator().manual_seed(int(_digest(tokens["text"])[:8], 16))
         text = torch.randn(1, _TOKENS, TEXT_CHANNELS, generator=generator)
-        return text, torch.randn(1, POOLED_CHANNELS, generator=generator), dict(self.more)
+        return text, torch.randn(1, self.pooled, generator=generator), dict(self.more)
 
     def generate(self, tokens: Mapping[str, str], **_: Any) -> str:
         return tokens["text"]
@@ -128,7 +135,8 @@ def _text_encoder(network: str) -> Any:
         entry = transformers.ALL[network]
         more = {name: value for name, value in entry.more().items() if isinstance(value, torch.Tensor)}
         more |= {"attention_mask": torch.ones(1, _TOKENS, dtype=torch.long)} if entry.masked else {}
-    return comfy.sd.CLIP(SimpleNamespace(params={"more": more}, clip=_TextEncoder, tokenizer=_Tokenizer))
+    wanted = {"more": more, "pooled": 1280 if network == "sdxl" else POOLED_CHANNELS}
+    return comfy.sd.CLIP(SimpleNamespace(params=wanted, clip=_TextEncoder, tokenizer=_Tokenizer))
 
 
 class _Vision:

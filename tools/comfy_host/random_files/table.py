@@ -66,6 +66,7 @@ NETWORKS: Sequence[tuple[str, Network]] = (
     ("netayume", ("lumina2", {})),
     ("newbie", ("lumina2", {"clip_text_dim": POOLED_CHANNELS})),
     ("v1-5|sam3", ("sd15", {})),
+    ("sd_xl", ("sdxl", {})),
 )
 """Patterns of diffusion models' files; a name in ``transformers.ALL``, and other settings than there."""
 
@@ -79,7 +80,7 @@ CODECS: Sequence[tuple[str, Codec | Sound]] = (
     ("ltx", Codec(128, 32, 8)),
     ("hunyuanvideo15", Codec(32, 16, 4)),
     ("^ae|netayume", Codec(16, 8)),
-    ("v1-5", Codec(4, 8)),
+    ("v1-5|sd_xl", Codec(4, 8)),
     ("hidream_o1", Codec(3, 1)),
     ("sam3", Codec(4, 8)),
 )
