@@ -115,8 +115,9 @@ NOTES = {
     "tokens": "of picture or video in the real model at this size",
     "linear, attention": "operations for each of them in one block of the real model, mean of all blocks, in thousand "
     "millions: 4 x tokens x width for self-attention, 2 x weights for linear layers",
-    "share": "of attention in all operations of the real model at this size",
-    "whole model": "how many times fewer operations it makes then: its speed-up if all took the same time each",
+    "attention share": "of all operations of the real model at this size",
+    "speedup by arithmetic": "of the real model at this size, if all operations took the same time each",
+    "speedup in processor time": "of the medians: what other programs on the machine disturb less than the clock",
     "weights": "random, one block of each kind: what is outside of the blocks weighs more here than in the real model",
 }
 
@@ -182,7 +183,7 @@ def measured(model: Model, part: int, dtype: torch.dtype, rounds: int, speed: fl
             "tokens": math.prod(model.grid),
             "linear": others * each,
             "attention": attention * each,
-            "share": attention / (attention + others),
+            "attention_share": attention / (attention + others),
         }
     }
     variants = {PLAIN: partial(made.step, made.plain)}
@@ -190,12 +191,17 @@ def measured(model: Model, part: int, dtype: torch.dtype, rounds: int, speed: fl
         name, patcher = f"kv_downsample {ratio:g}", made.thinned(ratio)
         saved = attention - made.operations(patcher)[0]
         saved *= (1 - kept(model.grid, ratio)) / (1 - kept(made.grid, ratio))  # the last row weighs less in more rows
-        quality[name] = {"whole_model": (attention + others) / (attention + others - saved)}
+        quality[name] = {"speedup_by_arithmetic": (attention + others) / (attention + others - saved)}
         variants[name] = partial(made.step, patcher)
     work = f"{model.name}; {tokens} tokens, {str(dtype).removeprefix('torch.')}"
-    return measure(
+    rows = measure(
         work, variants, PLAIN, rounds=rounds, warmups=0, quality=quality, speed=speed, memory_while_timed=True
     )
+    plain = rows[0].cpu_seconds_median
+    for row in rows[1:]:
+        if not torch.cuda.is_available() and plain and row.cpu_seconds_median:
+            row.quality["speedup_in_processor_time"] = plain / row.cpu_seconds_median
+    return rows
 
 
 def main() -> None:
