@@ -31,6 +31,8 @@ class Network:
 
     def predict(self, x, sigma, context, **options):
         wide = sigma.view(-1, 1, 1, 1)
+        if self.unet.num_classes is not None:  # SDXL: sizes and a summary of the prompt
+            options["y"] = torch.ones(len(x), self.unet.label_emb[0][0].in_features)
         found = self.unet(
             self.schedule.calculate_input(wide, x), self.schedule.timestep(sigma).float(), context=context, **options
         )
