@@ -194,8 +194,9 @@ def _build_second_model(patcher: ModelPatcher, techniques: Sequence[WeightTechni
 
     model = second_module(base, convert, replace, {id(base.model_config): config})
     model.current_patcher = None
-    if hasattr(model.diffusion_model, "clear_kv_cache"):  # HiDream O1 keeps keys that the other weights made
-        model.diffusion_model.clear_kv_cache()
+    forget = getattr(model.diffusion_model, "clear_kv_cache", None)
+    if callable(forget):  # HiDream O1 keeps keys that the other weights made
+        forget()
     for technique in techniques:
         technique.finish(model, plan)
     return model
