@@ -1,0 +1,54 @@
+"""Kernels that need a GPU are given the thinned keys and values, whichever node comes first."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from transformer_calls import HALVES, grid, sample
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Put a stand-in in the place of a kernel; return the numbers of queries and keys that it is given."""
+    from paceline.optimizers.attention import policy
+    from paceline.optimizers.attention.probing import forget_probes
+    from paceline.optimizers.attention.registry import get
+
+    def stand_in(name: str) -> list[tuple[int, int]]:
+        calls: list[tuple[int, int]] = []
+
+        def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+            assert v.shape[2] == k.shape[2]
+            calls.append((q.shape[2], k.shape[2]))
+            return get("vanilla").load()(q, k, v, **options)
+
+        anywhere = dataclasses.replace(get("vanilla"), name=name, load=lambda: attention)
+        monkeypatch.setattr(policy, "get", lambda asked: anywhere if asked == name else get(asked))
+        return calls
+
+    yield stand_in
+    forget_probes()
+
+
+@pytest.mark.parametrize("backend", ["sage", "flash", "sdpa_cudnn"])
+@pytest.mark.parametrize("name", ["wan", "flux"])
+def test_a_kernel_is_given_the_thinned_lengths_in_both_orders(studio, zoo, kernel, name, backend):
+    text, frames, rows, columns, padding = grid(name)
+    whole = text + frames * rows * columns + padding
+    thinned = text + frames * (rows // 2 + 1) * (columns // 2 + 1) + padding
+    calls = kernel(backend)
+    for model in (
+        studio.tome(studio.attention(zoo(name), backend), **HALVES),
+        studio.attention(studio.tome(zoo(name), **HALVES), backend),
+    ):
+        calls.clear()
+        sample(name, model)
+        keys = {given for queries, given in calls if queries == whole}
+        assert thinned in keys and whole not in keys
+        assert "fallbacks: 0" in studio.report(model)
+    calls.clear()
+    sample(name, studio.attention(zoo(name), backend))
+    assert (whole, whole) in calls
