@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 _LARGEST, _SMALLEST = 512, 256
 """Pixels on the longer side of a shown picture: larger ones are shrunk, smaller ones enlarged by whole pixels."""
@@ -25,11 +27,14 @@ def comparison_sheet(
     lines: Sequence[str] = (),
     control: tuple[str, Tensor] | None = None,
     farthest: int = 0,
+    font: Callable[[int], Font] | None = None,
 ) -> Image.Image:
     """Draw the pictures, uint8 ``[batch, height, width, 3]``, side by side, with headline and smaller lines below.
 
     Of a larger batch, four are shown and the ``farthest``. ``control`` is the title of a third side and its pictures.
+    ``font`` returns one of a size in pixels; Pillow's own needs Pillow 10.1.
     """
+    font = font or _own_font
     chosen = spread(baseline.shape[0], _ROWS, farthest)
     gain = difference_gain(baseline[chosen], optimized[chosen])
     height, width = baseline.shape[1:3]
@@ -44,16 +49,16 @@ def comparison_sheet(
         difference = _difference(baseline[chosen], pictures[chosen], gain)
         columns += [(title, pictures[chosen]), (f"its difference x {gain}", difference)]
     total = _GAP + len(columns) * (size[0] + _GAP)
-    text = [(line, _HEADLINE_SIZE, _INK) for line in _wrapped(headline, _HEADLINE_SIZE, total - 2 * _GAP)]
+    text = [(line, _HEADLINE_SIZE, _INK) for line in _wrapped(headline, font(_HEADLINE_SIZE), total - 2 * _GAP)]
     for paragraph in lines:
-        text += [(line, _TEXT_SIZE, _PALE) for line in _wrapped(paragraph, _TEXT_SIZE, total - 2 * _GAP)]
+        text += [(line, _TEXT_SIZE, _PALE) for line in _wrapped(paragraph, font(_TEXT_SIZE), total - 2 * _GAP)]
     top = _GAP + round(_TITLE_SIZE * _LINE)
     bottom = top + len(chosen) * (size[1] + _GAP)
     sheet = Image.new("RGB", (total, bottom + sum(round(points * _LINE) for _, points, _ in text) + _GAP), _PAPER)
     draw = ImageDraw.Draw(sheet)
     for number, (title, pictures) in enumerate(columns):
         left = _GAP + number * (size[0] + _GAP)
-        draw.text((left, _GAP // 2), title, fill=_INK, font=_font(_TITLE_SIZE))
+        draw.text((left, _GAP // 2), title, fill=_INK, font=font(_TITLE_SIZE))
         for row, picture in enumerate(pictures):
             # Small pixels grow by a whole factor; large pictures shrink smoothly.
             method = Image.Resampling.NEAREST if size[0] >= width else Image.Resampling.LANCZOS
@@ -61,7 +66,7 @@ def comparison_sheet(
             sheet.paste(shown, (left, top + row * (size[1] + _GAP)))
     at = bottom
     for line, points, colour in text:
-        draw.text((_GAP, at), line, fill=colour, font=_font(points))
+        draw.text((_GAP, at), line, fill=colour, font=font(points))
         at += round(points * _LINE)
     return sheet
 
@@ -108,12 +113,12 @@ def _shown_size(width: int, height: int) -> tuple[int, int]:
     return max(_SMALLEST // 2, round(width * shrink)), max(1, round(height * shrink))
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def _own_font(size: int) -> Font:
     return ImageFont.load_default(size=size)
 
 
-def _wrapped(text: str, size: int, width: int) -> list[str]:
-    font, lines, line = _font(size), [], ""
+def _wrapped(text: str, font: Font, width: int) -> list[str]:
+    lines, line = [], ""
     for word in text.split():
         longer = f"{line} {word}".strip()
         if line and font.getlength(longer) > width:

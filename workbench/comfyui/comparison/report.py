@@ -15,8 +15,8 @@ import torch
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...measurement.evidence_text import difference_lines, in_seconds, noise_floor
 from ...measurement.farthest import Farthest
-from ...measurement.quality import Distance
 from ...measurement.verdict_text import AS_GOOD
 from ..machine import host_version
 from .findings import Comparison, seconds
@@ -34,26 +34,14 @@ def summary_lines(found: Comparison) -> list[str]:
     """Return what stands below the verdict."""
     before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
     rounds = "1 round" if found.settings.runs == 1 else f"{found.settings.runs} rounds"
-    lines = [f"{_UNITS[found.unit]}: baseline {_spread(before)}, optimized {_spread(after)}; {rounds} in turn"]
+    lines = [f"{_UNITS[found.unit]}: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {rounds} in turn"]
     memory = [
         f"{title} {_bytes(peak(found.baseline, key))} -> {_bytes(peak(found.optimized, key))}"
         for title, key in (("device memory", "device_bytes"), ("memory of the process", "process_bytes"))
         if peak(found.baseline, key) is not None
     ]
     lines += [f"peak {', '.join(memory)}"] if memory else []
-    run = found.evidence.difference_run
-    lines.append(f"difference{f' (run {run}, the farthest)' if run else ''}: {found.evidence.difference}")
-    if found.evidence.difference_picture is not None:  # the line above is an average over the batch
-        lines.append(f"{found.evidence.place}: {found.evidence.judged}")
-    if found.evidence.sound is not None:
-        lines.append(f"sound: {found.evidence.sound}")
-    floor = [f"{name}: {far}" for name, far in _floor(found).items()]
-    lines.append(f"noise floor: {'; '.join(floor)}")
-    if (control := found.evidence.fewer_steps) is not None:
-        lines.append(
-            f"fewer steps in the same time ({control.steps} of {control.full_steps}, {control.seconds:.4g} s): "
-            f"{control.difference}"
-        )
+    lines += difference_lines(found.evidence)
     if found.settings.runs < 2:
         lines.append("baseline repeated: not measured, as it ran once")
     lines += [f"{title}: {one.text}" for title, one in found.activity.items()]
@@ -82,7 +70,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "count": len(found.pictures.baseline),
         "shown": [index + 1 for index in found.shown],
         "sound": None if (sound := found.evidence.sound) is None else asdict(sound),
-        "noise_floor": {name: asdict(distance) for name, distance in _floor(found).items()},
+        "noise_floor": {name: asdict(distance) for name, distance in noise_floor(found.evidence).items()},
         "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,
         "seed_share_measure": found.verdict.measure,
@@ -132,12 +120,6 @@ def peak(runs: list[TimedRun], key: str) -> int | None:
     return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
 
 
-def _floor(found: Comparison) -> dict[str, Distance]:
-    evidence = found.evidence
-    floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
-    return {name: distance for name, distance in floor.items() if distance is not None}
-
-
 def _farthest(worst: Farthest) -> dict[str, Any]:
     """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
     picture = {"run": worst.run, "picture": worst.picture}
@@ -154,11 +136,6 @@ def _control(found: Comparison) -> dict[str, Any] | None:
 
 def _sides(found: Comparison, what: Callable[[list[TimedRun]], Any]) -> dict[str, Any]:
     return {"baseline": what(found.baseline), "optimized": what(found.optimized)}
-
-
-def _spread(values: list[float]) -> str:
-    between = f" ({min(values):.4g} to {max(values):.4g})" if len(values) > 1 else ""
-    return f"{median(values):.4g} s{between}"
 
 
 def _bytes(size: int | None) -> str:
