@@ -72,7 +72,10 @@ class Host:
 
     def draw(self, arguments: tuple[object, ...] = OFF, **options: Any) -> list[bytes]:
         """Return the pixels of the pictures."""
-        return [pixels(image) for image in self.asked(arguments, **options)["images"]]
+        return self.pixels(self.asked(arguments, **options)["images"])
+
+    def pixels(self, images: list[str]) -> list[bytes]:
+        return [pixels(image) for image in images]
 
     def report(self) -> dict[str, dict[str, Any]]:
         return {one["title"]: one for one in self.ask("/paceline/report")}

@@ -85,7 +85,7 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
     lines = [f"sampling: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {seeds} seeds in turn"]
     lines += [*difference_lines(evidence), *([why_none] if why_none else [])]
     column = None if control is None else (f"{control.steps} steps", control.output)
-    sheet = comparison_sheet(baseline, changed, verdict.text, lines, column, font)
+    sheet = comparison_sheet(baseline, changed, verdict.text, lines, column, worst.picture - 1, font)
     return Measured(verdict, [*lines, f"LPIPS: {missing}"] if missing else lines, sheet)
 
 
