@@ -37,7 +37,7 @@ def test_the_control_is_shown_beside_with_its_own_difference():
 
 def test_long_text_is_broken_at_words():
     text = "the quick brown fox jumps over the lazy dog " * 8
-    lines = _wrapped(text, 16, 300)
+    lines = _wrapped(text, _font(16), 300)
     assert " ".join(lines) == text.strip()
     assert max(_font(16).getlength(line) for line in lines) <= 300
 

@@ -34,7 +34,7 @@ def comparison_sheet(
     Of a larger batch, four are shown and the ``farthest``. ``control`` is the title of a third side and its pictures.
     ``font`` returns one of a size in pixels; Pillow's own needs Pillow 10.1.
     """
-    font = font or _own_font
+    font = font or _font
     chosen = spread(baseline.shape[0], _ROWS, farthest)
     gain = difference_gain(baseline[chosen], optimized[chosen])
     height, width = baseline.shape[1:3]
@@ -113,7 +113,7 @@ def _shown_size(width: int, height: int) -> tuple[int, int]:
     return max(_SMALLEST // 2, round(width * shrink)), max(1, round(height * shrink))
 
 
-def _own_font(size: int) -> Font:
+def _font(size: int) -> Font:
     return ImageFont.load_default(size=size)
 
 
