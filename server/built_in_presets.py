@@ -9,6 +9,7 @@ import torch
 
 from ..core.errors import require_choice
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
+from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
 from ..optimizers.step_reuse.settings import BUDGETS
 from ..workbench.comfyui.machine import host_device
@@ -22,19 +23,22 @@ class Machine:
     """What the choice depends on.
 
     ``device`` is torch's type (``cuda``, ``cpu``, ``mps``, ...); ``can_compile`` says whether torch.compile's default
-    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one.
+    backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one, and
+    ``in_int8`` whether the model has int8 weights already.
     """
 
     device: str
     can_compile: bool = False
     fast_int8: bool = False
+    in_int8: bool = False
 
 
 def machine_for(model: ModelPatcher, name: str) -> Machine:
     """Return what decides which techniques of the preset ``name`` suit a MODEL on the device it runs on."""
     device = torch.device(model.load_device)
-    gains = name == "fast" and int8_gains(model)  # timed, and no other preset asks for it
-    return Machine(device.type, _can_compile(device.type), gains)
+    in_int8 = name == "fast" and bool(int8_layers(model.model.diffusion_model))
+    gains = name == "fast" and not in_int8 and int8_gains(model)  # timed, and no other preset asks for it
+    return Machine(device.type, _can_compile(device.type), gains, in_int8)
 
 
 def machine_here() -> Machine:
@@ -73,4 +77,5 @@ def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> R
         steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))
     if reuse_steps and name != "lossless":
         steps.append(Step("PacelineReuseSteps", {"budget": BUDGETS[name]}))
-    return Recipe(name, tuple(steps), _SENTENCES[name])
+    already = " The model has int8 weights already, so Quantize int8 is not among the steps." if machine.in_int8 else ""
+    return Recipe(name, tuple(steps), _SENTENCES[name] + already)

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from comfy_host import checkpoints
+from int8_models import TINY
 from paceline.core.errors import InvalidSetting, UnsupportedModel
 from paceline.workbench.recipe import Recipe, Step, save_recipe
 
@@ -52,6 +53,16 @@ def test_steps_are_left_out_only_where_somebody_asks(studio):
     schema = studio.nodes["PacelineOptimizePreset"].define_schema()
     # A workflow from before has no value for it, and the frontend puts the default in its place.
     assert next(entry for entry in schema.inputs if entry.id == "reuse_steps").default is False
+
+
+def test_a_model_that_is_in_int8_already_is_not_quantized_again_and_that_is_said(studio):
+    quantized = studio.run("PacelineQuantizeInt8", model=studio.model, **TINY)
+    said = "The model has int8 weights already, so Quantize int8 is not among the steps."
+    reports = [
+        studio.nodes["PacelineOptimizePreset"].execute(model=model, preset=preset).result[2]
+        for model, preset in ((quantized, "fast"), (studio.model, "fast"), (quantized, "balanced"))
+    ]
+    assert [said in report for report in reports] == [True, False, False]
 
 
 def test_disconnecting_it_gives_back_the_baseline(studio, baseline):
