@@ -121,7 +121,8 @@ def advised() -> tuple[dict[str, Any], dict[str, Any]]:
     from paceline.server.trial import trial_payload
 
     import_module("nodes")  # ComfyUI's: its types of nodes
-    sent = {"prompt": PROMPT, "name": "model", "chain": ["2"], "choice": "fast"}
+    tried = {"class_type": "PacelineApplyToMe", "inputs": {"model": ["1", 0]}}
+    sent = {"prompt": PROMPT | {"2": tried}, "name": "model", "chain": ["2"], "choice": "fast"}
     return advice_payload(PROMPT, NODES), trial_payload(sent | {"findings": [finding("slower")]})
 
 

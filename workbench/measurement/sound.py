@@ -76,7 +76,7 @@ def spectrogram(wave: Tensor) -> Tensor:
     window = torch.hann_window(_WINDOW)
     channels = F.pad(wave.float().flatten(0, 1), (0, max(0, _WINDOW - wave.shape[-1])))
     spectra = torch.stft(channels, _WINDOW, _WINDOW // 4, window=window, pad_mode="constant", return_complex=True)
-    power = spectra.abs().square().unflatten(0, wave.shape[:2]).mean(1) / window.sum().div(2).square()
+    power: Tensor = spectra.abs().square().unflatten(0, wave.shape[:2]).mean(1) / window.sum().div(2).square()
     return (10 * power.clamp(min=10 ** (_QUIETEST / 10)).log10()).clamp(max=0.0)
 
 
