@@ -47,7 +47,7 @@ NETWORKS: Sequence[tuple[str, Network]] = (
     ("z_image", ("z_image", {})),
     ("krea2", ("krea2", {})),
     ("scail_2", ("wan_scail", {})),
-    ("animate", ("wan_animate", {})),
+    ("wan2.2_animate", ("wan_animate", {})),
     ("wan2.2_ti2v", ("wan_5b", {})),
     ("wan2.2_i2v", ("wan", {"in_dim": 36})),
     ("wan2.1_i2v", ("wan_i2v", {})),
@@ -72,7 +72,7 @@ NETWORKS: Sequence[tuple[str, Network]] = (
 
 CODECS: Sequence[tuple[str, Codec | Sound]] = (
     ("minimax_h3_audio", Sound(32, 2, 40, time_last=True)),
-    ("ltx.* sound$", Sound(8, 16, 25)),
+    ("ltx.*( sound$|audio)", Sound(8, 16, 25)),
     ("wan_?2.1|wan2_1|qwen_image|krea2|anima", Codec(16, 8, 4)),
     ("wan2.2_vae", Codec(48, 16, 4)),
     ("flux2|full_encoder_small_decoder|mage_flow", Codec(128, 16)),
