@@ -100,6 +100,11 @@ class PacelineScript(scripts.Script):
         self.paste_field_names = ["Paceline", *FIELDS.values()]
         return [on, *inputs]
 
+    def process(self, p: Any, *args: Any) -> None:
+        """Take out what the cell of a grid before this one has written: cells share their texts."""
+        for field in ("Paceline", *FIELDS.values()):
+            p.extra_generation_params.pop(field, None)
+
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
         """Let the techniques work in the sampling that begins; the host calls it for each pass, in Forge twice."""
         asked = _asked(p, args)

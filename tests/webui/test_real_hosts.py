@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import threading
 
 import pytest
@@ -150,7 +151,12 @@ def test_a_grid_with_our_axes(host):
     scripts = {one["name"]: one for one in host.ask("/sdapi/v1/script-info") if not one["is_img2img"]}
     axes = scripts["x/y/z plot"]["args"][0]["choices"]
     x, y = axes.index("[Paceline] choice"), axes.index("[Paceline] ratio")
-    arguments = [x, "Off,Same picture", [], y, "0.0,0.5", [], 0, "", [], True, True, False, False, False, False, False]
-    found = host.draw(script_name="x/y/z plot", script_args=[*arguments, 0, False], steps=2, width=128, height=128)
-    plain = host.draw(steps=2, width=128, height=128)
-    assert plain[0] in found[1:] and len(set(found[1:])) > 1
+    arguments = [x, "", ["Off", "Custom"], y, "0.25,0.5", [], 0, "", [], False, True, False, False, False, False, False]
+    size = {"steps": 2, "width": 128, "height": 128}
+    answer = host.asked(script_name="x/y/z plot", script_args=[*arguments, 0, False], **size)
+    cells, texts = host.pixels(answer["images"][1:]), json.loads(answer["info"])["infotexts"][1:]
+    plain = host.draw(**size)[0]
+    assert [cell == plain for cell in cells] == [True, False, True, False]
+    assert cells[1] != cells[3]
+    assert ["Paceline: Custom" in text for text in texts] == [False, True, False, True]
+    assert ["Paceline" in text for text in texts] == [False, True, False, True]
