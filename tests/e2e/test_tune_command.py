@@ -14,10 +14,10 @@ from faster import PROMPT
 pytestmark = pytest.mark.slow
 
 
-def saved(folder: Path, checkpoint: Path) -> Path:
+def saved(folder: Path, checkpoint: Path, steps: int = 2) -> Path:
     prompt = json.loads(json.dumps(PROMPT))
     prompt["1"]["inputs"]["ckpt_name"] = checkpoint.name
-    prompt["5"]["inputs"]["steps"] = 2
+    prompt["5"]["inputs"]["steps"] = steps
     path = folder / "fox.json"
     path.write_text(json.dumps(prompt))
     return path
@@ -34,7 +34,7 @@ def read(path: Path) -> dict[str, Any]:
 def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measured(
     tmp_path, sd15_checkpoint, server, client
 ):
-    path = saved(tmp_path, sd15_checkpoint)
+    path = saved(tmp_path, sd15_checkpoint, steps=9)  # with 8 nothing becomes Reuse Steps
     done = run(tmp_path, sd15_checkpoint, str(path), "--server", server.base_url)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "inserted Apply ToMe (preset balanced), for KSampler" in done.stdout
