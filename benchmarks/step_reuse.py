@@ -96,6 +96,7 @@ class Witness:
     weights: Path
     prompts: tuple[str, ...]
     guidance: float
+    frames: int = 0
 
 
 EMOJI = Witness(
@@ -121,7 +122,21 @@ ICONS = Witness(
 """Some of the captions were held out when the model was trained."""
 ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
 """Flux in small, made by ``python tools/train_emoji.py --geometry icons-flux``."""
-WITNESSES = {"emoji": (EMOJI, SOLVERS), "icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
+ICONS_VIDEO = Witness(
+    "moving icons",
+    cache_dir() / "icons_video" / "icons_video.safetensors",
+    (
+        "red heart left", "blue star grow", "green house turn", "purple fish right", "orange moon down",
+        "pink key up", "cyan umbrella turn", "yellow cloud grow", "blue heart up", "red fish turn",
+        "green star left", "orange house grow", "purple moon right", "pink cloud down", "cyan key grow",
+        "yellow umbrella up",
+    ),
+    3.0,
+    8,
+)  # fmt: skip
+"""Wan in small, made by ``python tools/train_emoji.py --geometry icons-video``."""
+WITNESSES = {"emoji": (EMOJI, SOLVERS), "icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS),
+             "icons-video": (ICONS_VIDEO, FLOW_SOLVERS)}  # fmt: skip
 """Each trained model with the solvers that it is sampled with."""
 
 
@@ -149,7 +164,7 @@ class Bench:
         import model as loader
 
         self.witness, self.solver = witness, solver
-        self.decode = loader.decode
+        self._decode = loader.decode
         self.patcher, self.encode = loader.load(witness.weights)
         self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
         self._plain: dict[tuple[str, int, int], Tensor] = {}
@@ -160,13 +175,17 @@ class Bench:
             patcher,
             self.encode(prompt),
             self.encode(""),
-            torch.zeros(1, 4, 32, 32),
+            torch.zeros(1, 4, *(self.witness.frames,) * bool(self.witness.frames), 32, 32),
             seed,
             steps,
             self.witness.guidance,
             self.solver.sampler,
             self.solver.scheduler,
         )
+
+    def pictures(self, latent: Tensor) -> Tensor:
+        """Return pictures, or the frames of a video, ``[batch, height, width, 3]``."""
+        return self._decode(latent.transpose(1, 2).flatten(0, 1) if self.witness.frames else latent, scale=1)
 
     def plain(self, prompt: str, seed: int, steps: int | None = None) -> Tensor:
         """Return what the plain model draws."""

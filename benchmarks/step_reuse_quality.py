@@ -30,7 +30,7 @@ def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], 
     for (prompt, seed), latent in zip(bench.pairs, latents, strict=True):
         reference = bench.plain(prompt, seed)
         shares.append(rms(latent, reference) / bench.seed_distance(prompt))
-        error = rms(bench.decode(latent, scale=1), bench.decode(reference, scale=1))
+        error = rms(bench.pictures(latent), bench.pictures(reference))
         psnrs.append(-20 * math.log10(max(error, 1e-6)))
     numbers = {
         "psnr": statistics.fmean(psnrs),

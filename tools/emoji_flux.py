@@ -93,10 +93,18 @@ def levels(even: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def sample(
-    net: Net, ids: torch.Tensor, null: torch.Tensor, size: int, steps: int = 20, cfg: float = 2.0, seed: int = 1
+    net: emoji_net.Net,
+    ids: torch.Tensor,
+    null: torch.Tensor,
+    size: int,
+    steps: int = 20,
+    cfg: float = 2.0,
+    seed: int = 1,
+    frames: int = 0,
 ) -> torch.Tensor:
-    """Euler with classifier-free guidance -> [B, 4, size, size]; only for looking at the progress."""
-    x = torch.randn(len(ids), 4, size, size, generator=torch.Generator().manual_seed(seed)).to(ids.device)
+    """Euler with classifier-free guidance -> [B, 4, (frames,) size, size]; only for looking at the progress."""
+    shape = (len(ids), 4, *(frames,) * bool(frames), size, size)
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(ids.device)
     null = null.expand_as(ids)
     for step in range(steps, 0, -1):
         level = torch.full((len(ids),), step / steps, device=ids.device)

@@ -16,6 +16,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
+MIN_SNR_GAMMA = 5.0
+PLAIN_LOSS_FROM = 0.6  # share of the run after which the loss weights every noise level alike
+
 
 def import_unet(device: torch.device, zsnr: bool = True) -> tuple[type[nn.Module], Any, torch.Tensor]:
     """Import ComfyUI's UNetModel and its initialisation-free operations; also return its noise levels [1000]."""
@@ -94,6 +97,17 @@ def warm_start(net: Net, path: Path, words: dict[str, int]) -> None:
         net.position.copy_(state["text.position"])
         for word in words.keys() & rows.keys():
             net.embedding[words[word]] = state["text.embedding"][rows[word]]
+
+
+def loss_weight(a: torch.Tensor, s: torch.Tensor, progress: float) -> torch.Tensor:
+    """Return how much the error of v counts, [B], by the shares of signal and of noise, [B, 1, 1, 1]."""
+    # The error of v times a^2 is that of the noise, which makes the middle levels, where shapes are decided, count
+    # most. A tenth of v's own weighting keeps the noisiest ones learning what they must know, the mean colours.
+    weight = 0.1 + 0.9 * a.view(-1) ** 2
+    if progress < PLAIN_LOSS_FROM:
+        # Shapes first, then grain: min-SNR (arXiv 2303.09556) starves the low-noise levels that remove it.
+        weight = weight * (MIN_SNR_GAMMA / (a / s).pow(2).view(-1)).clamp_max(1.0)
+    return weight
 
 
 class Muon(torch.optim.Optimizer):

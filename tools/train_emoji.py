@@ -11,6 +11,9 @@ without the rescaling the mean colour of the noise leaks into flat backgrounds. 
 ModelSamplingDiscrete(zsnr) and V_PREDICTION.
 A transformer, 4.4 million parameters, 64 tokens, on the icons; core samples it as Flux schnell, with FLOW:
     python tools/train_emoji.py --geometry icons-flux --precision bf16
+A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on single frames of them; core samples
+it as Wan 2.1:
+    python tools/train_emoji.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
 
 from __future__ import annotations
@@ -27,7 +30,9 @@ from typing import Any
 import emoji_data
 import emoji_flux
 import emoji_net
+import emoji_wan
 import icon_data
+import icon_motion
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -51,29 +56,21 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "size": 32, "channels": 160, "mult": "2,6", "context": 128, "heads": 5, "top": "input", "batch": 32,
         "lr": 3e-3, "seconds": 2700.0, "out": cache_dir() / "icons_flux" / "icons_flux.safetensors",
     },
+    "icons-video": {
+        "size": 32, "channels": 160, "mult": "6", "context": 128, "heads": 5, "top": "input", "batch": 48, "lr": 3e-3,
+        "seconds": 3600.0, "out": cache_dir() / "icons_video" / "icons_video.safetensors",
+    },
 }  # fmt: skip
 """What every setting is that the command line leaves out."""
 
-MIN_SNR_GAMMA = 5.0
 PURE_NOISE = 0.03  # share of the icons' examples without any picture in them
-PLAIN_LOSS_FROM = 0.6  # share of the run after which the loss weights every noise level alike
+STILLS_UNTIL = 0.3  # share of a video model's run in which it sees single frames: shapes and colours, for an eighth
 
 
 def learning_rate(progress: float, step: int, peak: float) -> float:
     """100 steps of warm-up, constant until 40 % of the run, then half a cosine down to zero."""
     decay = 0.5 * (1.0 + math.cos(math.pi * (max(progress, 0.4) - 0.4) / 0.6))
     return peak * min(1.0, (step + 1) / 100) * decay
-
-
-def loss_weight(a: torch.Tensor, s: torch.Tensor, progress: float) -> torch.Tensor:
-    """Return how much the error of v counts, [B], by the shares of signal and of noise, [B, 1, 1, 1]."""
-    # The error of v times a^2 is that of the noise, which makes the middle levels, where shapes are decided, count
-    # most. A tenth of v's own weighting keeps the noisiest ones learning what they must know, the mean colours.
-    weight = 0.1 + 0.9 * a.view(-1) ** 2
-    if progress < PLAIN_LOSS_FROM:
-        # Shapes first, then grain: min-SNR (arXiv 2303.09556) starves the low-noise levels that remove it.
-        weight = weight * (MIN_SNR_GAMMA / (a / s).pow(2).view(-1)).clamp_max(1.0)
-    return weight
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -89,7 +86,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--context", type=int, help="width of the text embedding")
     parser.add_argument("--heads", type=int, help="attention heads; 0: one for every 32 channels")
     parser.add_argument("--top", choices=("both", "input"), help="which halves have attention at full resolution")
-    parser.add_argument("--batch", type=int)
+    parser.add_argument("--batch", type=int, help="pictures, or frames, in a step")
     parser.add_argument("--lr", type=float)
     parser.add_argument("--mirror", action="store_true", help="learn the mirror images too, which is harder")
     parser.add_argument("--seed", type=int, default=0)
@@ -105,6 +102,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     parser.add_argument("--drawn", type=int, default=24, help="pictures in the last grid; those before have a quarter")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16"), help="auto: bf16 on a GPU")
+    parser.add_argument("--compile", action="store_true", help="compile the blocks of a video model")
     found = parser.parse_args(arguments)
     for name, value in GEOMETRIES[found.geometry].items():
         if getattr(found, name) is None:
@@ -135,8 +133,13 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     batch = args.batch // world
     in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
-    icons, flow = args.geometry.startswith("icons"), args.geometry == "icons-flux"
-    source = icon_data.Icons(args.work, args.size) if icons else emoji_data.Emoji(args.work, args.size, args.mirror)
+    icons, video = args.geometry.startswith("icons"), args.geometry == "icons-video"
+    flow = video or args.geometry == "icons-flux"
+    source: Any
+    if video:
+        source = icon_motion.Motions(args.work, args.size)
+    else:
+        source = icon_data.Icons(args.work, args.size) if icons else emoji_data.Emoji(args.work, args.size, args.mirror)
     captions = source.captions
     words = emoji_data.vocabulary(captions)
 
@@ -146,9 +149,10 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     null = tokens([""])
 
     if flow:
-        unet, settings = emoji_flux.build(args, device)
-        net = emoji_flux.Net(unet, len(words), args.context)
-        draw, top, alpha = emoji_flux.sample, 1.0, torch.empty(0)
+        kind: Any = emoji_wan if video else emoji_flux
+        unet, settings = kind.build(args, device)
+        net = kind.Net(unet, len(words), args.context)
+        draw, top, alpha = partial(emoji_flux.sample, frames=icon_motion.FRAMES * video), 1.0, torch.empty(0)
     else:
         unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
         alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
@@ -159,20 +163,22 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         draw, top = partial(emoji_net.sample, alpha=alpha), len(alpha) - 1
     if args.init:
         emoji_net.warm_start(net, args.init, words)
-    net = net.to(device, memory_format=torch.channels_last)
+    net = net.to(device, memory_format=torch.preserve_format if video else torch.channels_last)
+    for block in net.unet.blocks if args.compile else ():
+        block.forward = torch.compile(block.forward, dynamic=False)
     parameters = list(net.parameters())
     average = [parameter.detach().clone() for parameter in parameters]
     # The shapes of both ends are dictated by the picture, so AdamW suits them better.
-    ends = ("input_blocks.0.", "out.", "img_in.", "final_layer.linear.")
-    inner = [p for name, p in net.unet.named_parameters() if p.ndim > 1 and not name.startswith(ends)]
+    ends = ("input_blocks.0.", "out.", "img_in.", "final_layer.linear.", "patch_embedding.", "head.")
+    inner = [p for name, p in net.unet.named_parameters() if p.ndim in (2, 4) and not name.startswith(ends)]
     outer = [p for p in parameters if all(p is not q for q in inner)]
     optimisers = [
         emoji_net.Muon(inner, lr=args.lr),
         torch.optim.AdamW(outer, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True),
     ]
-    count = sum(parameter.numel() for parameter in parameters)
     if rank == 0:
-        print(f"{count:,} parameters on {device}, {len(captions)} captions", flush=True)
+        size = sum(parameter.numel() for parameter in parameters)
+        print(f"{size:,} parameters on {device}, {len(captions)} captions", flush=True)
 
     step, first, spent, smooth = 0, 0, 0.0, math.nan
     checkpoint = args.work / f"train{args.size}.pt"
@@ -200,10 +206,11 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         emoji_net.save(net, args.out, settings, source, words, facts)
         wanted = args.drawn if last else args.drawn // 4
         if wanted:
-            with half():
+            with half(), torch.compiler.set_stance("force_eager"):
                 shown = tokens(source.shown(wanted))
                 drawn = draw(net, ids=shown, null=null, size=args.size, steps=20 if last else 12)
-            emoji_data.save_grid(drawn, args.work / f"grid{args.size}_{step:05d}.png")
+            pictures = drawn.transpose(1, 2).flatten(0, 1) if video else drawn
+            emoji_data.save_grid(pictures, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
 
@@ -215,31 +222,37 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             break
         for optimiser in optimisers:
             optimiser.param_groups[0]["lr"] = learning_rate(progress, step, args.lr)
-        clean, picked = source.batch(batch)
+        if video:
+            frames = 1 if progress < STILLS_UNTIL else icon_motion.FRAMES
+            clean, picked = source.batch(batch // frames, frames)
+        else:
+            clean, picked = source.batch(batch)
         clean = clean.to(device)
-        # One noise level from each of `batch` equal strata: less variance in the gradient for the same work.
-        level = (torch.arange(batch, device=device) + torch.rand(batch, device=device)) / batch
+        count, each = len(clean), (-1, *[1] * (clean.ndim - 1))
+        # One noise level from each of `count` equal strata: less variance in the gradient for the same work.
+        level = (torch.arange(count, device=device) + torch.rand(count, device=device)) / count
         if flow:
             level = emoji_flux.levels(level)
-            a = 1.0 - level.view(-1, 1, 1, 1)
+            a = 1.0 - level.view(each)
         else:
             level = (level * len(alpha)).long().clamp_max(len(alpha) - 1)
-            a = alpha[level].view(-1, 1, 1, 1)
+            a = alpha[level].view(each)
         if icons:
             # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a
             # model that has seen only that reads mean colours from noise. So it sees pure noise there as well.
-            pure = torch.rand(batch, device=device) < PURE_NOISE
+            pure = torch.rand(count, device=device) < PURE_NOISE
             level = torch.where(pure, top, level)
-            a = torch.where(pure.view(-1, 1, 1, 1), 0.0, a)
+            a = torch.where(pure.view(each), 0.0, a)
         s = 1.0 - a if flow else (1.0 - a**2).sqrt()
         noise = torch.randn_like(clean)
-        text = torch.where(torch.rand(batch, 1, device=device) < 0.1, null, tokens(picked))
-        noisy = (a * clean + s * noise).contiguous(memory_format=torch.channels_last)
+        text = torch.where(torch.rand(count, 1, device=device) < 0.1, null, tokens(picked))
+        noisy = a * clean + s * noise
+        noisy = noisy if video else noisy.contiguous(memory_format=torch.channels_last)
         with half():
             predicted = net(noisy, level, text)
         wanted = noise - clean if flow else a * noise - s * clean
-        error = (predicted.float() - wanted).pow(2).mean(dim=(1, 2, 3))
-        loss = (error if flow else error * loss_weight(a, s, progress)).mean()
+        error = (predicted.float() - wanted).pow(2).flatten(1).mean(1)
+        loss = (error if flow else error * emoji_net.loss_weight(a, s, progress)).mean()
         loss.backward()
         spent = before + time.perf_counter() - start
         if world > 1:

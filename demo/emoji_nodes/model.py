@@ -69,6 +69,19 @@ class FluxConfig(comfy.supported_models.FluxSchnell):
     latent_format = EmojiLatent
 
 
+class VideoLatent(EmojiLatent):
+    """Frames of that form, ``[batch, 4, frames, height, width]``."""
+
+    latent_dimensions = 3
+
+
+class WanConfig(comfy.supported_models.WAN21_T2V):
+    """Wan 2.1 in small: the video transformer that tools/train_emoji.py trains on moving icons."""
+
+    latent_format = VideoLatent
+    sampling_settings = {"shift": 1.0}
+
+
 class EmojiText:
     """Words -> conditioning, through the table of embeddings that was trained with the model."""
 
@@ -150,7 +163,7 @@ def _load_unet(
     management = comfy.model_management
     unet_config = json.loads(metadata["config"])
     if metadata.get("prediction") == "flow":
-        config = FluxConfig(unet_config)
+        config = (WanConfig if unet_config["image_model"] == "wan2.1" else FluxConfig)(unet_config)
     else:
         config = EmojiConfig(
             unet_config,

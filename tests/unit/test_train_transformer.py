@@ -1,4 +1,4 @@
-"""The small Flux that learns icons: ComfyUI samples what was trained."""
+"""The small Flux and Wan that learn icons: ComfyUI samples what was trained."""
 
 from __future__ import annotations
 
@@ -15,34 +15,37 @@ pytestmark = pytest.mark.slow
 LEVEL = 0.6
 
 
-@pytest.fixture
-def drawn(tmp_path, monkeypatch):
-    """An untrained net, and the same weights as a MODEL of ComfyUI's."""
+@pytest.fixture(params=["icons-flux", "icons-video"])
+def drawn(request, tmp_path, monkeypatch):
+    """An untrained net, the same weights as a MODEL of ComfyUI's, and the size of a latent."""
     in_process.bootstrap()
     monkeypatch.syspath_prepend(str(ROOT / "demo" / "emoji_nodes"))
     import comfy.model_management
     import emoji_flux
     import emoji_net
+    import emoji_wan
     import model as loader
 
     monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
     torch.manual_seed(0)
-    args = train_emoji.parse(["--geometry", "icons-flux", "--channels", "64", "--heads", "2", "--mult", "1,2"])
-    network, settings = emoji_flux.build(args, torch.device("cpu"))
+    flux = request.param == "icons-flux"
+    kind, blocks, size = (emoji_flux, "1,2", (1, 4, 32, 32)) if flux else (emoji_wan, "2", (1, 4, 8, 32, 32))
+    args = train_emoji.parse(["--geometry", request.param, "--channels", "64", "--heads", "2", "--mult", blocks])
+    network, settings = kind.build(args, torch.device("cpu"))
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     words = {"<pad>": 0, "<null>": 1, "red": 2, "cat": 3, "flat": 4}
-    net = emoji_flux.Net(network, len(words), args.context)
+    net = kind.Net(network, len(words), args.context)
     source = SimpleNamespace(captions=["red cat flat"], credit="none")
     emoji_net.save(net, tmp_path / "w.safetensors", settings, source, words, {"prediction": "flow"})
     patcher, encode = loader.load(tmp_path / "w.safetensors")
-    return net, patcher, encode
+    return net, patcher, encode, size
 
 
 @torch.no_grad()
 def test_comfyui_predicts_what_was_trained(drawn):
-    net, patcher, encode = drawn
-    noisy = torch.randn(1, 4, 32, 32)
+    net, patcher, encode, size = drawn
+    noisy = torch.randn(size)
     velocity = net(noisy, torch.tensor([LEVEL]), torch.tensor([[2, 3, 4, 0]]))
     [[text, more]] = encode("red cat flat")
     options = patcher.clone().model_options["transformer_options"]
