@@ -52,7 +52,7 @@ def thinned(bench: Bench, work: str) -> Iterator[Row]:
 def main() -> None:
     """Measure all of it."""
     options = arguments(__doc__.splitlines()[0])
-    bench = Bench(replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[: 2 if options.quick else 4]), SOLVER, 1)
+    bench = Bench(replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[: 2 if options.quick else 6]), SOLVER, 1)
     work = f"{ICONS_VIDEO.name}, {SOLVER.name}, guidance {ICONS_VIDEO.guidance:g}, {len(bench.pairs)} pairs"
     half = bench.patcher.clone()
     half.set_model_compute_dtype(torch.bfloat16)
