@@ -198,6 +198,19 @@ def test_an_override_of_another_pack_stays_in_force_whichever_comes_first(studio
         assert "vanilla in 28 attention calls\n    calls: 28, fallbacks: 0" in studio.report(model)
 
 
+def test_a_call_without_keys_is_left_to_comfyui(studio):
+    """WanDancer asks for one where it is given no picture."""
+
+    def without_text(func, q, k, v, *args, **kwargs):
+        return func(q, k[:, :0], v[:, :0], *args, **kwargs) if k.shape[1] == 77 else func(q, k, v, *args, **kwargs)
+
+    clone = studio.model.clone()
+    clone.model_options["transformer_options"]["optimized_attention_override"] = without_text
+    model = studio.attention(clone, "vanilla")
+    assert relative(studio.sample(model), studio.sample(clone)) < 1e-4
+    assert "14 x fallback: 0 key tokens (needs 1 or more)" in studio.report(model)
+
+
 def test_an_override_that_computes_by_itself_is_reported(studio):
     def selfish(func, q, k, v, heads, **kwargs):
         return torch.zeros_like(q)

@@ -157,9 +157,7 @@ def _to_heads(
     """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes."""
     if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
         width = q.shape[-1] // heads
-        q = q.reshape(q.shape[0], q.shape[1], -1, width).transpose(1, 2)
-        k = k.reshape(k.shape[0], k.shape[1], -1, width).transpose(1, 2)
-        v = v.reshape(v.shape[0], v.shape[1], -1, width).transpose(1, 2)
+        q, k, v = (each.unflatten(2, (each.shape[2] // width, width)).transpose(1, 2) for each in (q, k, v))
     if mask is not None:
         if mask.ndim == 2:
             mask = mask.unsqueeze(0)
