@@ -44,7 +44,7 @@ def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payl
         for choice in BUILT_IN
     }
     notes = [
-        f"{steps} steps are too few for Reuse Steps: each changes the picture too much." if few else "",
+        f"Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much." if few else "",
         f"Quantize int8 is left out: {file} has int8 weights already, by its name." if file else "",
     ]
     return {

@@ -54,6 +54,7 @@ def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict
     page.show_node(next(node["id"] for node in baseline["nodes"] if node["type"] == "SaveImage"))
     dialog = open_dialog(page)
     assert "Set Attention Processor" in dialog.text and "Apply ToMe" in dialog.text
+    assert "Reuse Steps is left out: of so few steps (1) each changes the picture too much." in dialog.text
     page.screenshot(f"faster_dialog_{renderer}")
     choose(page, "lossless")
     assert "Apply ToMe" not in page.text(".paceline-faster ul")
@@ -64,9 +65,9 @@ def test_one_click_inserts_and_one_undo_takes_it_back(page: Page, baseline: dict
     page.wait(lambda: outside(page) == [], "new nodes in the view")
     page.screenshot(f"faster_in_view_{renderer}")
     types, wires = graph(page)
-    assert types - before[0] == {"PacelineApplyToMe", "PacelineSetAttentionProcessor", "PacelineReuseSteps"}
+    assert types - before[0] == {"PacelineApplyToMe", "PacelineSetAttentionProcessor"}
     assert ("CheckpointLoaderSimple", 0, "PacelineApplyToMe", 0) in wires
-    assert ("PacelineReuseSteps", 0, "KSampler", 0) in wires
+    assert ("PacelineSetAttentionProcessor", 0, "KSampler", 0) in wires
     assert ("CheckpointLoaderSimple", 0, "KSampler", 0) not in wires
     assert overlapping(page) == []
     page.fit()

@@ -122,7 +122,7 @@ def test_models_of_few_steps_get_no_reuse_steps(comfyui, name, about):
     assert all(
         (plan["foreign"] == []) == (few is not None) for name, plan in wire["plans"].items() if name != "lossless"
     )
-    sentence = f"{few} steps are too few for Reuse Steps: each changes the picture too much."
+    sentence = f"Reuse Steps is left out: of so few steps ({few}) each changes the picture too much."
     assert wire["notes"] == ([sentence] if few else [])
 
 
