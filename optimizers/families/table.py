@@ -6,6 +6,8 @@ A record comes before others whose packages hold its classes. ComfyUI is that of
 from __future__ import annotations
 
 from .family import IMAGE_FIRST, IMAGE_ONLY, TEXT_FIRST, AttentionLayer, Family, TokenLayout
+from .notes import EVERY_FRAME, SELF_ATTENTION
+from .wan import OTHER_WAN, WAN
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
@@ -15,14 +17,9 @@ _OMNIGEN_ATTENTION = AttentionLayer(
 _OMNIGEN_PROTECTED = ((r"^ref_image_patch_embedder$|_norm\d\.linear$", "it embeds or modulates"),)
 _QWEN_ATTENTION = AttentionLayer("comfy.ldm.qwen_image.model.Attention", (_QKV, _ADDED))
 
-_EXTRA = "poses or earlier frames are among its keys, and the sizes alone do not tell how many"
 _NOT_AN_IMAGE = "its tokens are not the rows and columns of a picture"
 _THINNED_REFERENCES = "are thinned out too, each on a grid of its own"
 _KEPT_REFERENCES = "tokens of reference images all stay"
-_EVERY_FRAME = "rows and columns of each frame are thinned out, every frame stays"
-_SELF_ATTENTION = "self-attention; attention to the text is left alone"
-_WAN_FULL_PRECISION = ("patch_embedding",)
-_WAN_PROTECTED = ((r"^(audio_proj|music_\w+|head_global)\b", "it prepares the sound, or draws"),)
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -98,62 +95,7 @@ FAMILIES: tuple[Family, ...] = (
         ),
         fused_by_design=True,
     ),
-    Family(
-        name="Wan",
-        networks=(
-            "comfy.ldm.wan.model.WanModel",
-            "comfy.ldm.wan.model.VaceWanModel",
-            "comfy.ldm.wan.model.CameraWanModel",
-            "comfy.ldm.wan.model.SCAILWanModel",
-            "comfy.ldm.wan.model.SCAIL2WanModel",
-            "comfy.ldm.wan.model_wandancer.WanDancerModel",
-        ),
-        parts=("transformer", "transformer_2"),
-        tokens=TokenLayout(
-            IMAGE_ONLY,
-            models="Wan 2.1, Wan 2.2 (text and image to video, VACE, Fun Camera, SCAIL, WanDancer)",
-            blocks=("blocks",),
-            eligible=_SELF_ATTENTION,
-            text=("c_crossattn", "clip_fea", "clip_fea_ref"),
-            before=("reference_latent",),
-            behind=("time_dim_concat", "context_latents", "pose_latents"),
-            note=f"{_EVERY_FRAME}; references and poses stay whole",
-        ),
-        attention=(
-            AttentionLayer("comfy.ldm.wan.model.WanSelfAttention", (("q", "k", "v"),)),
-            AttentionLayer("comfy.ldm.wan.model.WanT2VCrossAttention", (("k", "v"),)),
-            AttentionLayer("comfy.ldm.wan.model.WanI2VCrossAttention", (("k", "v"), ("k_img", "v_img"))),
-        ),
-        protected=_WAN_PROTECTED,
-        full_precision=_WAN_FULL_PRECISION,
-    ),
-    Family(
-        name="Wan Animate",
-        networks=("comfy.ldm.wan.model_animate.AnimateWanModel",),
-        tokens=TokenLayout(
-            IMAGE_ONLY,
-            blocks=("blocks",),
-            eligible="self-attention; attention to text and face is left alone",
-            text=("c_crossattn", "clip_fea"),
-            whole_frames=1,
-            note=f"{_EVERY_FRAME}; the first frame, which is the reference, stays whole",
-        ),
-        protected=((r"^(motion_encoder|face_encoder|face_adapter)\b", "it prepares the face"),),
-        full_precision=(".patch_embedding",),
-    ),
-    Family(
-        name="Wan HuMo",
-        networks=("comfy.ldm.wan.model.HumoWanModel",),
-        tokens=TokenLayout(
-            IMAGE_ONLY,
-            blocks=("blocks",),
-            eligible="self-attention; attention to text and sound is left alone",
-            behind=("reference_latent",),
-            note=f"{_EVERY_FRAME}; references stay whole",
-        ),
-        protected=_WAN_PROTECTED,
-        full_precision=_WAN_FULL_PRECISION,
-    ),
+    *WAN,
     Family(
         name="HunyuanVideo",
         networks=("comfy.ldm.hunyuan_video.model.HunyuanVideo",),
@@ -163,7 +105,7 @@ FAMILIES: tuple[Family, ...] = (
             blocks=("double_blocks", "single_blocks"),
             eligible="double and single blocks",
             text=("c_crossattn", "txt_byt5", "clip_fea"),
-            note=_EVERY_FRAME,
+            note=EVERY_FRAME,
         ),
         fused_by_design=True,
     ),
@@ -189,9 +131,9 @@ FAMILIES: tuple[Family, ...] = (
             IMAGE_ONLY,
             models="Anima, Cosmos Predict 2",
             blocks=("blocks",),
-            eligible=_SELF_ATTENTION,
+            eligible=SELF_ATTENTION,
             patch=("patch_temporal", "patch_spatial", "patch_spatial"),
-            note=_EVERY_FRAME,
+            note=EVERY_FRAME,
         ),
         attention=(
             AttentionLayer("comfy.ldm.cosmos.predict2.Attention", (("q_proj", "k_proj", "v_proj"),), ("x", "context")),
@@ -218,7 +160,7 @@ FAMILIES: tuple[Family, ...] = (
             eligible="all blocks; sound, key frames and references stay",
             sounds=(("x[1]", (-2, -1)), ("minimax_payload.cond_audio_latents", (-2, -1))),
             before=("minimax_payload.cond_video_latents",),
-            note=_EVERY_FRAME,
+            note=EVERY_FRAME,
         ),
         fused_by_design=True,
         protected=((r"^(video_patch|audio_patch|condition)_proj$", "it prepares video, sound or text"),),
@@ -236,7 +178,7 @@ FAMILIES: tuple[Family, ...] = (
             sounds=(("x[1]", (2,)), ("ref_audio.tokens", (1,))),
             guides="keyframe_idxs",
             patch=(),
-            note=f"{_EVERY_FRAME}; guide frames stay whole",
+            note=f"{EVERY_FRAME}; guide frames stay whole",
         ),
         attention=(AttentionLayer("comfy.ldm.lightricks.model.CrossAttention", (_QKV,), ("x", "context")),),
     ),
@@ -266,11 +208,9 @@ FAMILIES: tuple[Family, ...] = (
         name="Kandinsky 5",
         networks=("comfy.ldm.kandinsky5.model.Kandinsky5",),
         tokens=TokenLayout(
-            IMAGE_ONLY, blocks=("visual_transformer_blocks",), eligible=_SELF_ATTENTION, note=_EVERY_FRAME
+            IMAGE_ONLY, blocks=("visual_transformer_blocks",), eligible=SELF_ATTENTION, note=EVERY_FRAME
         ),
-        protected=(
-            (r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),
-        ),
+        protected=((r"^(\w+_embeddings|text_transformer_blocks|out_layer)\b", "it prepares image or text, or draws"),),
     ),
     Family(
         name="OmniGen2",
@@ -325,12 +265,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("HunyuanDiT", ("comfy.ldm.hydit",), override_hook=False),
     Family("PixArt", ("comfy.ldm.pixart",), override_hook=False),
     Family("Ernie-Image", ("comfy.ldm.ernie",), override_hook=False),
-    Family(
-        "Wan S2V, Wan Animate 2, causal Wan",
-        ("comfy.ldm.wan",),
-        not_reduced=_EXTRA,
-        full_precision=_WAN_FULL_PRECISION,
-    ),
+    OTHER_WAN,
     Family("Hunyuan3D", ("comfy.ldm.hunyuan3d", "comfy.ldm.hunyuan3dv2_1"), not_reduced=_NOT_AN_IMAGE),
     Family("Stable Audio", ("comfy.ldm.audio",), not_reduced=_NOT_AN_IMAGE),
     Family("ACE-Step", ("comfy.ldm.ace",), not_reduced=_NOT_AN_IMAGE),
