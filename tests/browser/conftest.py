@@ -133,3 +133,20 @@ def ran(page: Page, seeds: Iterator[int], tome_workflow: dict[str, Any]) -> dict
         assert page.run() == "success"
         page.load(tome_workflow)
     return tome_workflow
+
+
+@pytest.fixture
+def compared(page: Page) -> int:
+    """A finished comparison with the demo's small trained model; the number of its node."""
+
+    from browser.graphs import COMPARISON
+    from browser.page import PICTURES, VUE
+
+    def compare() -> int:
+        page.use(VUE)
+        settings, batch = ({"steps": 20, "runs": 8}, 1) if PICTURES else ({"steps": 3, "runs": 2}, 2)
+        node = page.build(COMPARISON, settings, batch)
+        assert page.run(seconds=400) == "success"
+        return node
+
+    return page.once("comparison", compare)

@@ -7,33 +7,13 @@ import io
 import json
 
 import pytest
-from browser.graphs import COMPARISON
+from browser.comparing import LOADED, looks_at
 from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
 from browser.tab import ARTIFACTS
-from browser.video_files import as_a_video
 from comfy_host.paths import ROOT
 from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
-
-LOADED = """
-const pictures = [...document.querySelectorAll(`${args[0] ?? ".paceline-comparison"} .paceline-viewer img`)];
-return pictures.length === 2 && pictures.every((picture) => picture.complete && picture.naturalWidth > 0);
-"""
-
-
-@pytest.fixture
-def compared(page: Page) -> int:
-    """A finished comparison with the demo's small trained model; the number of its node."""
-
-    def compare() -> int:
-        page.use(VUE)
-        settings, batch = ({"steps": 20, "runs": 8}, 1) if PICTURES else ({"steps": 3, "runs": 2}, 2)
-        node = page.build(COMPARISON, settings, batch)
-        assert page.run(seconds=400) == "success"
-        return node
-
-    return page.once("comparison", compare)
 
 
 def test_badges_and_the_finding_follow_the_language_at_once(page: Page, compared: int):
@@ -99,13 +79,6 @@ const box = document.querySelector(".paceline-comparison .paceline-viewer-box");
 const { naturalWidth, naturalHeight } = box.querySelector("img");
 return { box: rect(box), line: rect(box.querySelector(".paceline-viewer-line")), aspect: naturalWidth / naturalHeight };
 """
-
-
-def looks_at(page: Page, compared: int, renderer: str, theme: str = "dark") -> None:
-    """Show the finished comparison in a renderer."""
-    page.use(renderer, theme)
-    page.show_node(compared, zoom=0.9)
-    page.wait(lambda: page.script(LOADED), "pictures")
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
@@ -286,39 +259,6 @@ def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared:
     workflow = json.loads(card.text["workflow"])
     assert any(node["type"] == "PacelineCompareModels" for node in workflow["nodes"])
     assert len(card.convert("RGB").resize((60, 30)).getcolors(4000)) > 100  # pictures and text, not an empty card
-
-
-def test_a_video_begins_with_its_worst_frame_moves_and_can_be_heard(page: Page, compared: int, server, axe):
-    looks_at(page, compared, VUE)
-    page.script(
-        """
-        const { comparisonParts } = await import(`/extensions/${args[0]}/js/comparisons.js`);
-        const runs = Object.values(await (await app.api.fetchApi("/history")).json());
-        const [real] = runs.flatMap(({ outputs }) => outputs[args[1]]?.paceline_comparison ?? []);
-        const panel = document.querySelector(".paceline-comparison");
-        window.kept = [...panel.children];
-        panel.replaceChildren(...comparisonParts([{ ...real, ...args[2] }]));
-        """,
-        page.scripts(),
-        str(compared),
-        as_a_video(server.output_dir / "video"),
-    )
-    try:
-        page.wait(lambda: page.script(LOADED), "pictures")
-        assert page.text(".paceline-pager output") == "25 / 40"
-        assert page.text(".paceline-comparison .paceline-quality") == "audible difference"
-        played = "return [...document.querySelectorAll('.paceline-sound')].map(({ innerText }) => innerText.trim())"
-        assert page.script(played) == ["Baseline", "Optimized"]
-        moving = (
-            "const [one] = document.querySelectorAll('.paceline-motion'); return one.complete && one.naturalWidth > 0"
-        )
-        page.wait(lambda: page.script(moving), "video")
-        page.screenshot("compare_video")
-        assert axe(".paceline-comparison") == []
-        page.click_on(lambda: page.driver.find_elements("css selector", ".paceline-pager button")[1], "next frame")
-        page.wait(lambda: page.text(".paceline-pager output") == "27 / 40", "next frame")
-    finally:
-        page.script("document.querySelector('.paceline-comparison').replaceChildren(...window.kept)")
 
 
 def test_nothing_is_written_that_was_not_asked_for(page: Page, compared: int, server):

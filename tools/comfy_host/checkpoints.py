@@ -1,7 +1,6 @@
 """Models with random weights, small enough for a CPU and real enough for ComfyUI's own loaders.
 
-Everything is seeded: the same call gives the same weights. The images are noise, of course; what is real is every
-class, key and shape on the way.
+The same call gives the same weights. The images are noise; every class, key and shape is real.
 """
 
 from __future__ import annotations
@@ -99,6 +98,14 @@ def _patcher(base_model: Any, seed: int) -> Any:
     )
 
 
+def _narrow() -> Any:
+    """Return ComfyUI's class for SD1.5 with four heads at any width."""
+    import comfy.supported_models
+
+    heads = {"num_heads": 4, "num_head_channels": -1}
+    return type("Narrow", (comfy.supported_models.SD15,), {"unet_extra_config": heads})
+
+
 def tiny_sd15(seed: int = 0, width: int = 64, context: int = 64, dtype: torch.dtype = torch.float32) -> Any:
     """Return a MODEL with SD1.5's blocks, narrow, without a file. Needs ``in_process.bootstrap()``.
 
@@ -108,13 +115,8 @@ def tiny_sd15(seed: int = 0, width: int = 64, context: int = 64, dtype: torch.dt
         context: channels of the text tokens (SD1.5: 768).
         dtype: of the weights.
     """
-    import comfy.supported_models
-
-    class Narrow(comfy.supported_models.SD15):
-        unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
-
     config = SD15_CONFIG | {"model_channels": width, "context_dim": context}
-    return _patcher(_base_model(Narrow, config, dtype, "cpu"), seed)
+    return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
 
 
 def _few_blocks(levels: int) -> dict[str, Any]:
@@ -136,13 +138,8 @@ def smallest_unet(
         levels: 2 adds a level without transformers, and a middle block with one.
         dtype: of the weights.
     """
-    import comfy.supported_models
-
-    class Smallest(comfy.supported_models.SD15):
-        unet_extra_config = {"num_heads": 4, "num_head_channels": -1}
-
     config = _few_blocks(levels) | {"model_channels": width, "context_dim": context}
-    return _patcher(_base_model(Smallest, config, dtype, "cpu"), seed)
+    return _patcher(_base_model(_narrow(), config, dtype, "cpu"), seed)
 
 
 def smallest_controlnet() -> Any:

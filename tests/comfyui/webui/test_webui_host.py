@@ -12,72 +12,7 @@ from paceline.optimizers.hosts.webui import accelerate, choices
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
 from reusing import outcome
-
-SIZE = (24, 16)
-MERGE = {TOKEN_MERGING: TokenMergingSettings(method="merge")}
-LOOSE = {STEP_REUSE: StepReuseSettings(budget=1.0, forecast="hold")}
-
-
-class Host:
-    """One of the two hosts: draws with a choice of techniques, and keeps what they said."""
-
-    def __init__(self, studio, forge):
-        self.studio, self.forge = studio, forge
-        self.positive, self.negative = hosts.always(studio.positive), [hosts.always(studio.negative)[0].schedules]
-        self.said = []
-
-    def drawing(self, **options):
-        drawing = hosts.Drawing(self.studio.model, self.forge, **options)
-        if self.forge:
-            for model in filter(None, (drawing.sd_model, drawing.refiner)):
-                hosts.forge_model(model)
-        return drawing
-
-    def draw(self, choice=None, batch=1, sampler="euler", drawing=None, prompts=None, negative=None, **options):
-        import comfy.k_diffusion.sampling
-
-        function = sampler if callable(sampler) else getattr(comfy.k_diffusion.sampling, f"sample_{sampler}")
-        noise = torch.cat([in_process_noise(torch.zeros(1, 4, *SIZE), seed) for seed in range(7, 7 + batch)])
-        before = [] if choice is None else [lambda p: accelerate(p, choice, self.said.extend)]
-        return (drawing or self.drawing()).sample(
-            function,
-            noise,
-            prompts or hosts.prompts(*[self.positive] * batch),
-            negative or self.negative * batch,
-            before,
-            **options,
-        )
-
-    @property
-    def lines(self):
-        return [one.line for one in self.said]
-
-
-def in_process_noise(latent, seed):
-    import comfy.sample
-
-    return comfy.sample.prepare_noise(latent, seed)
-
-
-@pytest.fixture(params=["webui", "forge"])
-def host(request, studio):
-    return Host(studio, request.param == "forge")
-
-
-def shadowed(network):
-    """Return what stands in the place of methods and layers, by module: all that we would put there."""
-    names = {"forward", "to_q", "to_k", "to_v"}
-    return {name: names & set(module.__dict__) for name, module in network.named_modules()}
-
-
-@pytest.fixture
-def untouched(studio):
-    """Check afterwards that nothing of ours is left on any layer of the network."""
-    network = studio.model.model.diffusion_model
-    before = shadowed(network)
-    yield
-    assert shadowed(network) == before
-
+from webui_drawing import LOOSE, MERGE, SIZE, Host, shadowed
 
 pytestmark = pytest.mark.usefixtures("untouched")
 
@@ -282,42 +217,6 @@ def test_all_together_say_a_line_each(host):
         "Paceline Reuse Steps",
     ]
     assert all(said.summary.state == "active" for said in host.said)
-
-
-def unipc(model, x, timesteps=None, extra_args=None, callback=None, disable=None, sigmas=None):
-    import comfy.k_diffusion.sampling
-
-    return comfy.k_diffusion.sampling.sample_euler(model, x, sigmas, extra_args, callback, disable)
-
-
-def test_samplers_with_their_own_noise_levels_are_left_alone(host):
-    plain, found = host.draw(sampler=unipc), host.draw(LOOSE | MERGE, sampler=unipc)
-    assert not torch.equal(plain, found)  # Apply ToMe serves them
-    assert host.lines[0].startswith(
-        "Paceline Reuse Steps: not possible here: Reuse Steps steps aside: the sampler UniPC"
-    )
-    assert torch.equal(host.draw(LOOSE, sampler=unipc), plain)
-
-
-def test_another_extension_that_leaves_out_steps_goes_first(host, studio):
-    network = studio.model.model.diffusion_model
-    forward = network.forward
-
-    def teacache_forward(*args, **options):
-        return forward(*args, **options)
-
-    network.forward = teacache_forward
-    try:
-        plain = host.draw()
-        assert torch.equal(host.draw(LOOSE), plain)
-        assert "another extension leaves out steps too" in host.lines[0]
-    finally:
-        del network.forward
-
-
-def test_too_few_steps_are_left_alone(host):
-    assert torch.equal(host.draw(LOOSE, steps=4), host.draw(steps=4))
-    assert "too few" in str(host.said[0].summary.details)
 
 
 def test_signatures_stay_those_of_the_sampler(host):
