@@ -107,10 +107,10 @@ async function openChoices() {
     const lines = [
       ...before.map((sentence) => line(sentence, words("measuredBefore"))),
       ...plans.flatMap((plan) => planLines(plan, memory)),
-      ...notes.map((note) => createElement("li", {}, createElement("small", { textContent: note }))),
     ];
+    const left = notes.map((note) => createElement("li", {}, createElement("small", { textContent: note })));
     const empty = words(advised.length ? "fasterAlready" : "fasterNoSampler");
-    list.replaceChildren(...(lines.length ? lines : [line(empty)]), ...(before.length ? [anew] : []));
+    list.replaceChildren(...(lines.length ? lines : [line(empty)]), ...left, ...(before.length ? [anew] : []));
   }
 
   const labels = choices.map((choice) => {
