@@ -11,7 +11,7 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset, tooltips
 from .common import Made, TechniqueNode
 from .inputs import setting_input
 
@@ -44,9 +44,9 @@ class PacelineApplyToMe(TechniqueNode):
                     tooltip="Ready-made values for method, ratio, max_downsample and level_decay: quality changes "
                     "the image least, fast saves most. custom: the values below.",
                 ),
-                setting("method", TOOLTIPS["method"]),
-                setting("ratio", TOOLTIPS["ratio"]),
-                setting("max_downsample", TOOLTIPS["max_downsample"]),
+                setting("method", tooltips()["method"]),
+                setting("ratio", tooltips()["ratio"]),
+                setting("max_downsample", tooltips()["max_downsample"]),
                 setting(
                     "sx",
                     "Width of the cells of which one token each is always kept. Larger cells allow higher ratios.",

@@ -29,7 +29,7 @@ from paceline.optimizers.hosts.webui import Said, accelerate
 from paceline.optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, Single, settings_of
 from paceline.optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from paceline.optimizers.token_merging import METHODS
-from paceline.optimizers.token_merging import TOOLTIPS as TOME_TOOLTIPS
+from paceline.optimizers.token_merging import tooltips as tome_tooltips
 
 LOG = logging.getLogger("paceline")
 
@@ -75,16 +75,16 @@ class PacelineScript(scripts.Script):
             )
             with gr.Accordion("Single techniques, for Custom", open=False, elem_id=self.elem_id("more")):
                 method = gr.Dropdown(
-                    list(METHODS), value=single.method, label="Apply ToMe: method", info=TOME_TOOLTIPS["method"]
+                    list(METHODS), value=single.method, label="Apply ToMe: method", info=tome_tooltips()["method"]
                 )
                 ratio = gr.Slider(
-                    0.0, 1.0, single.ratio, step=0.01, label="Apply ToMe: ratio", info=TOME_TOOLTIPS["ratio"]
+                    0.0, 1.0, single.ratio, step=0.01, label="Apply ToMe: ratio", info=tome_tooltips()["ratio"]
                 )
                 max_downsample = gr.Dropdown(
                     ["auto", "1", "2", "4", "8"],
                     value=single.max_downsample,
                     label="Apply ToMe: max downsample",
-                    info=TOME_TOOLTIPS["max_downsample"],
+                    info=tome_tooltips()["max_downsample"],
                 )
                 budget = gr.Slider(
                     0.0, 1.0, single.budget, step=0.01, label="Reuse Steps: budget", info=REUSE_TOOLTIPS["budget"]

@@ -20,14 +20,15 @@ LARGEST_SEED = 2**64 - 1
 """Largest accepted seed, the range of the hosts' own seed inputs."""
 
 
-TOOLTIPS = {
-    "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
-    "ratio": "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
-    "needs less memory and changes the image more; 0 changes nothing.",
-    "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
-    "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-}
-"""What a person reads about the settings that every host shows."""
+def tooltips() -> dict[str, str]:
+    """Return what a person reads about the settings that every host shows; methods can be added at any time."""
+    return {
+        "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
+        "ratio": "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
+        "needs less memory and changes the image more; 0 changes nothing.",
+        "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
+        "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
+    }
 
 
 @dataclass(frozen=True)

@@ -184,6 +184,7 @@ def _ltx():
 SERVED = {
     "qwen_image": "q, k and v in 4 attention calls",
     "wan": "q, k and v in 2 and for k and v in 2 attention calls",
+    "wan_5b": "q, k and v in 2 and for k and v in 2 attention calls",
     "wan_i2v": "q, k and v in 2 and for k and v in 4 attention calls",
     "wan_vace": "q, k and v in 3 and for k and v in 3 attention calls",
     "wan_camera": "q, k and v in 2 and for k and v in 2 attention calls",

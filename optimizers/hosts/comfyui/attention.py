@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -157,7 +158,9 @@ def _to_heads(
     """Bring the arguments of ``optimized_attention`` to ``[batch, heads, tokens, head_dim]``, the mask to 4 axes."""
     if not skip_reshape:  # [B, N, H*D] -> [B, H, N, D]; with grouped queries, k and v have fewer heads of the same size
         width = q.shape[-1] // heads
-        q, k, v = (each.unflatten(2, (each.shape[2] // width, width)).transpose(1, 2) for each in (q, k, v))
+        q, k, v = (
+            each.reshape(*each.shape[:2], prod(each.shape[2:]) // width, width).transpose(1, 2) for each in (q, k, v)
+        )
     if mask is not None:
         if mask.ndim == 2:
             mask = mask.unsqueeze(0)
