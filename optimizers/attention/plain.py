@@ -6,6 +6,8 @@ synchronises with the device, and torch.compile traces it (the loops are unrolle
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -86,13 +88,13 @@ def split(
     element_bytes = softmax_dtype(q.dtype).itemsize
     chunk = split_chunk(batch * heads, queries, k.shape[2], element_bytes, max_bytes)
     flat_k, flat_v = flat_heads(k), flat_heads(v)
-    out = v.new_empty((batch, heads, queries, v.shape[-1]))
-    for start in range(0, queries, chunk):
-        part = slice(start, min(start + chunk, queries))
-        scores = masked_scores(flat_heads(q[:, :, part]), flat_k, scale, slice_mask(mask, part), heads)
+
+    def attend(some: Tensor, part_mask: Mask) -> Tensor:
+        scores = masked_scores(some, flat_k, scale, part_mask, heads)
         weights = softmax_or_zeros(scores, mask is not None).to(v.dtype)
-        out[:, :, part] = torch.bmm(flat_heads(weights), flat_v).reshape(batch, heads, -1, v.shape[-1])
-    return out
+        return torch.bmm(flat_heads(weights), flat_v)
+
+    return _in_slices(q, v, mask, chunk, attend)
 
 
 def sub_quadratic(
@@ -116,11 +118,23 @@ def sub_quadratic(
     element_bytes = softmax_dtype(q.dtype).itemsize
     query_chunk, key_chunk = sub_quadratic_chunks(batch * heads, queries, keys, element_bytes, max_bytes)
     flat_k, flat_v = flat_heads(k), flat_heads(v)
+
+    def attend(some: Tensor, part_mask: Mask) -> Tensor:
+        return _one_query_chunk(some, flat_k, flat_v, part_mask, scale, heads, key_chunk)
+
+    return _in_slices(q, v, mask, query_chunk, attend)
+
+
+def _in_slices(q: Tensor, v: Tensor, mask: Mask, chunk: int, attend: Callable[[Tensor, Mask], Tensor]) -> Tensor:
+    """Attend with ``chunk`` queries at a time: ``[batch, heads, queries, value_head_dim]``.
+
+    ``attend`` is given queries ``[batch * heads, chunk, head_dim]`` and their mask.
+    """
+    batch, heads, queries, _ = q.shape
     out = v.new_empty((batch, heads, queries, v.shape[-1]))
-    for start in range(0, queries, query_chunk):
-        part = slice(start, min(start + query_chunk, queries))
-        flat_q = flat_heads(q[:, :, part])
-        done = _one_query_chunk(flat_q, flat_k, flat_v, slice_mask(mask, part), scale, heads, key_chunk)
+    for start in range(0, queries, chunk):
+        part = slice(start, min(start + chunk, queries))
+        done = attend(flat_heads(q[:, :, part]), slice_mask(mask, part))
         out[:, :, part] = done.reshape(batch, heads, -1, v.shape[-1])
     return out
 
