@@ -81,12 +81,17 @@ def empty_latent(model: ModelPatcher, side: int) -> Latent:
     return {"samples": torch.zeros(1, model.get_model_object("latent_format").latent_channels, places, places)}
 
 
+def streams_of(samples: Tensor) -> list[Tensor]:
+    """Return the latents in the samples of a LATENT: one, or several in a NestedTensor, as a video and its sound."""
+    return [*samples.unbind()] if samples.is_nested else [samples]
+
+
 def with_places(latent: Latent, width: int, height: int) -> Latent:
     """Return a LATENT of another size, in places of the latent."""
     import comfy.utils
 
     given = latent["samples"]
-    streams = given.unbind() if given.is_nested else [given]  # the second is a sound, which has no size
+    streams = streams_of(given)  # the second is a sound, which has no size
     method = "bilinear" if streams[0].count_nonzero() else "nearest-exact"
     sized = comfy.utils.common_upscale(streams[0], width, height, method, "disabled")
     samples = type(given)([sized, *streams[1:]]) if given.is_nested else sized
@@ -102,6 +107,5 @@ def with_batch(latent: Latent, batch: int) -> Latent:
     # Numbers of pictures belong to the other batch.
     others = {name: value for name, value in latent.items() if name != "batch_index"}
     given = latent["samples"]
-    streams = given.unbind() if given.is_nested else [given]
-    made = [comfy.utils.repeat_to_batch_size(stream, batch) for stream in streams]
+    made = [comfy.utils.repeat_to_batch_size(stream, batch) for stream in streams_of(given)]
     return {**others, "samples": type(given)(made) if given.is_nested else made[0]}

@@ -14,6 +14,7 @@ from ...core.errors import require_choice, require_integer, require_number
 from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
+from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
 
@@ -93,7 +94,7 @@ class Sampled:
     @classmethod
     def of(cls, samples: Tensor, seconds: float, seconds_per_step: float | None) -> Sampled:
         """Take apart what a sampler gave: one latent, or several in a NestedTensor."""
-        streams = [stream.detach().cpu() for stream in (samples.unbind() if samples.is_nested else [samples])]
+        streams = [stream.detach().cpu() for stream in streams_of(samples)]
         return cls(streams[0], seconds, seconds_per_step, streams[-1] if len(streams) > 1 else None)
 
 
