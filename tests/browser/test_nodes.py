@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from browser.page import CANVAS, ENTER, ESCAPE, PICTURES, VUE, Page
+from cases import often
 from help_pages import RIGHT_TO_LEFT
 from update_locales import DOCS, languages, load
 
@@ -21,8 +22,7 @@ DIRECTION = "return getComputedStyle(document.querySelector('.node-help-content 
 PICTURE = "return (document.querySelector('.node-help-content img')?.naturalWidth ?? 0) > 0"
 
 
-IN_EVERY_RUN = ("ar", "zh")  # one from right to left, and one that is not written in letters
-SELDOM = [pytest.param(name, marks=pytest.mark.thorough) for name in languages() if name not in IN_EVERY_RUN]
+FROM_RIGHT_TO_LEFT = "ar"
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,7 @@ def test_the_words_that_people_type_find_us(page: Page, word: str, nodes: dict[s
     page.wait(lambda: page.script("return document.activeElement.tagName !== 'INPUT'"), "end of the search")
 
 
+@pytest.mark.thorough
 def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, nodes: dict[str, Any]):
     page.use(VUE)
     page.empty()
@@ -114,7 +115,7 @@ def test_every_node_is_found_by_the_search_and_can_be_connected(page: Page, node
 
 
 @pytest.mark.usefixtures("english_again")
-@pytest.mark.parametrize("language", ["en", *IN_EVERY_RUN, *SELDOM])
+@pytest.mark.parametrize("language", often(["en", FROM_RIGHT_TO_LEFT], ["en", *languages()]))
 def test_nodes_and_their_help_speak_the_language_of_the_frontend(page: Page, nodes: dict[str, Any], language: str):
     page.use(VUE)
     page.setting("Comfy.Locale", language)

@@ -240,6 +240,7 @@ def test_dynamic_vram_is_left_for_a_second_copy(control_net, compiled, report, s
     assert removed.control_model_wrapped is dynamic.control_model_wrapped
 
 
+@pytest.mark.thorough
 def test_the_compiler_of_torch_itself(control_net, compiled, report, sample):
     """inductor generates code here, once and for a tiny network; everything else is about tracing."""
     ours = compiled(control_net, backend="inductor")

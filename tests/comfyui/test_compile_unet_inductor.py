@@ -59,6 +59,7 @@ def difference(found, expected):
     return ((found - expected).norm() / expected.norm()).item()
 
 
+@pytest.mark.thorough
 def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
     """First of all: what it compiles after that is there for the other tests."""
     import threading

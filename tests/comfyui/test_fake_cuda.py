@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, fake_cuda, in_process
 from comfy_host.transformers import ALL, build, conditioning, latent
 from paceline.core.errors import UnsupportedModel
@@ -43,13 +44,9 @@ UNETS = {
 }
 # Their own networks move a layer to the device of the input, look for the image's tokens, or read the noise level.
 WAIT = ("hunyuan_video_15", "hidream_o1", "minimax_h3")
-# With the code of SD 1.5's, Wan's and Kandinsky's blocks: 70 of them, or large encoders beside them.
-LARGE = ("sdxl", "wan_animate", "wan_humo", "wan_dancer", "kandinsky5_image")
-FAMILIES = [
-    pytest.param(name, marks=pytest.mark.thorough) if name in LARGE else name
-    for name in ("sd15", "sdxl", *ALL)
-    if name not in WAIT
-]
+# With the code of SD 1.5's, Cosmos's, Wan's and Kandinsky's blocks: 70 of them, or large encoders beside them.
+LARGE = ("sdxl", "anima", "wan_animate", "wan_humo", "wan_dancer", "kandinsky5_image")
+FAMILIES = [name for name in ("sd15", "sdxl", *ALL) if name not in WAIT]
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +87,10 @@ def is_active(technique) -> bool:
     return summary.state == "active" or summary.headline == SAME
 
 
-@pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 1), (torch.bfloat16, 2)], ids=["fp16", "bf16"])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype, batch):
-    call = call_of(name)
+@pytest.mark.parametrize("dtype", often([torch.float16], [torch.float16, torch.bfloat16]), ids=["fp16", "bf16"])
+@pytest.mark.parametrize("name", often(set(FAMILIES) - set(LARGE), FAMILIES))
+def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype):
+    call, batch = call_of(name), 2
     plain, _ = step(made(name, dtype), call, batch)
     served = []
     for title, nodes in TECHNIQUES.items():

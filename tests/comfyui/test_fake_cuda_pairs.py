@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 import torch
+from cases import often
 from comfy_host import fake_cuda, vaes
 from paceline.core.errors import NothingGained, UnsupportedModel
 from paceline.optimizers.attention import quickest
@@ -41,7 +42,7 @@ def families():
     from comfy_host.transformers import TRANSFORMERS
 
     known = [name for name in LESS_OFTEN if name in TRANSFORMERS or name == "sdxl"]
-    return [*OFTEN, *(pytest.param(name, marks=pytest.mark.thorough) for name in known)]
+    return often(OFTEN, [*OFTEN, *known])
 
 
 @pytest.mark.parametrize(("dtype", "batch"), [(torch.float16, 2)], ids=["fp16"])

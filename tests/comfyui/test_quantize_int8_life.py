@@ -194,6 +194,7 @@ def test_sixteen_bit_linear_weights_are_halved_and_the_rest_is_shared(studio, qu
     assert others and all(p.untyped_storage().data_ptr() in together for p in others)
 
 
+@pytest.mark.thorough
 def test_quantising_needs_little_memory_beside_the_model():
     """Two float32 copies of one layer, beside the new weights: in a process of its own, so that nothing else counts."""
     import json

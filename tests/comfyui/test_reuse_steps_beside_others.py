@@ -5,6 +5,7 @@ from __future__ import annotations
 import model_changes as changes
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints
 from distances import relative
 from paceline.optimizers.step_reuse.rule import Rule
@@ -33,14 +34,7 @@ OFTEN = ("tome_refresh", "lora", "perturbed_attention")
 """The rest proves the same for other patches."""
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(name, marks=() if name in OFTEN else pytest.mark.thorough)
-        for name in changes.MODEL_CHANGES
-        if name != "easycache"
-    ],
-)
+@pytest.mark.parametrize("change", often(OFTEN, [name for name in changes.MODEL_CHANGES if name != "easycache"]))
 def test_beside_other_nodes(studio, core_node, change):
     check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
 
@@ -54,13 +48,7 @@ SAMPLERS = ("euler", "euler_ancestral", "dpmpp_2m", "dpmpp_2m_sde", "dpmpp_sde",
             "ddim", "lms", "res_multistep", "euler_cfg_pp")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        pytest.param(name, marks=() if number in (2, 3, 5, 6) else pytest.mark.thorough)
-        for number, name in enumerate(SAMPLERS)
-    ],
-)
+@pytest.mark.parametrize("sampler", often(("dpmpp_2m", "dpmpp_2m_sde", "heun", "dpmpp_2s_ancestral"), SAMPLERS))
 def test_any_sampler(studio, sampler):
     check(studio, studio.model, sampler=sampler)
 

@@ -82,6 +82,7 @@ def last_activity(result, node: str) -> dict:
     return [event for event in result.of_type("paceline.activity") if event["node"] == node][-1]
 
 
+@pytest.mark.thorough
 def test_the_image_is_that_of_the_uncompiled_nodes_and_the_baseline_comes_back(client, plain, uncompiled, compiled):
     seeds = (11, 12)
     baseline = client.run(with_seed(plain, seeds[0])).pixels()

@@ -75,6 +75,7 @@ def files(folder: Path) -> set[str]:
     }
 
 
+@pytest.mark.thorough
 def test_install_update_disable_and_uninstall(comfyui: Path, source: Path, publish, address: str, tmp_path: Path):
     programs = environment()
 

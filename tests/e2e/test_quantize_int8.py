@@ -30,6 +30,7 @@ def workflow(checkpoint: str, model: dict, source: list) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_server_without_the_pack_draws_the_same_from_the_file(server, client, sd15_checkpoint, tmp_path):
     name = sd15_checkpoint.name
     quantize = {

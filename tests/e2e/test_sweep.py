@@ -34,6 +34,7 @@ def prompt(study: str, grid: str = GRID, steps: int = 2) -> dict:
     }  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_a_sweep_is_cancelled_goes_on_and_shows_what_it_found(client, server):
     first = prompt("resumed", steps=40)
     with pytest.raises(PromptFailed) as stopped:

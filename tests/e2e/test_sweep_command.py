@@ -44,6 +44,7 @@ def saved(base: Path) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted((base / "output").rglob("*.json"))]
 
 
+@pytest.mark.thorough
 def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_cell(tmp_path, sd15_checkpoint):
     process = start(tmp_path, sd15_checkpoint)
     lines: list[str] = []
@@ -71,6 +72,7 @@ def test_killed_in_the_middle_it_goes_on_without_losing_or_repeating_a_cell(tmp_
     assert "waiting for cells that other processes measure" not in out
 
 
+@pytest.mark.thorough
 def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, postgresql):
     bases = [tmp_path / "one", tmp_path / "two"]
     processes = [start(base, sd15_checkpoint, "--storage", postgresql) for base in bases]

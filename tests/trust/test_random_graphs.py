@@ -52,6 +52,7 @@ def test_a_block_with_two_attentions_is_one_block(judge):
     assert a_wrong_number_of_blocks_is_noticed(judge, Graph(1, "sd35_medium", "plain", ours=[node], chains=[[node]]))
 
 
+@pytest.mark.thorough
 def test_memory_is_flat_over_many_cycles(judge, object_info):
     """Models that come and go with everything of ours on them leave nothing behind."""
     from graphs import Generator

@@ -126,6 +126,7 @@ def test_variants_of_an_earlier_call_are_not_measured_again(tmp_path, monkeypatc
     assert kept("30 steps") == set()
 
 
+@pytest.mark.thorough
 def test_what_was_measured_survives_a_kill_and_the_next_call_goes_on(tmp_path):
     stages = "about,attention_backends,sd15_512_batch1"
     process = subprocess.Popen(

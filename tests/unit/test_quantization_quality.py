@@ -53,6 +53,7 @@ def test_looking_changes_nothing(model, reference, quality):
     assert len(quantizing.observe(model, range(1))) == len(quantizing.linear_layers(model))
 
 
+@pytest.mark.thorough
 def test_the_quality_preset_is_six_decibels_above_int8_everywhere(model, quality):
     weights, choices = quantizing.chosen(model, "quality", range(100, 102))
     everywhere = quantizing.everything(model)

@@ -12,8 +12,12 @@ import model_changes as changes
 import pytest
 import torch
 import torch._dynamo
+from cases import often
 from comfy_host import checkpoints, in_process
 from compiled_models import state, with_model_of_its_own
+
+CHANGES = ("tome_window", "attention", "lora", "lora_weaker", "freeu", "easycache", "controlnet", "other_size")
+"""One of each kind."""
 
 
 def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
@@ -27,7 +31,7 @@ def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_bas
     assert "graph breaks: 0" in report
 
 
-@pytest.mark.parametrize("name", changes.MODEL_CHANGES)
+@pytest.mark.parametrize("name", often(CHANGES, changes.MODEL_CHANGES))
 def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, core_node, name):
     change = changes.MODEL_CHANGES[name]
     levels = 2 if name in changes.NEED_LEVELS else 1
@@ -45,7 +49,7 @@ def test_a_change_of_the_model_takes_effect_and_leaves_again(studio, compiled, c
     assert not state(model).eager_calls
 
 
-@pytest.mark.parametrize("name", changes.SAMPLING_CHANGES)
+@pytest.mark.parametrize("name", often(CHANGES, changes.SAMPLING_CHANGES))
 def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled, small_baseline, name):
     change = changes.SAMPLING_CHANGES[name]
     expected = small.sample(small.model, **change(small))
@@ -56,6 +60,7 @@ def test_a_change_of_the_sampling_takes_effect_and_leaves_again(small, compiled,
     assert not state(model).eager_calls
 
 
+@pytest.mark.thorough
 def test_the_order_of_nodes_does_not_matter(studio, compiled, core_node):
     steps = {
         "tome": changes.tome,
@@ -125,7 +130,7 @@ def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_
     assert state(model).graphs == 2
 
 
-@pytest.mark.parametrize("name", ["tome_refresh", "tome_everywhere", "tome_window"])
+@pytest.mark.parametrize("name", often("tome_everywhere", ["tome_refresh", "tome_everywhere", "tome_window"]))
 def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled, core_node, name):
     model = compiled(changes.MODEL_CHANGES[name](small, core_node, small.model))
     small.sample(model, steps=8)
@@ -134,6 +139,7 @@ def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled
     assert "fallbacks: 0" in small.report(model)
 
 
+@pytest.mark.thorough
 def test_counts_of_other_techniques_stay_true(studio, compiled):
     model = studio.attention(studio.tome(compiled(studio.model)), "sdpa")
     eager = studio.attention(studio.tome(studio.model), "sdpa")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch._dynamo
+from cases import often
 from comfy_host import checkpoints, in_process
 from compiled_models import state
 from distances import relative
@@ -158,6 +159,7 @@ def test_a_second_copy_for_dynamic_vram_is_loaded_once_and_said(small, compiled,
     assert "a second copy of its weights, without dynamic VRAM" in small.report(first)
 
 
+@pytest.mark.thorough
 def test_a_clone_for_another_gpu_has_its_own_network_and_stays_compiled(small, compiled, small_baseline):
     """As ComfyUI's MultiGPU nodes make it."""
     base = small.model.clone()
@@ -179,7 +181,7 @@ FEW_BLOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", FEW_BLOCKS)
+@pytest.mark.parametrize("name", often(["wan"], FEW_BLOCKS))
 def test_diffusion_transformers_are_compiled_too(compiled, name):
     from comfy_host.transformers import build, conditioning, latent
 
@@ -213,7 +215,7 @@ def test_the_models_memory_is_given_back(compiled, small):
     assert alive() is None
 
 
-@pytest.mark.parametrize("dynamic", ["auto", "true"])
+@pytest.mark.parametrize("dynamic", often(["true"], ["auto", "true"]))
 def test_patches_find_the_negative_prompt_in_the_batch_whatever_numbers_were_before(small, compiled, dynamic):
     """Parts of a batch are [1, 0], and [0] or [1] where each part has a call of its own."""
     seen = []

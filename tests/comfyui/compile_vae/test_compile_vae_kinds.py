@@ -20,6 +20,7 @@ def test_small_vaes_compile(studio, compiled, report):
     assert "fallbacks: 0" in report(ours)
 
 
+@pytest.mark.thorough
 def test_video_vaes_compile_a_few_frames_and_not_the_length_of_the_video(studio, compiled, report):
     wan = vaes.wan()
     ours = compiled(wan)
@@ -117,6 +118,7 @@ def test_a_vae_that_does_not_fit_on_the_device_runs_as_before(vae, compiled, rep
     assert "the network is not loaded completely" in report(ours)
 
 
+@pytest.mark.thorough
 def test_the_compiler_of_torch_itself(studio, compiled, report):
     """inductor generates code here, once and for a tiny network; everything else is about tracing."""
     small = vaes.kl(levels=1)
