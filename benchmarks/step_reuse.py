@@ -1,30 +1,23 @@
-"""How near do pictures with Reuse Steps stay to those without it, and would fewer steps in the same time do as well?
-
-    python benchmarks/step_reuse.py [--quick] [--json PATH] [--threads N] [--only emoji|icons] [--solvers NAME ...]
+"""Trained models with the solvers that draw with them: what step_caches and what judges Reuse Steps have in common.
 
 Two trained models in ComfyUI: the demo's emoji model, which knows 48 pictures by heart, and the icon model, in which
-another seed is another picture. Each pair of prompt and seed is a run by itself, as a user makes it. Nothing is timed:
-work is counted in evaluations of the network, of which one without its negative pass counts half. The controls are the
-plain model with as many steps as fit into the same number of evaluations (rounded down, pair by pair), with another
-seed, with one step fewer, and in bf16.
+another seed is another picture. Each pair of prompt and seed is a run by itself, as a user makes it.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments
-from record import ROOT, Row, keep, report
+from record import ROOT
 from safetensors import safe_open
-from step_reuse_quality import fewer_steps_beside, in_short, of_node, quality, rms
+from step_reuse_quality import rms
 from torch import Tensor
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
@@ -35,15 +28,8 @@ from comfy_host.paths import cache_dir  # noqa: E402
 
 NODE = "PacelineReuseSteps"
 BUDGETS = (0.02, 0.05, 0.15)
-NOTES = {
-    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
-    "share": "distance of the latents as a share of what another seed changes",
-    "evaluations": "of the network in one run, mean; one without its negative pass counts half",
-    "kept": "share of the pairs that stayed inside of the budget",
-    "gain": "dB nearer than fewer steps with as many evaluations, of the means; *gain worst* of the worst pairs",
-    "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
-    "ratio": "median of truth / estimate",
-}
+Apply = Callable[[Any], Any]
+"""Makes the MODEL of a variant from the plain one, anew for each run."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +71,6 @@ SOLVERS = (
 )
 FLOW_SOLVERS = (Solver("euler", "simple", 30), Solver("dpmpp_2m", "simple", 20), Solver("res_multistep", "simple", 20))
 """What transformers trained by flow matching are sampled with; ``simple`` spaces them evenly."""
-QUICK = (SOLVERS[0], SOLVERS[3])
 
 
 @dataclass(frozen=True)
@@ -133,8 +118,6 @@ ICONS_VIDEO = Witness(
     8,
 )  # fmt: skip
 """Wan in small, made by ``python tools/train_emoji.py --geometry icons-video``."""
-WITNESSES = {"emoji": (EMOJI, SOLVERS), "icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
-"""Each trained model with the solvers that it is sampled with."""
 
 
 @dataclass
@@ -146,11 +129,18 @@ class Drawn:
     estimate: float = 0.0
 
 
-@dataclass
-class JudgedRow(Row):
-    """A row with the values of each of its ``pairs``, in the order of the benchmark: prompts first, then seeds."""
+class Counted:
+    """Counts the pictures that a network computes: what a wrapper of ComfyUI spares it is not counted."""
 
-    pairs: dict[str, str] = field(default_factory=dict)
+    def __init__(self, network: Any) -> None:
+        self.pictures = 0.0
+        self._forward = network._forward  # ComfyUI's wrappers end before it
+        network._forward = self
+
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Run the network."""
+        self.pictures += len(x)
+        return self._forward(x, *args, **kwargs)
 
 
 class Bench:
@@ -164,6 +154,7 @@ class Bench:
         self._decode = loader.decode
         self.patcher, self.encode = loader.load(witness.weights)
         self.pairs = [(prompt, 1000 + seed) for seed in range(seeds) for prompt in witness.prompts]
+        self.counted = Counted(self.patcher.model.diffusion_model)
         self._plain: dict[tuple[str, int, int], Tensor] = {}
 
     def sample(self, patcher: Any, prompt: str, seed: int, steps: int) -> Tensor:
@@ -191,15 +182,12 @@ class Bench:
             self._plain[key] = self.sample(self.patcher, *key)
         return self._plain[key]
 
-    def node(self, settings: dict[str, Any]) -> Iterator[Drawn]:
-        """Yield what the node gives for each pair."""
-        patcher = load_nodes()[NODE].execute(model=self.patcher, **settings).args[0]
-        from paceline.optimizers.hosts.comfyui.model import stack_of
-
+    def runs(self, apply: Apply) -> Iterator[Drawn]:
+        """Yield what a variant draws for each pair; an evaluation without its negative pass counts half."""
         for prompt, seed in self.pairs:
+            patcher, self.counted.pictures = apply(self.patcher), 0.0
             latent = self.sample(patcher, prompt, seed, self.solver.steps)
-            outcome = stack_of(patcher).find("step_reuse").policy.outcome
-            yield Drawn(latent, outcome.computed + 0.5 * outcome.guidance, outcome.share)
+            yield Drawn(latent, self.counted.pictures / 2, _estimate(patcher))
 
     def seed_distance(self, prompt: str) -> float:
         """Return the mean distance between pictures of one prompt from different seeds, as latents."""
@@ -207,76 +195,23 @@ class Bench:
         drawn += [self.plain(prompt, 2000)]
         return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
 
-    def fewer_steps(self, evaluations: float) -> int:
-        """Return how many steps fit into so many evaluations."""
-        return max(1, min(int(evaluations / self.solver.evaluations + 1e-6), self.solver.steps - 1))
+
+def _estimate(patcher: Any) -> float:
+    """Return what Reuse Steps, if it is there, says about how far its last picture has moved."""
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+
+    technique = stack_of(patcher).find("step_reuse")
+    return technique.policy.outcome.share if technique else 0.0
 
 
-def controls(bench: Bench, half: Any) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield what the numbers can be held against."""
-    yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
-    fewer = bench.solver.steps - 1
-    one = quality(bench, (bench.plain(prompt, seed, fewer) for prompt, seed in bench.pairs))[0]
-    yield "one step fewer", one | {"evaluations": float(fewer * bench.solver.evaluations)}
-    yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
+def settings_of(budget: float) -> dict[str, Any]:
+    """Return the inputs of Reuse Steps."""
+    return {"budget": budget, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
 
 
-def measure(bench: Bench, variants: dict[str, dict[str, Any]], with_controls: bool) -> Iterator[Row]:
-    """Run all variants, and each beside its control.
-
-    The keys of ``quality``: ``psnr`` of the pictures in dB, mean over pairs, and of the worst; ``share``: distance of
-    the latents as a share of what another seed changes; ``kept``: share of the pairs inside of the budget;
-    ``estimate``: share of the pairs whose estimate is within a factor of 2 of the truth; ``ratio``: median of truth /
-    estimate; ``evaluations``: mean; ``gain``: how many dB nearer than fewer steps, mean and ``gain_worst``.
-    """
-    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
-    if with_controls:
-        half = bench.patcher.clone()
-        half.set_model_compute_dtype(torch.bfloat16)
-        for name, numbers in controls(bench, half):
-            yield Row(name, work, quality=numbers)
-    for name, settings in variants.items():
-        drawn = list(bench.node(settings))
-        found, pairs = of_node(bench, drawn, settings["budget"])
-        fewer, beside = fewer_steps_beside(bench, drawn)
-        moved = [(share, guess) for share, guess in zip(pairs["share"], pairs["estimate"], strict=True) if guess > 0]
-        found |= {
-            "gain": found["psnr"] - fewer["psnr"],
-            "gain_worst": found["psnr_worst"] - fewer["psnr_worst"],
-        }
-        if moved:
-            found["estimate"] = statistics.fmean(0.5 <= share / estimate <= 2 for share, estimate in moved)
-            found["ratio"] = statistics.median(share / estimate for share, estimate in moved)
-        yield JudgedRow(name, work, quality=found, pairs=in_short(pairs))
-        yield JudgedRow(f"fewer steps, beside {name}", work, quality=fewer, pairs=in_short(beside))
-
-
-def settings_of(budget: float, **others: Any) -> dict[str, Any]:
-    """Return the node's inputs."""
-    return {"budget": budget, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True} | others
-
-
-def main() -> None:
-    """Measure all solvers on both models, or those that were asked for."""
-    options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES), more=_more)
-    rows: list[Row] = []
-    notes = dict(NOTES)
-    for name in (options.only,) if options.only else ("emoji", "icons"):
-        witness, solvers = WITNESSES[name]
-        witness = replace(witness, weights=options.icons) if name == "icons" else witness
-        quick = FLOW_SOLVERS if solvers is FLOW_SOLVERS else QUICK
-        wanted = options.solvers or [one.name for one in solvers if not options.quick or one in quick]
-        for solver in (solver for solver in solvers if solver.name in wanted):
-            bench = Bench(witness, solver, 1 if options.quick else options.seeds)
-            bench.pairs = bench.pairs[: 8 if options.quick else None]
-            budgets = BUDGETS[1:] if options.quick else options.budgets
-            variants = {f"budget {budget:g}": settings_of(budget) for budget in budgets}
-            for row in measure(bench, variants, not (options.quick or options.without_controls)):
-                rows.append(row)
-                keep([asdict(row)])
-                print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
-        notes[witness.name] = about_weights(witness)
-    report(rows, "the plain model with all steps, from the same seed", options.json, notes)
+def reused(budget: float) -> Apply:
+    """Return what puts Reuse Steps on a model."""
+    return lambda patcher: load_nodes()[NODE].execute(model=patcher, **settings_of(budget)).args[0]
 
 
 def about_weights(witness: Witness) -> str:
@@ -284,15 +219,3 @@ def about_weights(witness: Witness) -> str:
     with safe_open(witness.weights, "pt") as file:
         steps = file.metadata().get("steps", "?")
     return f"weights of {steps} training steps, SHA-256 {sha256(witness.weights.read_bytes()).hexdigest()[:16]}"
-
-
-def _more(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--solvers", nargs="+", choices=[one.name for one in (*SOLVERS, *FLOW_SOLVERS)], metavar="NAME")
-    parser.add_argument("--seeds", type=int, default=4, help="of each of the 16 prompts")
-    parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
-    parser.add_argument("--without-controls", action="store_true", help="fewer steps only: no other seed, no bf16")
-    parser.add_argument("--icons", type=Path, default=ICONS.weights, help="weights of the icon model")
-
-
-if __name__ == "__main__":
-    main()

@@ -2,9 +2,9 @@
 
     python benchmarks/step_reuse_constants.py 'res_multistep, simple, 20 steps' [SOLVER ...] [--factor F --power P ...]
 
-The icon model draws prompts that step_reuse.py never judges. A line for each budget says how far the pictures moved and
-how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth and
-estimate are. The constants are in optimizers/step_reuse/budget.py. The options are constants to try in their place.
+The icon model draws prompts that step_caches.py never judges. A line for each budget says how far the pictures moved
+and how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth
+and estimate are. The constants are in optimizers/step_reuse/budget.py. The options are constants to try in their place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Drawn, Solver, settings_of
+from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Drawn, Solver, reused
 from step_reuse_quality import rms
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
 
 
 def _runs(bench: Bench, budget: float) -> Iterator[Found]:
-    for (prompt, seed), drawn in zip(bench.pairs, bench.node(settings_of(budget)), strict=True):
+    for (prompt, seed), drawn in zip(bench.pairs, bench.runs(reused(budget)), strict=True):
         yield rms(drawn.latent, bench.plain(prompt, seed)) / bench.seed_distance(prompt), drawn
 
 

@@ -1,10 +1,10 @@
-"""How far pictures are from those of the plain model, for step_reuse and what builds on it."""
+"""How far pictures are from those of the plain model, and from the curve of fewer steps."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -41,20 +41,35 @@ def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], 
     return numbers, {"share": shares, "psnr": psnrs}
 
 
-def of_node(bench: Bench, drawn: Sequence[Drawn], budget: float) -> tuple[dict[str, float], Pairs]:
-    """Return what the runs of all pairs came to, and of each pair also ``estimate`` and ``evaluations``."""
+def of_runs(bench: Bench, drawn: Sequence[Drawn], budget: float | None = None) -> tuple[dict[str, float], Pairs]:
+    """Return what the runs of all pairs came to; with the budget of Reuse Steps also how good its estimate was."""
     numbers, pairs = quality(bench, (one.latent for one in drawn))
-    pairs |= {"estimate": [one.estimate for one in drawn], "evaluations": [one.evaluations for one in drawn]}
+    pairs["evaluations"] = [one.evaluations for one in drawn]
     numbers["evaluations"] = statistics.fmean(pairs["evaluations"])
+    if budget is None:
+        return numbers, pairs
+    pairs["estimate"] = [one.estimate for one in drawn]
     numbers["kept"] = statistics.fmean(share <= budget for share in pairs["share"])
+    ratios = [share / guess for share, guess in zip(pairs["share"], pairs["estimate"], strict=True) if guess > 0]
+    if ratios:
+        numbers["estimate"] = statistics.fmean(0.5 <= ratio <= 2 for ratio in ratios)
+        numbers["ratio"] = statistics.median(ratios)
     return numbers, pairs
 
 
-def fewer_steps_beside(bench: Bench, drawn: Sequence[Drawn]) -> tuple[dict[str, float], Pairs]:
-    """Return how far fewer steps are off, for each pair as many as its run had evaluations."""
-    fit = [bench.fewer_steps(one.evaluations) for one in drawn]
-    fewer, pairs = quality(bench, (bench.plain(*pair, steps) for pair, steps in zip(bench.pairs, fit, strict=True)))
-    return fewer | {"evaluations": statistics.fmean(fit) * bench.solver.evaluations}, pairs
+def over_fewer_steps(found: Mapping[str, float], fewer: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return how many dB nearer something is than the curve of fewer steps at as many evaluations.
+
+    The curve is a line between two numbers of steps. It ends where the plain model was not measured: no gain there.
+    """
+    below = [row for row in fewer if row["evaluations"] <= found["evaluations"]]
+    above = [row for row in fewer if row["evaluations"] > found["evaluations"]]
+    if not below or not above:
+        return {}
+    low, high = below[-1], above[0]
+    part = (found["evaluations"] - low["evaluations"]) / (high["evaluations"] - low["evaluations"])
+    line = {name: low[name] + part * (high[name] - low[name]) for name in ("psnr", "psnr_worst")}
+    return {"gain": found["psnr"] - line["psnr"], "gain_worst": found["psnr_worst"] - line["psnr_worst"]}
 
 
 def in_short(pairs: Pairs) -> dict[str, str]:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
 from common import arguments
 from record import Row, report
 from roof import operations
-from step_reuse import ICONS_VIDEO, NOTES, Bench, Solver, about_weights, controls, settings_of
-from step_reuse import measure as with_reuse
+from step_caches import NOTES, controls
+from step_caches import measure as with_reuse
+from step_reuse import ICONS_VIDEO, Bench, Solver, about_weights
 from step_reuse_quality import quality
 
 from comfy_host.pack import load_nodes  # isort: skip; `step_reuse` has made it importable
@@ -54,11 +54,9 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0])
     bench = Bench(replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[: 2 if options.quick else 6]), SOLVER, 1)
     work = f"{ICONS_VIDEO.name}, {SOLVER.name}, guidance {ICONS_VIDEO.guidance:g}, {len(bench.pairs)} pairs"
-    half = bench.patcher.clone()
-    half.set_model_compute_dtype(torch.bfloat16)
-    rows = [Row(name, work, quality=numbers) for name, numbers in controls(bench, half)]
+    rows = [Row(name, work, quality=numbers) for name, numbers in controls(bench)]
     rows += thinned(bench, work)
-    rows += with_reuse(bench, {f"budget {budget:g}": settings_of(budget) for budget in (0.05, 0.15)}, False)
+    rows += with_reuse(bench, (0.05, 0.15), False)
     weights = {"work left": "operations of all matrix products", "weights": about_weights(ICONS_VIDEO)}
     report(rows, "the plain model with all steps, from the same seed", options.json, NOTES | weights)
 

@@ -1,0 +1,196 @@
+"""How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
+
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-flux]
+                                     [--solvers NAME ...] [--without-rivals] [--budgets SHARE ...] [--seeds N]
+
+All draw the same pairs of prompt and seed with a trained model (step_reuse.py) in ComfyUI: Reuse Steps, ComfyUI's own
+EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, and the plain model with fewer steps.
+Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer steps, at
+as many evaluations. With ``--json`` a plot is drawn beside the file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from common import arguments
+from plots.step_caches import plot
+from record import Row, keep, report
+from roof import operations
+from step_reuse import (
+    EMOJI,
+    FLOW_SOLVERS,
+    ICONS,
+    ICONS_FLUX,
+    SOLVERS,
+    Apply,
+    Bench,
+    about_weights,
+    reused,
+)
+from step_reuse_quality import in_short, of_runs, over_fewer_steps, quality
+
+WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS), "emoji": (EMOJI, SOLVERS)}
+"""Each trained model with the solvers that it is sampled with."""
+QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
+BUDGETS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
+THRESHOLDS = {"EasyCache": (0.05, 0.1, 0.2, 0.4), "LazyCache": (0.02, 0.05, 0.1, 0.2)}
+EVERY = (2, 3, 5)
+OUTER = 2
+"""Blocks at each end of the UNet that DeepCache always runs: those of its first skip branch."""
+NOTES = {
+    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed, 120 where nothing changed; *psnr worst* of "
+    "the worst pair",
+    "share": "distance of the latents as a share of what another seed changes",
+    "evaluations": "of the network in one run, mean, counted below ComfyUI's wrappers; one without its negative pass "
+    "counts half",
+    "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
+    "pairs; below 0 fewer steps are nearer",
+    "kept": "share of the pairs that stayed inside of the budget",
+    "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
+    "ratio": "median of truth / estimate",
+    "EasyCache, LazyCache": "ComfyUI's own nodes with this reuse_threshold (default 0.2), all else as they come",
+    "DeepCache": "every n-th step whole; between them two blocks at each end, counted by their share of the operations",
+    "not here": "TeaCache: its rule needs a polynomial fitted to each model, and is for transformers",
+}
+
+
+@dataclass
+class JudgedRow(Row):
+    """A row with the values of each of its ``pairs``, in the order of the benchmark: prompts first, then seeds."""
+
+    pairs: dict[str, str] = field(default_factory=dict)
+
+
+def of_comfyui(name: str, threshold: float) -> Apply:
+    """Return what puts EasyCache or LazyCache on a model."""
+    from comfy_extras import nodes_easycache
+
+    node = getattr(nodes_easycache, f"{name}Node")
+    inputs = {one.id: one.default for one in node.define_schema().inputs if one.id != "model"}
+    return lambda patcher: node.execute(patcher, **(inputs | {"reuse_threshold": threshold})).args[0]
+
+
+def deep_cache(bench: Bench, every: int, outer_share: float) -> Apply:
+    """Return what keeps the UNet's inner blocks of every n-th evaluation for those that follow (DeepCache).
+
+    Args:
+        bench: whose evaluations are counted.
+        every: 1 computes all of it each time.
+        outer_share: of the operations, what the outer blocks have.
+    """
+    from comfy.ldm.modules.diffusionmodules import openaimodel
+    from comfy.patcher_extension import WrappersMP
+
+    network, run_block = bench.patcher.model.diffusion_model, openaimodel.forward_timestep_embed
+    outer = {*network.input_blocks[:OUTER], *network.output_blocks[-OUTER:]}
+
+    def apply(patcher: Any) -> Any:
+        cached: dict[Any, Any] = {}
+        calls = 0
+
+        def forward(executor: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            whole, calls = calls % every == 0, calls + 1
+
+            def block(module: Any, *given: Any, **named: Any) -> Any:
+                if whole or module in outer:
+                    cached[module] = run_block(module, *given, **named)
+                return cached[module]
+
+            if not whole:
+                bench.counted.pictures -= (1 - outer_share) * len(x)
+            with patch.object(openaimodel, "forward_timestep_embed", block):
+                return executor(x, *args, **kwargs)
+
+        clone = patcher.clone()
+        clone.add_wrapper_with_key(WrappersMP.DIFFUSION_MODEL, "deep_cache", forward)
+        return clone
+
+    return apply
+
+
+def rivals(bench: Bench) -> Iterator[tuple[str, Apply]]:
+    """Yield what a user could take in the place of Reuse Steps, by name."""
+    for name, thresholds in THRESHOLDS.items():
+        yield from ((f"{name} {threshold:g}", of_comfyui(name, threshold)) for threshold in thresholds)
+    if hasattr(bench.patcher.model.diffusion_model, "output_blocks"):
+        draw = partial(bench.sample, prompt=bench.pairs[0][0], seed=0)
+        whole = operations(lambda: draw(bench.patcher, steps=1))
+        both = operations(lambda: draw(deep_cache(bench, 2, 1.0)(bench.patcher), steps=2))
+        yield from ((f"DeepCache {every}", deep_cache(bench, every, both / whole - 1)) for every in EVERY)
+
+
+def fewer_steps(bench: Bench) -> Iterator[tuple[int, dict[str, float], dict[str, list[float]]]]:
+    """Yield numbers of steps from two fifths to all but one, with what the plain model is with them."""
+    steps = bench.solver.steps
+    for fewer in sorted({*(round(steps * tenths / 10) for tenths in range(4, 10)), steps - 1}):
+        numbers, pairs = quality(bench, (bench.plain(*pair, fewer) for pair in bench.pairs))
+        bench.counted.pictures = 0.0
+        bench.sample(bench.patcher, *bench.pairs[0], fewer)
+        yield fewer, numbers | {"evaluations": bench.counted.pictures / 2}, pairs
+
+
+def measure(bench: Bench, budgets: tuple[float, ...], with_rivals: bool) -> Iterator[JudgedRow]:
+    """Yield the rows of one solver; the notes say what their numbers are."""
+    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
+    curve = []
+    for steps, numbers, pairs in fewer_steps(bench):
+        curve.append(numbers)
+        yield JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs))
+    for budget in budgets:
+        numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
+        numbers |= over_fewer_steps(numbers, curve)
+        yield JudgedRow(f"Reuse Steps {budget:g}", work, quality=numbers, pairs=in_short(pairs))
+    if with_rivals:
+        for name, apply in rivals(bench):
+            numbers, pairs = of_runs(bench, list(bench.runs(apply)))
+            numbers |= over_fewer_steps(numbers, curve)
+            yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
+        for name, numbers in controls(bench):
+            yield JudgedRow(name, work, quality=numbers)
+
+
+def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield what the numbers can be held against."""
+    half = bench.patcher.clone()
+    half.set_model_compute_dtype(torch.bfloat16)
+    yield "another seed", quality(bench, (bench.plain(prompt, seed + 500) for prompt, seed in bench.pairs))[0]
+    yield "bf16", quality(bench, (bench.sample(half, *pair, bench.solver.steps) for pair in bench.pairs))[0]
+
+
+def main() -> None:
+    """Measure the solvers that were asked for."""
+    options = arguments(__doc__.splitlines()[0], only=tuple(WITNESSES), more=_more)
+    witness, solvers = WITNESSES[options.only or "icons"]
+    names = options.solvers or (QUICK if options.quick else [solver.name for solver in solvers])
+    rows: list[Row] = []
+    for solver in (solver for solver in solvers if solver.name in names):
+        bench = Bench(witness, solver, options.seeds)
+        bench.pairs = bench.pairs[: 4 if options.quick else None]
+        for row in measure(bench, tuple(options.budgets), not options.without_rivals):
+            rows.append(row)
+            keep([asdict(row)])
+            print(row.work, row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
+    notes = NOTES | {witness.name: about_weights(witness)}
+    report(rows, "the plain model with all steps, from the same seed", options.json, notes)
+    if options.json:
+        plot([asdict(row) for row in rows], options.json.with_suffix(".png"))
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    names = [one.name for one in (*SOLVERS, *FLOW_SOLVERS)]
+    parser.add_argument("--solvers", nargs="+", choices=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
+    parser.add_argument("--seeds", type=int, default=1, help="of each of the 16 prompts")
+    parser.add_argument("--budgets", nargs="+", type=float, default=BUDGETS, metavar="SHARE")
+    parser.add_argument("--without-rivals", action="store_true", help="Reuse Steps and fewer steps only")
+
+
+if __name__ == "__main__":
+    main()
