@@ -1,12 +1,10 @@
 """Compile UNet against no compilation and against ComfyUI's TorchCompileModel.
 
-    python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only start|steps|changes]
+    python benchmarks/compile.py [--quick] [--json PATH] [--threads N] [--only start|steps]
 
 start: seconds to the first image, in a new process each: nothing kept, kept by an earlier process, and again in the
 same process. steps: one sampling step of images after the first, interleaved; what `start` has compiled is used.
-changes: twelve changes of a workflow in one session; how many graphs are compiled for them, and how far the images are
-from those without compilation (the backend is ``eager`` there: it compiles and checks the same graphs, and only leaves
-out the code generation).
+How both bear changes of a workflow is in peers.py.
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ from record import ROOT, Row, report, table, write
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
-sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
@@ -37,8 +34,6 @@ REDUCED, OURS_REDUCED = "Apply ToMe", "Apply ToMe + Compile UNet"
 NOTES = {
     "start": "work 'first image': model in memory, nothing compiled; 'kept' was compiled by an earlier process; "
     "speedup: seconds of 'Compile UNet, cold' / seconds",
-    "changes": "relative_error: largest L2 distance of any of the images to the same image without compilation; "
-    "graphs, recompiles: of all changes together",
 }
 
 
@@ -164,75 +159,6 @@ def measure_steps(side: int, rounds: int, quick: bool) -> list[Row]:
     )
 
 
-def measure_changes(side: int) -> list[dict[str, Any]]:
-    """Make twelve changes to one session with each way to compile, and count."""
-    import model_changes as changes
-    from torch._dynamo.utils import counters
-
-    in_process.bootstrap(cpu=not torch.cuda.is_available())
-
-    class Session:
-        """What ``changes`` needs of a test's studio."""
-
-        def __init__(self, patcher: Any) -> None:
-            self.model = patcher
-            self.positive = in_process.random_conditioning(patcher, seed=1)
-
-        def tome(self, patcher: Any) -> Any:
-            return with_tome(patcher)
-
-    rows = []
-    for name, apply in ((CORE, partial(with_core, backend="eager")), (OURS, partial(with_ours, backend="eager"))):
-        torch._dynamo.reset()
-        counters.clear()
-        base = checkpoints.tiny_sd15(width=32, context=48)
-        session = Session(base)
-        compiled = apply(base)
-        prompt = partial(in_process.random_conditioning, base)
-        control = changes.controlnet(session)["positive"]
-        # On both passes, as ComfyUI's Apply ControlNet does.
-        given = {key: value for key, value in control[0][1].items() if key.startswith("control")}
-        negative = [[text, {**details, **given}] for text, details in in_process.random_conditioning(base, seed=2)]
-        weak, strong = (partial(changes.lora_for, strength=strength) for strength in (0.4, 1.0))
-        script: list[tuple[str, Callable[[Any], Any], dict[str, Any]]] = [
-            ("first image", lambda patcher: patcher, {}),
-            ("another prompt", lambda patcher: patcher, {"conditioning": prompt(77, seed=5)}),
-            ("a long prompt", lambda patcher: patcher, {"conditioning": prompt(231, seed=6)}),
-            ("a LoRA", strong, {}),
-            ("the LoRA weaker", weak, {}),
-            ("no LoRA", lambda patcher: patcher, {}),
-            ("Apply ToMe", with_tome, {}),
-            ("no Apply ToMe", lambda patcher: patcher, {}),
-            ("a ControlNet", lambda patcher: patcher, {"conditioning": control, "negative": negative}),
-            ("no ControlNet", lambda patcher: patcher, {}),
-            ("portrait", lambda patcher: patcher, {"size": (side + 8, side)}),
-            ("landscape", lambda patcher: patcher, {"size": (side, side + 8)}),
-            ("two images at once", lambda patcher: patcher, {"batch": 2}),
-        ]
-        errors = {}
-        for what, change, options in script:
-            graphs = counters["stats"]["unique_graphs"]
-            found, expected = sample(change(compiled), side, 2, **options), sample(change(base), side, 2, **options)
-            errors[what] = relative_error(found, expected)
-            made = counters["stats"]["unique_graphs"] - graphs
-            print(f"  {name:28}{what:20}{made} graphs, relative error {errors[what]:.2g}", flush=True)
-        total = counters["stats"]["unique_graphs"]
-        wrong = [what for what, error in errors.items() if error > 1e-4]
-        rows.append(
-            {
-                "name": name,
-                "work": f"{len(script) - 1} changes after the first image",
-                "graphs": total,
-                "recompiles": total - 1,
-                "graph_breaks": sum(counters["graph_break"].values()),
-                "wrong_images": wrong,
-                "relative_error": max(errors.values()),
-            }
-        )
-        print(f"  {name}: {total} graphs, {len(wrong)} wrong images {wrong}")
-    return rows
-
-
 def main() -> None:
     """Run the parts that were asked for."""
     if "--child" in sys.argv:
@@ -241,7 +167,7 @@ def main() -> None:
         side, steps, threads = map(int, sys.argv[at + 2 : at + 5])
         child(sys.argv[at + 1], side, steps, threads, "--quick" in sys.argv)
         return
-    options = arguments(__doc__.splitlines()[0], only=("start", "steps", "changes"))
+    options = arguments(__doc__.splitlines()[0], only=("start", "steps"))
     side, rounds = (32, 7) if options.quick else (64, 7)
     rows: list[Any] = []
     with tempfile.TemporaryDirectory() as name:
@@ -251,8 +177,6 @@ def main() -> None:
             print(table(started))
             rows += [vars(row) for row in started]
             tempfile.tempdir = str(folder / "tmp" / "core")  # where the process with core's node has compiled
-        if options.only in (None, "changes"):
-            rows += measure_changes(16)
         if options.only in (None, "steps"):
             _keep_in(folder / "user" / "ours")
             steps = measure_steps(side, rounds, options.quick)

@@ -1,0 +1,200 @@
+"""What a user would put in the place of our nodes: do pictures stay right when a workflow changes, and how near?
+
+    python benchmarks/peers.py [--quick] [--json PATH] [--threads N] [--only changes|pictures] [--kjnodes FOLDER]
+
+changes: changes of a workflow in one session, on a small UNet with random weights. What compiles is held against the
+plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
+the code generation). What changes pictures is held against itself, put on a new model that has the change already.
+pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
+``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from common import arguments, relative_error
+from compile import sample, with_core, with_ours, with_tome
+from record import ROOT, Row, write
+from roof import operations
+from step_caches import NOTES, controls, fewer_steps, of_comfyui
+from step_reuse import ICONS, SOLVERS, Apply, Bench, about_weights, reused
+from step_reuse_quality import over_fewer_steps, quality
+
+sys.path.insert(0, str(ROOT / "tests"))
+from comfy_host import checkpoints, in_process  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+
+SIDE = 16
+TOME = "Apply ToMe"
+CHANGES_NOTES = {
+    "wrong images": "farther than 0.0001 (relative L2 distance of the latents) from the picture that should come out",
+    "relative error": "the largest of these distances",
+    "graphs, recompiles": "of all changes together",
+}
+
+
+def tome(**settings: Any) -> Apply:
+    """Return what puts Apply ToMe on a model."""
+    inputs = {"preset": "custom", "method": "auto", "ratio": 0.5, "max_downsample": "auto"} | settings
+    return lambda patcher: load_nodes()["PacelineApplyToMe"].execute(model=patcher, **inputs).args[0]
+
+
+def core_tome(ratio: float) -> Apply:
+    """Return what puts ComfyUI's TomePatchModel on a model."""
+    from comfy_extras.nodes_tomesd import TomePatchModel
+
+    return lambda patcher: TomePatchModel.execute(patcher, ratio).args[0]
+
+
+def kjnodes(folder: Path) -> ModuleType:
+    """Return the nodes for speed of KJNodes."""
+    spec = importlib.util.spec_from_file_location("kjnodes", folder / "nodes" / "model_optimization_nodes.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compilers(folder: Path | None) -> dict[str, Apply]:
+    """Return what compiles a model, by name."""
+    found: dict[str, Apply] = {"ComfyUI TorchCompileModel": partial(with_core, backend="eager")}
+    if folder is not None:
+        node = kjnodes(folder).TorchCompileModelAdvanced()
+        inputs = {name: one[1]["default"] for name, one in node.INPUT_TYPES()["required"].items() if len(one) > 1}
+        found["KJNodes TorchCompileModelAdvanced"] = lambda patcher: node.patch(
+            patcher, **(inputs | {"backend": "eager"})
+        )[0]
+    return found | {"Compile UNet": partial(with_ours, backend="eager")}
+
+
+def lossy() -> dict[str, Apply]:
+    """Return what changes pictures a little, by name."""
+    return {
+        "ComfyUI TomePatchModel": core_tome(0.5),
+        TOME: tome(method="merge"),
+        "ComfyUI EasyCache": of_comfyui("EasyCache", 0.4),
+        "ComfyUI LazyCache": of_comfyui("LazyCache", 0.2),
+        "Reuse Steps": reused(0.15),
+    }
+
+
+def script(base: Any) -> list[tuple[str, Apply, dict[str, Any]]]:
+    """Return the changes in their order: what they are called, what they do to the MODEL and to sampling."""
+    import model_changes as changes
+
+    def same(patcher: Any) -> Any:
+        return patcher
+
+    prompt = partial(in_process.random_conditioning, base)
+    control = changes.controlnet(SimpleNamespace(model=base, positive=prompt(seed=1)))["positive"]
+    # On both passes, as ComfyUI's Apply ControlNet does.
+    given = {key: value for key, value in control[0][1].items() if key.startswith("control")}
+    negative = [[text, {**details, **given}] for text, details in prompt(seed=2)]
+    weak, strong = (partial(changes.lora_for, strength=strength) for strength in (0.4, 1.0))
+    return [
+        ("first image", same, {}),
+        ("the same again", same, {}),
+        ("another prompt", same, {"conditioning": prompt(77, seed=5)}),
+        ("a long prompt", same, {"conditioning": prompt(231, seed=6)}),
+        ("a LoRA", strong, {}),
+        ("the LoRA weaker", weak, {}),
+        ("no LoRA", same, {}),
+        (TOME, with_tome, {}),
+        ("no Apply ToMe", same, {}),
+        ("a ControlNet", same, {"conditioning": control, "negative": negative}),
+        ("no ControlNet", same, {}),
+        ("portrait", same, {"size": (SIDE + 8, SIDE)}),
+        ("landscape", same, {"size": (SIDE, SIDE + 8)}),
+        ("two images at once", same, {"batch": 2}),
+        ("a second sampler", same, {"sampler": "dpmpp_2m", "denoise": 0.6}),
+    ]
+
+
+def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
+    """Make the changes in one session with each node, and count."""
+    from torch._dynamo.utils import counters
+
+    in_process.bootstrap(cpu=not torch.cuda.is_available())
+    small = partial(checkpoints.tiny_sd15, width=32, context=48)
+    compiling = compilers(folder)
+    for name, apply in {**compiling, **lossy()}.items():
+        torch._dynamo.reset()
+        counters.clear()
+        base, steps = small(), 2 if name in compiling else 10  # caches leave out steps
+        plain, attached = sample(base, SIDE, steps), apply(base)
+        errors: dict[str, float] = {}
+        for what, change, options in script(base):
+            if what == TOME and name in (TOME, "ComfyUI TomePatchModel"):
+                continue  # merging what is merged
+            expected = change(base) if name in compiling else apply(change(small()))
+            found, right = (sample(one, SIDE, steps, **options) for one in (change(attached), expected))
+            errors[what] = relative_error(found, right)
+            print(f"  {name:36}{what:20}relative error {errors[what]:.2g}", flush=True)
+        errors["the plain model after all"] = relative_error(sample(base, SIDE, steps), plain)
+        graphs = counters["stats"]["unique_graphs"]
+        yield {
+            "name": name,
+            "work": f"{len(errors) - 1} images in one session",
+            "graphs": graphs if name in compiling else None,
+            "recompiles": graphs - 1 if name in compiling else None,
+            "wrong_images": [what for what, error in errors.items() if error > 1e-4],
+            "relative_error": max(errors.values()),
+        }
+
+
+def pictures(bench: Bench, variants: Mapping[str, Apply]) -> Iterator[Row]:
+    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps."""
+    work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
+    steps, curve = bench.solver.steps, []
+    for fewer, numbers, _ in fewer_steps(bench, least=8):
+        curve.append(numbers)
+        yield Row(f"{fewer} steps", work, quality=numbers)
+    cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
+    whole = cost(bench.patcher)
+    for name, apply in variants.items():
+        found, _ = quality(bench, (one.latent for one in bench.runs(apply)))
+        left = cost(apply(bench.patcher)) / whole
+        found |= over_fewer_steps(found | {"evaluations": left * steps}, curve)
+        yield Row(name, work, quality=found | {"work_left": left})
+    yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
+
+
+def main() -> None:
+    """Run the parts that were asked for."""
+    more: Callable[[argparse.ArgumentParser], Any] = lambda parser: parser.add_argument(  # noqa: E731
+        "--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes"
+    )
+    options = arguments(__doc__.splitlines()[0], only=("changes", "pictures"), more=more)
+    rows: list[dict[str, Any]] = []
+    notes: dict[str, str] = {}
+    if options.only in (None, "changes"):
+        rows += measure_changes(options.kjnodes)
+        notes |= CHANGES_NOTES
+    if options.only in (None, "pictures"):
+        bench = Bench(ICONS, SOLVERS[0], 1)
+        bench.pairs = bench.pairs[: 4 if options.quick else None]
+        variants = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
+        variants |= {f"{TOME}, {preset}": tome(preset=preset) for preset in ("quality", "balanced", "fast")}
+        variants |= {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
+        for row in pictures(bench, variants):
+            print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
+            rows.append(vars(row))
+        notes |= {"work left": "operations of all matrix products", **NOTES, ICONS.name: about_weights(ICONS)}
+    if options.json is not None:
+        write(options.json, rows, "the plain model from the same seed", notes)
+
+
+METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
+
+
+if __name__ == "__main__":
+    main()
