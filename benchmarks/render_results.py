@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ shortest and the longest; *speed-up* is the median of the rounds' own ratios to 
 *Of the roof* is how near a time comes to what the device allows: the multiplications of the baseline, whatever the
 variant leaves out of them, at the speed of the largest matrix product on the same device, over the time. Above 100 % is
 only what does less work, or works in a narrower dtype. Each part says what was measured for it, or why it has none.
+A row in bold says what the rows below it did. Words that several parts have in common:
 """
 
 _VERSIONS = ("python", "torch", "comfyui", "tomesd", "diffusers", "torchao", "triton")
@@ -45,37 +47,52 @@ def page(folder: Path = RESULTS) -> str:
     files = sorted(folder.glob("*.json"))
     contents = [f"- [{_title(path)}](#{path.stem.replace('_', '-')})" for path in files]
     contents.append("- [Tried, and not in the pack](#tried-and-not-in-the-pack)")
-    sections = [section(path) for path in files]
-    return "\n".join([_START, *contents, "", *sections, TRIED.read_text(encoding="utf-8")]).rstrip() + "\n"
+    words = common_words(files)
+    parts = [section(path, words) for path in files]
+    return "\n".join([_START, *map(_note, words), "", *contents, "", *parts, TRIED.read_text("utf-8")]).rstrip() + "\n"
 
 
-def section(path: Path) -> str:
-    """Return the part of the page for one file."""
+def common_words(files: Iterable[Path]) -> list[tuple[str, str]]:
+    """Return the notes that three files and more have, and all of those in the same words."""
+    contents = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    seen = Counter(note for content in contents for note in (content.get("notes") or {}).items())
+    names = Counter(name for name, _ in seen)
+    return [(name, note) for (name, note), times in seen.items() if times >= 3 and names[name] == 1]
+
+
+def section(path: Path, known: Iterable[tuple[str, str]] = ()) -> str:
+    """Return the part of the page for one file, without the notes that stand above."""
     content = json.loads(path.read_text(encoding="utf-8"))
     lines = [f"## {_title(path)}", "", _hardware(content["hardware"]), "", _versions(content), "",
              f"    {content['command']}", "", f"Baseline: {content['baseline']}.", ""]  # fmt: skip
-    notes = {**(content.get("notes") or {}), **_no_roof(content["rows"])}
-    for name, note in notes.items():
-        lines.append(f"- *{name.replace('_', ' ')}*: {note}")
-    lines += [""] if notes else []
+    all_notes = {**(content.get("notes") or {}), **_no_roof(content["rows"])}
+    notes = [_note(note) for note in all_notes.items() if note not in known]
+    lines += [*notes, ""] if notes else []
     picture = path.with_suffix(".png")
     if picture.exists():
         lines += [f"![{_title(path)}](results/{picture.name})", ""]
-    for work, rows in _by_work(content["rows"]).items():
-        lines += [f"**{work}**", "", *table(rows), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *table(content["rows"]), ""])
+
+
+def _note(note: tuple[str, str]) -> str:
+    return f"- *{note[0].replace('_', ' ')}*: {note[1]}"
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Return the lines of a Markdown table with a column for whatever these rows have."""
-    flat = [{**row, **(row.get("quality") or {})} for row in rows]
-    names = list(dict.fromkeys(name for row in flat for name in row if name not in _ABSORBED))
-    columns = [name for name in names if any(_measured(name, row) for row in flat)]
-    head = ["variant", *(_TITLES.get(name, name.replace("_", " ")) for name in columns)]
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * len(columns)]
-    for row in flat:
-        cells = [str(row["name"]), *(_cell(name, row) for name in columns)]
-        lines.append("| " + " | ".join(cells) + " |")
+    """Return the lines of Markdown tables: a new one where the columns are others than above."""
+    lines: list[str] = []
+    head: list[str] = []
+    for work, group in _by_work(rows).items():
+        flat = [{**row, **(row.get("quality") or {})} for row in group]
+        names = list(dict.fromkeys(name for row in flat for name in row if name not in _ABSORBED))
+        columns = [name for name in names if any(_measured(name, row) for row in flat)]
+        if columns != head:
+            head = columns
+            titles = ["variant", *(_TITLES.get(name, name.replace("_", " ")) for name in columns)]
+            lines += [""] if lines else []
+            lines += ["| " + " | ".join(titles) + " |", "|---|" + "---:|" * len(columns)]
+        lines.append(f"| **{work}** |" + " |" * len(columns))
+        lines += ["| " + " | ".join([str(row["name"]), *(_cell(name, row) for name in columns)]) + " |" for row in flat]
     return lines
 
 

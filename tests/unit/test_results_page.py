@@ -30,23 +30,40 @@ def test_every_row_is_there_with_its_machine_and_command(render):
     assert FILES
     for path in FILES:
         content = json.loads(path.read_text(encoding="utf-8"))
-        part = render.section(path)
+        part = render.section(path, render.common_words(FILES))
         assert part in text
         assert content["command"] in part
         assert content["hardware"]["cpu"] in part
         assert content["versions"]["torch"] in part
         for row in content["rows"]:
             assert f"| {row['name']} |" in part
-            assert row["work"] in part
+            assert f"| **{row['work']}** |" in part
+
+
+def test_what_a_word_means_stands_in_its_part_or_above_all_of_them(render):
+    text = render.page()
+    top = text.split("\n## ")[0]
+    for path in FILES:
+        part = render.section(path, render.common_words(FILES))
+        for name, note in (json.loads(path.read_text(encoding="utf-8")).get("notes") or {}).items():
+            assert any(f"- *{name.replace('_', ' ')}*: {note}\n" in place for place in (part, top))
 
 
 WITHOUT_ROOF = {"nothing is timed here", "the operations were not counted"}
 
 
-def read_table(text):
-    """The rows of the first Markdown table in ``text``, as dicts."""
-    head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"]
-    return [dict(zip(head, row, strict=True)) for row in rows]
+def read_tables(text):
+    """The rows of the Markdown tables in ``text``, as dicts with the ``work`` that stands above each."""
+    rows, head, work = [], [], ""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if line.startswith("| variant |"):
+            head = cells
+        elif line.startswith("| **"):
+            work = cells[0].strip("*")
+        elif line.startswith("| "):
+            rows.append({"work": work, **dict(zip(head, cells, strict=True))})
+    return rows
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -54,10 +71,11 @@ def test_each_share_of_the_roof_is_in_its_row_and_a_note_says_what_it_is_or_why_
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
     part = render.section(path)
     shares = {(row["work"], row["name"]): row.get("roof_share") for row in rows}
-    for work in {work for work, _ in shares}:
-        for line in read_table(part.split(f"**{work}**\n")[1].split("\n**")[0]):
-            share = shares[work, line["variant"]]
-            assert line.get("of the roof", "") == ("" if share is None else f"{share:.0%}")
+    shown = read_tables(part)
+    assert len(shown) == len(rows)
+    for line in shown:
+        share = shares[line["work"], line["variant"]]
+        assert line.get("of the roof", "") == ("" if share is None else f"{share:.0%}")
     (note,) = re.findall(r"^- \*(?:of the )?roof\*: (.+)$", part, re.MULTILINE)
     assert (note in WITHOUT_ROOF) == all(share is None for share in shares.values())
 
@@ -72,6 +90,7 @@ def test_numbers_are_written_for_people(render):
     assert render.table(rows) == [
         "| variant | time | speed-up | peak memory | psnr |",
         "|---|---:|---:|---:|---:|",
+        "| **w** | | | | |",
         "| old | 2.00 s (1.50 s to 3.25 s) | 1.00x | 3.0 MiB | 31.23 |",
         "| new | 12.3 ms (10.0 ms to 500 ms) | 1.50x | 0.5 MiB |  |",
     ]
