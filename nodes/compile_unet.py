@@ -25,8 +25,9 @@ _MODE = setting_input(
 _SCOPE = setting_input(
     NetworkSettings,
     "scope",
-    "whole_model: fastest steps. repeated_blocks: compiles one block of each kind, so the first step comes much sooner "
-    "and later ones are a little slower; calls with patches (Apply ToMe, ...) run uncompiled.",
+    "auto: whole_model, or repeated_blocks where torch cannot trace the whole network in one piece (MiniMax H3, LTX, "
+    "...). repeated_blocks compiles one block of each kind: the first step comes much sooner, later ones are a little "
+    "slower.",
 )
 
 

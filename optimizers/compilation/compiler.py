@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -109,7 +110,7 @@ class Compiler:
 class CompiledBlocks(CompiledNetwork):
     """The repeated blocks of one network, which is not kept: those of one class share their compiled code.
 
-    ``refine``: given a block's named arguments, returns those that all blocks share.
+    ``alike``: given a block's named arguments and its name, gives those with which the code is the same for all blocks.
     """
 
     def __init__(
@@ -118,9 +119,9 @@ class CompiledBlocks(CompiledNetwork):
         settings: NetworkSettings,
         name: str,
         compiler: Compiler,
-        refine: Callable[[Kwargs], Kwargs] = lambda kwargs: kwargs,
+        alike: Callable[[Kwargs, str], AbstractContextManager[Kwargs]] = lambda kwargs, block: nullcontext(kwargs),
     ) -> None:
-        self._refine = refine
+        self._alike = alike
         self._by_class = {
             kind: compiler.function(_call_block, network, settings, f"{name}: {kind.__name__}")
             for kind in dict.fromkeys(map(type, repeated_blocks(network)))
@@ -129,11 +130,14 @@ class CompiledBlocks(CompiledNetwork):
 
     def places(self, network: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, Function]]:
         """Yield each block, and what is to run as its ``BLOCK_CALL``."""
-        for block in repeated_blocks(network):
-            yield block, partial(self._run, self._by_class[type(block)], block)
+        for index, block in enumerate(repeated_blocks(network)):
+            yield block, partial(self._run, self._by_class[type(block)], f"block {index}", block)
 
-    def _run(self, function: CompiledFunction, block: torch.nn.Module, *args: object, **kwargs: object) -> Any:
-        return function(block, *args, **self._refine(kwargs))
+    def _run(
+        self, function: CompiledFunction, name: str, block: torch.nn.Module, *args: object, **kwargs: object
+    ) -> Any:
+        with self._alike(kwargs, name) as named:
+            return function(block, *args, **named)
 
 
 def _call_block(block: torch.nn.Module, *args: object, **kwargs: object) -> Any:

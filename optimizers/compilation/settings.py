@@ -88,12 +88,13 @@ class CompileSettings(Settings):
 class NetworkSettings(Settings):
     """How to compile a network; `InvalidSetting` if the scope is unknown.
 
-    ``scope`` ``repeated_blocks`` compiles one block of each class, for all of its repetitions. ``channels_last``:
-    whether images are handed over with their channels last in memory.
+    ``scope`` ``repeated_blocks`` compiles one block of each class, for all of its repetitions; ``auto`` does so for
+    models whose network torch.compile cannot trace in one piece. ``channels_last``: whether images are handed over with
+    their channels last in memory.
     """
 
     compilation: CompileSettings
-    scope: str = choice("whole_model", ("whole_model", "repeated_blocks"))
+    scope: str = choice("auto", ("auto", "whole_model", "repeated_blocks"))
     channels_last: bool = False
 
 

@@ -100,6 +100,8 @@ class Family:
         attention: for Fuse QKV: the attention layers with separate projections.
         fused_by_design: whether its layers compute query, key and value together already.
         override_hook: whether its attention reaches ComfyUI's ``optimized_attention_override``.
+        traced_in_parts: whether Python around the blocks of ComfyUI's network looks at values, which ends a graph of
+            torch.compile: its blocks alone are compiled then.
         protected: for int8: regular expressions of layers that stay in floating point, with the reason; those that many
             families share are in ``protected.py``.
         full_precision: for Model Precision: parts of the names, with a dot before, of layers that the network hands
@@ -116,6 +118,7 @@ class Family:
     attention: tuple[AttentionLayer, ...] = ()
     fused_by_design: bool = False
     override_hook: bool = True
+    traced_in_parts: bool = False
     protected: tuple[tuple[str, str], ...] = ()
     full_precision: tuple[str, ...] = ()
     full_precision_if: tuple[tuple[str, str], ...] = ()

@@ -204,8 +204,7 @@ def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monke
     model, prompt = of_family(kind)
     settings = {"size": (64, 64) if kind == "PixArt" else (16, 16), "positive": prompt, "negative": prompt}
     expected = small.sample(model, **settings)
-    scope = "whole_model" if kind == "PixArt" else "repeated_blocks"
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope=scope)
+    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
     assert torch.equal(small.sample(compiled, **settings), expected)
     assert "1 graph, 0 recompiles" in small.report(compiled) and "graph breaks: 0" in small.report(compiled)
     assert torch.equal(small.sample(model, **settings), expected)
@@ -213,6 +212,6 @@ def test_layers_that_hand_over_no_options_are_one_graph(small, start_with, monke
 
 def test_a_network_that_torch_cannot_compile_says_which_part_of_it_can_be(small):
     model, prompt = of_family("HunyuanDiT")
-    compiled = small.run("PacelineCompileUNet", model=model, backend="eager")
+    compiled = small.run("PacelineCompileUNet", model=model, backend="eager", scope="whole_model")
     small.sample(compiled, size=(16, 16), positive=prompt, negative=prompt)
     assert "Choose scope repeated_blocks, which compiles 2 x HunYuanDiTBlock" in small.report(compiled)

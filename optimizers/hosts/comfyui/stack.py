@@ -8,6 +8,7 @@ not matter: techniques install in their own canonical order, inside the hooks of
 
 from __future__ import annotations
 
+import copy
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -58,7 +59,10 @@ class ModelCall:
         techniques: all that take part in the call.
         variants: what a technique does in this call, by its kind, where that is not the same in every call.
         foreign_patches: whether other nodes' Python runs inside of the network.
+        in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
+
+    in_block = False
 
     def __init__(
         self,
@@ -80,6 +84,17 @@ class ModelCall:
         self.activities: dict[str, Activity] = {}
         self.variants: dict[str, Hashable] = {}
         self.cleanup = ExitStack()
+
+    def part(self) -> ModelCall:
+        """Return the call as one block sees it: with counts of its own, so that it looks alike in each block."""
+        part = copy.copy(self)
+        part.in_block, part.activities = True, {kind: Activity() for kind in self.activities}
+        return part
+
+    def add(self, part: ModelCall, block: str) -> None:
+        """Add the counts of the part in ``block``."""
+        for kind, activity in part.activities.items():
+            self.activities[kind].add(activity, block)
 
     def forget(self) -> None:
         """Break the reference cycle between hooks, call and options, which would keep the model in memory."""

@@ -4,55 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from comfy_host import in_process
-from comfy_host.transformers import WITH_SOUND, conditioning, latent
+from comfy_host.transformers import WITH_SOUND
 from distances import close
+from sound_calls import COLUMNS, CONDITIONS, FRAMES, ROWS, SOUND, VIDEO, guided, random, sample
 from transformer_calls import HALVES, TEXT, every_second, with_override
 
 NAMES = list(WITH_SOUND)
-FRAMES, ROWS, COLUMNS, SOUND = 3, 8, 12, 10
-VIDEO = FRAMES * ROWS * COLUMNS
 KEPT = FRAMES * (ROWS // 2 + 1) * (COLUMNS // 2 + 1)
-
-
-def random(*size):
-    return torch.randn(size, generator=torch.Generator().manual_seed(3))
-
-
-def image(height=16, width=24):
-    return {"kind": "image", "latent_h": height, "latent_w": width, "latent": random(1, 24, 1, height, width)}
-
-
-def sound(frames):
-    return {"kind": "audio", "ref_audio_t": frames, "audio_latent": random(1, 32, 2, frames)}
-
-
-def video_with_sound():
-    size = {"latent_t": 3, "latent_h": 8, "latent_w": 4, "latent": random(1, 24, 3, 8, 4)}
-    return {"kind": "video_audio", **size, "ref_audio_t": 4, "audio_latent": random(1, 32, 2, 4)}
-
-
-def keyframe(index):
-    return {"resolved_frame_index": index, "latent": random(1, 24, 1, 16, 24)}
-
-
-CONDITIONS = {
-    "none": ({}, 0),
-    "first and last frame": ({"minimax_keyframes": [keyframe(0), keyframe(8)], "minimax_frame_count": 9}, 2 * 96),
-    "image and sound": ({"minimax_refs": [image(12, 8), sound(7)]}, 24 + 14),
-    "as many as the video": ({"minimax_refs": [image(), image(), image()]}, 288),
-    "video with sound": ({"minimax_refs": [video_with_sound()]}, 24 + 8),
-}
-
-
-def sample(name, model, text=TEXT, cfg=7.0, size=(ROWS, COLUMNS), masks=None, **more):
-    """Return video and sound, flat, one behind the other; ``size`` is in tokens."""
-    positive, negative = (conditioning(name, text, seed=seed, **more) for seed in (1, 2))
-    patch = 2 if name == "minimax_h3" else 1
-    samples = latent(name, *(round(side * patch) for side in size))
-    chosen = samples if masks is None else {"samples": samples, "noise_mask": masks}
-    drawn = in_process.sample(model, positive, negative, chosen, 7, 1, cfg, scheduler="simple")
-    return torch.cat([stream.flatten() for stream in drawn.unbind()])
 
 
 def thinned(before, frames=FRAMES, behind=0):
@@ -96,18 +54,6 @@ def test_sound_and_what_joins_it_with_the_video_are_left_alone(studio, zoo):
 def test_a_reference_of_sound_has_calls_of_its_own(studio, zoo):
     reference = {"ref_audio": {"tokens": random(1, 7, 128)}}
     checked(studio, "ltx2", zoo("ltx2"), thinned(0), (VIDEO, KEPT), **reference)
-
-
-def guided(name, strength, mask):
-    """Return conditioning and masks that make the last frame a guide with the tokens where ``mask`` is not below 0."""
-    from comfy.nested_tensor import NestedTensor
-
-    masks = torch.ones(1, 1, FRAMES, ROWS, COLUMNS)
-    masks[:, :, -1] = mask
-    more = {"keyframe_idxs": random(1, 3, ROWS * COLUMNS, 2).abs() * 8}
-    entry = {"strength": strength, "pre_filter_count": ROWS * COLUMNS, "latent_shape": (1, ROWS, COLUMNS)}
-    both = NestedTensor((masks, torch.ones(1, 8, SOUND, 16))) if name == "ltx2" else masks
-    return more | {"guide_attention_entries": [entry | {"pixel_mask": None}], "masks": both}
 
 
 @pytest.mark.parametrize("strength", [1.0, 0.5])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from weakref import WeakKeyDictionary
@@ -27,6 +29,7 @@ from ....compilation.policy import CompilePolicy
 from ....compilation.recorded_network import Refined
 from ....compilation.settings import CUDA_GRAPH, NetworkSettings
 from ....families import find_family
+from ..attention_chain import SLOT
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
 from ..protocols import BaseModel, ModelPatcher, Options
@@ -38,6 +41,7 @@ from .refusals import FOREIGN_COMPILE, SECOND_COPY, refusal, without_dynamic_vra
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
 _PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
+_BLOCKS_ONLY = "its blocks alone, because torch.compile cannot trace ComfyUI's network around them in one piece"
 
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
@@ -87,8 +91,12 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
     ) -> None:
         network = patcher.model.diffusion_model
+        family, blocks = find_family(network), describe_blocks(network)
+        if how.scope == "auto":
+            in_parts = blocks and family is not None and family.traced_in_parts and how.compilation.mode != CUDA_GRAPH
+            how = replace(how, scope="repeated_blocks" if in_parts else "whole_model")
+            notes = (*notes, _BLOCKS_ONLY) if in_parts else notes
         whole = how.scope == "whole_model"
-        blocks = describe_blocks(network)
         what = phrase("whole model") if whole else blocks
         narrower = ""
         if whole and blocks:
@@ -105,7 +113,6 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         )
         self._compiler = compiler
         self._wishes = layers_with_a_preference(network)
-        family = find_family(network)
         self._hands_options = family is None or family.override_hook
         self._runs = 0
 
@@ -160,7 +167,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     def _compile(self, network: torch.nn.Module) -> CompiledNetwork:
         how = self.policy.how
         if how.scope != "whole_model":
-            return CompiledBlocks(network, how, self.title, self._compiler, _without_place)
+            return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = with_parts_as_numbers(getattr(network, _forward(network)))
         function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
         recorded = None
@@ -184,7 +191,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         options, whole = call.transformer_options, self.policy.how.scope == "whole_model"
         if options.get("wrappers", {}).get(WrappersMP.APPLY_MODEL, {}).get(FOREIGN_COMPILE):
             return _FOREIGN
-        if not whole and any(options.get(name) for name in PATCHES):
+        if not whole and (call.foreign_patches or any(options.get(name) for name in PATCHES if name != SLOT)):
             return _PATCHED_BLOCKS
         modules = [network] if whole else repeated_blocks(network)
         methods = [(module, _forward(network) if whole else "forward") for module in modules]
@@ -209,11 +216,17 @@ def _forward(network: torch.nn.Module) -> str:
     return "_forward" if hasattr(network, "_forward") else "forward"
 
 
-def _without_place(kwargs: Kwargs) -> Kwargs:
+@contextmanager
+def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
     options = kwargs.get("transformer_options")
-    if isinstance(options, dict):
-        kwargs["transformer_options"] = {name: value for name, value in options.items() if name not in _PLACE}
-    return kwargs
+    call = options.get(KEY) if isinstance(options, dict) else None
+    if not isinstance(call, ModelCall):
+        yield kwargs
+        return
+    part = call.part()
+    shared = {name: value for name, value in options.items() if name not in _PLACE}  # type: ignore[union-attr]
+    yield {**kwargs, "transformer_options": {**shared, KEY: part}}
+    call.add(part, block)
 
 
 def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:

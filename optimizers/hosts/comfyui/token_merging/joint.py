@@ -14,7 +14,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
-from .....core.activity import Activity
+from .....core.activity import THIS_BLOCK, Activity
 from .....core.phrases import phrase
 from .....core.technique import COMPILATION, find
 from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
@@ -26,7 +26,7 @@ from ..model import describe_model
 from ..newer import checkpoint_attention_overrides, kept_memory
 from ..protocols import ModelPatcher, Options
 from ..schedule import Scheduled, SchedulePosition
-from ..stack import ModelCall
+from ..stack import KEY, ModelCall
 
 STATE = "paceline_joint_token_merging"
 
@@ -60,7 +60,6 @@ class JointCall:
     Which keys stay is in ``prepared``, made before the network ran, or in ``kept``, made by compiled code.
     """
 
-    activity: Activity
     calls: ExpectedCalls
     factor: float
     blocks_seen: int = 0
@@ -89,7 +88,7 @@ class JointTokenMerging(Scheduled):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         factor, device = policy.ratio_factor(position), call.sigmas.device
-        state = call.transformer_options[STATE] = JointCall(activity, calls, factor)
+        state = call.transformer_options[STATE] = JointCall(calls, factor)
         call.variants[self.kind] = factor
         for tokens, layout in calls.eligible.items():
             method = policy.method.for_block(tokens, device.type, policy.other_layers)
@@ -123,7 +122,8 @@ class JointTokenMerging(Scheduled):
 
     def _kept(self, options: Options, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, axis: int) -> Tensor | None:
         state: JointCall = options[STATE]
-        tokens, activity, calls = k.shape[axis], state.activity, state.calls
+        call: ModelCall = options[KEY]
+        tokens, activity, calls = k.shape[axis], call.activities[self.kind], state.calls
         whole = q.shape[axis] == tokens
         if not whole and not self.tokens.text_apart and (mask is None or not self.tokens.guides):
             return None  # attention to something else than itself
@@ -145,7 +145,7 @@ class JointTokenMerging(Scheduled):
         # SD3's calls over the image alone belong to the block of the call before, as do those of LTX's guide frames.
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
-        place = _place(state, options, begins)
+        place = THIS_BLOCK if call.in_block else _place(state, options, begins)
         # Compiled code works it out by itself, as it knows all of the sizes.
         known = state.kept if torch.compiler.is_compiling() else state.prepared
         kept = known.get((tokens, k.device))
@@ -154,7 +154,9 @@ class JointTokenMerging(Scheduled):
             if method is None:
                 return None
             with kept_memory():
-                kept = known[(tokens, k.device)] = self.policy.kept(method, layout, state.factor, k.device)
+                kept = self.policy.kept(method, layout, state.factor, k.device)
+            if not call.in_block:  # what one block's code keeps, that of the others cannot use
+                known[(tokens, k.device)] = kept
         return counted(place, tokens, kept, activity)
 
 
