@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, require_prompt
+from ..workbench.comfyui.prompt import Prompt, require_prompt, title_of
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
 from .recipes import Nodes, changed_by, shown_steps
 from .step_count import FEW, steps_behind
-from .wires import Wire, find_wires, upstream
+from .wires import Wire, find_wires, is_second_model, upstream
 
 ADVICE = "/paceline/advice"
 
@@ -36,21 +36,25 @@ def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payl
     types = {node: str(prompt[node]["class_type"]) for node in upstream(prompt, wire)}
     steps = steps_behind(prompt, wire) if wire.name == "model" else None
     few = steps is not None and steps <= FEW
+    guiders = [title_of(prompt, node) for node, name in wire.receivers if is_second_model(prompt, node, name)]
+    second = len(guiders) == len(wire.receivers)
+    reuse = not few and not second
     file = next((value for node in types for value in prompt[node]["inputs"].values() if _names_int8(value)), "")
     # Each of few steps must be as short as can be. The node times the layers, and leaves out those that gain nothing.
     machine = replace(machine, fast_int8=few and machine.device == "cuda" and not file)
     given = {
-        choice: [step for step in _steps(choice, machine, not few) if changed_by(nodes[step.node]) == wire.name]
+        choice: [step for step in _steps(choice, machine, reuse) if changed_by(nodes[step.node]) == wire.name]
         for choice in BUILT_IN
     }
     notes = [
         f"Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much." if few else "",
+        f"Reuse Steps is left out: the first model of {guiders[0]} decides for both." if second and not few else "",
         f"Quantize int8 is left out: {file} has int8 weights already, by its name." if file else "",
     ]
     return {
         "name": wire.name,
         "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
-        "plans": {choice: _plan(prompt, types, choice, one, nodes, few) for choice, one in given.items()},
+        "plans": {choice: _plan(prompt, types, choice, one, nodes, reuse) for choice, one in given.items()},
         "notes": [note for note in notes if note],
     }
 
@@ -59,14 +63,16 @@ def _names_int8(value: Any) -> bool:
     return isinstance(value, str) and "int8" in value.lower()
 
 
-def _plan(prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes, few: bool) -> Payload:
+def _plan(
+    prompt: Prompt, types: Mapping[str, str], choice: str, steps: list[Step], nodes: Nodes, reuse: bool
+) -> Payload:
     """Return what to convert and what to insert, where ``types`` are the nodes on the way from the loader."""
     if "PacelineOptimizePreset" in types.values():
         return {"foreign": [], "steps": []}
     foreign = []
     for node, type in types.items():
         known = KNOWN.get(type)
-        if few and known is not None and known.to == "PacelineReuseSteps":
+        if not reuse and known is not None and known.to == "PacelineReuseSteps":
             continue
         if known is not None and (choice != "lossless" or known.same_picture):
             inputs = converted_inputs(type, prompt[node]["inputs"], nodes)

@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..workbench.comfyui.prompt import Link, Prompt, input_types, links_into, output_types, way_back
+from .known_values import NUMBERS, known
 from .recipes import PREFIX
 
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
 _CODED = {"IMAGE", "LATENT", "VIDEO", "AUDIO"}
 _KINDS = {"MODEL": ("model", _SAMPLED), "VAE": ("vae", _CODED), "CONTROL_NET": ("control_net", {"CONDITIONING"})}
 """By the type of a link: the name of our nodes' inputs, and what a node gives out that uses it."""
+
+_SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
+"""ComfyUI's nodes that hand on one of two inputs, of any type."""
 
 
 @dataclass
@@ -47,13 +51,32 @@ def find_wires(prompt: Prompt) -> list[Wire]:
 
 
 def upstream(prompt: Prompt, wire: Wire) -> list[str]:
-    """Return the nodes between a wire and the loader, the last first."""
+    """Return the nodes between a wire and the loader, the last first; of a switch, those of the side that is chosen."""
     wanted = next(type for type, (name, _) in _KINDS.items() if name == wire.name)
 
     def before(id: str) -> str | None:
+        if prompt[id]["class_type"] in _SWITCHES:
+            return _chosen(prompt, id)
         return next((origin for type, _, (origin, _) in typed_links(prompt, id) if type == wanted), None)
 
     return [*way_back(wire.origin[0], before)]
+
+
+def is_second_model(prompt: Prompt, node: str, name: str) -> bool:
+    """Return whether an input is for the second model of a guider, which samples with two."""
+    declared = input_types(prompt[node]["class_type"])
+    first = next((one for one, type in declared.items() if type == "MODEL"), name)
+    return "GUIDER" in output_types(prompt[node]["class_type"]) and name != first
+
+
+def _chosen(prompt: Prompt, switch: str) -> str | None:
+    """Return the node whose output a switch hands on; None where that is not known before the run."""
+    side = known(prompt, prompt[switch]["inputs"].get("switch"), NUMBERS)
+    links = links_into(prompt, switch)
+    sides = [links[name][0] for name in ("on_true", "on_false") if name in links]
+    if len(sides) < 2:
+        return sides[0] if sides else None
+    return None if side is None else sides[not side]
 
 
 def typed_links(prompt: Prompt, id: str) -> Iterator[tuple[str, str, Link]]:

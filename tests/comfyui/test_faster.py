@@ -150,6 +150,38 @@ def test_int8_is_tried_where_steps_are_few_and_the_file_has_none(comfyui, monkey
     assert said == (named if "int8" in file else [])
 
 
+def test_reuse_steps_is_not_put_on_the_second_model_of_a_guider_where_it_would_refuse(comfyui):
+    second = {"class_type": "UNETLoader", "inputs": {"unet_name": "x", "weight_dtype": "default"}}
+    cache = prompt_with()["2"] | {"inputs": {**PROMPT["2"]["inputs"], "model": ["second", 0]}}
+    guided = {"model": ["1", 0], "positive": ["3", 0], "cfg": 4.0, "model_negative": ["cache", 0], "negative": ["3", 0]}
+    guider = {"class_type": "DualModelGuider", "inputs": guided}
+    sigmas = {"class_type": "ManualSigmas", "inputs": {"sigmas": ", ".join(str(20.0 - step) for step in range(21))}}
+    wires = advice_payload(custom(second=second, cache=cache, guider=guider, sigmas=sigmas))["wires"]
+    found = {wire["receivers"][0]["input"]: wire for wire in wires if wire["name"] == "model"}
+    named = {
+        name: [step["node"] for step in wire["plans"]["fast"]["steps"]] + wire["plans"]["fast"]["foreign"]
+        for name, wire in found.items()
+    }
+    others = ["PacelineApplyToMe", "PacelineSetAttentionProcessor"]
+    assert named == {"model": [*others, "PacelineReuseSteps"], "model_negative": others}
+    sentence = "Reuse Steps is left out: the first model of DualModelGuider decides for both."
+    assert [wire["notes"] for wire in found.values()] == [[], [sentence]]
+
+
+@pytest.mark.parametrize(("turbo", "converted"), [(True, True), (False, False), ("text", False)])
+def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(comfyui, turbo, converted):
+    inputs = {"switch": ["turbo", 0], "on_true": ["2", 0], "on_false": ["1", 0]}
+    prompt = custom(
+        models={"class_type": "ComfySwitchNode", "inputs": inputs},
+        guider={"class_type": "BasicGuider", "inputs": {"model": ["models", 0], "conditioning": ["3", 0]}},
+        sigmas={"class_type": "Flux2Scheduler", "inputs": {"steps": 20, "width": 64, "height": 64}},
+    )
+    prompt["turbo"]["inputs"]["value"] = turbo
+    if turbo == "text":  # not known before the run
+        prompt["turbo"] = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "true"}}
+    assert [one["node"] for one in plans(prompt)["fast"]["foreign"]] == (["2"] if converted else [])
+
+
 def test_each_known_node_has_settings_that_ours_takes():
     from paceline.nodes import NODES
     from paceline.server.foreign import KNOWN, converted_inputs

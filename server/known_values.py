@@ -1,0 +1,32 @@
+"""Values of a workflow that are known before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached
+from ..workbench.comfyui.segment import Segment
+
+NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
+"""Types of outputs of nodes that only compute or choose, without files and models; the last is a switch's."""
+
+
+def known(prompt: Prompt, value: Any, types: Collection[str]) -> Any:
+    """Return a value, also one that nodes make which give nothing but these types; None if others have a part in it."""
+    link = link_of(value)
+    if link is None:
+        return value
+    if link[0] not in prompt:
+        return None
+    made_by = {link[0]: None} | reached([link[0]], lambda id: (origin for origin, _ in links_into(prompt, id).values()))
+    if any(not (given := output_types(prompt[id]["class_type"])) or not {*given} <= {*types} for id in made_by):
+        return None
+    return _run(prompt, link)
+
+
+def _run(prompt: Prompt, link: Link) -> Any:
+    try:
+        return Segment(prompt, link).run({})
+    except Exception:  # other people's code, given what a workflow in the making has; the run will say what is wrong
+        return None
