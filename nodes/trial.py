@@ -38,6 +38,7 @@ class _PacelineTrial(PacelineNode):
                 io.Int.Input("warmup_runs", default=1, min=0, max=20),
                 io.Model.Input("model", optional=True),
                 io.Vae.Input("vae", optional=True),
+                io.Vae.Input("audio_vae", optional=True),
             ],
             outputs=[],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -55,6 +56,7 @@ class _PacelineTrial(PacelineNode):
         warmup_runs: int = 1,
         model: ModelPatcher | None = None,
         vae: VAE | None = None,
+        audio_vae: VAE | None = None,
         **given: Any,
     ) -> io.NodeOutput:
         kind, segment, other = _read(scene)
@@ -64,14 +66,14 @@ class _PacelineTrial(PacelineNode):
         def side(title: str, value: Any) -> comparison.Side:
             if kind == "model":
                 require_model(value)
-                return comparison.Side(title, watch.on(value), vae)
+                return comparison.Side(title, watch.on(value), vae, audio_vae=audio_vae)
             require_model(model)
             assert model is not None
             if kind == "vae":
                 require_decoder("vae", value)
                 return comparison.Side(title, model, value)
             require_control_net("control_net", value)
-            return comparison.Side(title, model, vae, replace(job, control_net=value))
+            return comparison.Side(title, model, vae, replace(job, control_net=value), audio_vae)
 
         found = comparison.compare(
             before := side("baseline", baseline),

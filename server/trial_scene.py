@@ -13,6 +13,7 @@ from typing import Any
 
 from ..core.errors import PacelineError
 from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached, title_of, users_of
+from ..workbench.comfyui.segment import NOT_AGAIN, runs_again
 from ..workbench.comfyui.workflow_job import WIRE
 from .wires import is_ours, typed_links
 
@@ -50,6 +51,9 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
     inputs: dict[str, Any] = {} if name == "vae" else _decoder(plain, end[0])
     needed = {end[0]: None} | reached([end[0]], lambda id: (origin for origin, _ in links_into(plain, id).values()))
     inside = [] if name == "vae" else [id for id in needed if id in users]
+    for id in inside:
+        if not runs_again(plain[id]["class_type"]):
+            raise NotMeasurable(f"{title_of(plain, id)} {NOT_AGAIN}.")
     if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
         source = prompt[chain[0]]["inputs"][name]
         plain = {id: _relinked(node, {WIRE: source}) for id, node in plain.items()}
@@ -121,15 +125,15 @@ def _decoded(prompt: Prompt, users: Iterable[str]) -> Link:
 
 
 def _decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
-    """Return ``vae``, which decodes what a sampler gives; nothing where none does."""
+    """Return ``vae`` and ``audio_vae``, which decode what a sampler gives to pictures and sound, where they do."""
     users = users_of(prompt, [sampler])
     coders = [id for id in prompt if id in users and _takes(prompt, id, "LATENT") and _takes(prompt, id, "VAE")]
+    found: dict[str, Any] = {}
     for id in coders:
-        if _gives(prompt[id], "IMAGE"):
-            return {"vae": list(_takes(prompt, id, "VAE")[0])}
-    if coders and _gives(prompt[coders[0]], "AUDIO"):
-        raise NotMeasurable(f"{title_of(prompt, coders[0])} makes sound of it, and a trial compares pictures.")
-    return {}
+        for given, name in (("IMAGE", "vae"), ("AUDIO", "audio_vae")):
+            if _gives(prompt[id], given):
+                found.setdefault(name, list(_takes(prompt, id, "VAE")[0]))
+    return found
 
 
 def _model(prompt: Prompt, needed: Iterable[str]) -> list[Any]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from comfy_host import checkpoints, in_process, transformers, vaes
 from executing import Executor
+from sound_calls import AudioVAE
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,14 @@ def asked(prompt: dict[str, Any], chain: list[str], name: str = "model") -> dict
     from paceline.server.trial import trial_payload
 
     return trial_payload({"prompt": prompt, "name": name, "chain": chain, "choice": "fast", "findings": []})
+
+
+def measured(comfyui: Executor, prompt: dict[str, Any]) -> dict[str, Any]:
+    """Return what the trial's first measurement finds, with one run of each side."""
+    state = asked(prompt, ["tried"])
+    assert state["why_not"] == ""
+    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    return comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
 
 
 def base(comfyui: Executor, studio: Any) -> dict[str, Any]:
@@ -165,11 +174,11 @@ def test_a_latent_of_video_and_sound_is_measured(comfyui, studio, runs):
         "decode": node("VAEDecodeTiled", samples=["apart", 0], vae=["vae", 0], tile_size=64, overlap=0,
                        temporal_size=64, temporal_overlap=8),
         "vae": comfyui.give("VAE", "ltx", vaes.ltx()),
+        "hear": node("LTXVAudioVAEDecode", samples=["apart", 1], audio_vae=["heard", 0]),
+        "heard": comfyui.give("VAE", "sound", AudioVAE()),
     }  # fmt: skip
-    state = asked(prompt, ["tried"])
-    assert state["prompt"]["paceline_trial"]["inputs"]["vae"] == ["vae", 0]
-    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
-    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    found = measured(comfyui, prompt)
+    assert sorted(found["sounds"]) == ["baseline", "optimized"]
     video = comfyui.value(prompt, ["apart", 0])["samples"]
     assert torch.equal(runs[-1][1].latent, video) and found["about"]["steps"] == "2"
 
@@ -194,9 +203,53 @@ def test_what_the_workflow_lacks_is_named(comfyui, studio, missing, sentence):
     assert re.search(re.escape(sentence).replace(r"\.\*", ".*"), state["why_not"])
 
 
-def test_a_sampler_whose_sound_is_all_there_is_says_so(comfyui, studio):
-    prompt = base(comfyui, studio) | {"decode": node("VAEDecodeAudio", samples=["sampler", 0], vae=["vae", 0])}
-    assert asked(prompt, ["tried"])["why_not"] == "VAEDecodeAudio makes sound of it, and a trial compares pictures."
+def test_a_model_of_sound_alone_is_measured_by_what_is_heard(comfyui, studio, tmp_path, monkeypatch):
+    import folder_paths
+
+    monkeypatch.setattr(folder_paths, "temp_directory", str(tmp_path))
+    text = [[torch.randn(1, 7, 48), {"conditioning_lyrics": torch.arange(5)[None]}]]
+    prompt = base(comfyui, studio) | {
+        "model": comfyui.give("MODEL", "ace", transformers.ace_step()),
+        "positive": comfyui.give("CONDITIONING", "lyrics", text),
+        "negative": comfyui.give("CONDITIONING", "lyrics", text),
+        "tried": ours("PacelineReuseSteps", model=["model", 0]),
+        "latent": node("EmptyAceStepLatentAudio", seconds=2.0, batch_size=1),
+        "vae": comfyui.give("VAE", "ace", AudioVAE()),
+        "decode": node("VAEDecodeAudio", samples=["sampler", 0], vae=["vae", 0]),
+    }
+    found = measured(comfyui, prompt)
+    assert sorted(found["sounds"]) == ["baseline", "optimized"]
+    assert any("sound" in line for line in found["lines"])
+
+
+@pytest.mark.parametrize("expands", [False, True])
+def test_a_node_that_cannot_be_run_repeatedly_is_named_before_anything_runs(comfyui, studio, monkeypatch, expands):
+    from comfy_api.latest import io
+
+    import nodes
+
+    class Odd(io.ComfyNode):
+        @classmethod
+        def define_schema(cls):
+            models = {"inputs": [io.Model.Input("model")], "outputs": [io.Model.Output()]}
+            return io.Schema(node_id="Odd", enable_expand=expands, **models)
+
+        @classmethod
+        def execute(cls, model):
+            return io.NodeOutput(model)
+
+    class Waiting(Odd):
+        @classmethod
+        async def execute(cls, model):
+            return io.NodeOutput(model)
+
+    monkeypatch.setitem(nodes.NODE_CLASS_MAPPINGS, "Odd", Odd if expands else Waiting)
+    prompt = base(comfyui, studio) | {
+        "odd": node("Odd", model=["tried", 0]) | {"_meta": {"title": "My odd node"}},
+        "guider": node("BasicGuider", model=["odd", 0], conditioning=["positive", 0]),
+    }
+    said = "My odd node waits for others, or makes nodes of its own: it cannot be run repeatedly."
+    assert asked(prompt, ["tried"])["why_not"] == said
 
 
 def test_a_model_that_nothing_samples_with_says_so(comfyui, studio):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,6 +10,16 @@ from typing import Any
 
 from ...core.errors import InvalidSetting
 from .prompt import Link, Prompt, class_of, link_of
+
+NOT_AGAIN = "waits for others, or makes nodes of its own: it cannot be run repeatedly"
+JUDGE_EARLIER = "Judge the nodes before it by a sampler that comes earlier."
+
+
+def runs_again(node: str) -> bool:
+    """Return whether a type of nodes can be run repeatedly, as far as it declares that."""
+    kind = class_of(node)
+    waits = inspect.iscoroutinefunction(getattr(kind, getattr(kind, "FUNCTION", ""), None))
+    return not waits and not (hasattr(kind, "GET_SCHEMA") and kind.GET_SCHEMA().enable_expand)
 
 
 @dataclass(frozen=True)
@@ -56,10 +67,7 @@ def _outputs(id: str, node: Mapping[str, Any], made: Mapping[str, list[list[Any]
     running = execution.get_output_data("" if context is None else context.prompt_id, id, kind(), data, v3_data=v3)
     ended = _ended(running)
     if ended is None or ended[2]:
-        raise InvalidSetting(
-            f"The node {node['class_type']} waits for others, or makes nodes of its own: it cannot be run repeatedly.",
-            "Judge the nodes before it by a sampler that comes earlier.",
-        )
+        raise InvalidSetting(f"The node {node['class_type']} {NOT_AGAIN}.", JUDGE_EARLIER)
     outputs: list[list[Any]] = ended[0]
     return outputs
 
