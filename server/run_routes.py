@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload, said_in
+from ..workbench.comfyui.prompt import failure_of
 
 RUN = "/paceline/run"
 _OUTCOMES = {"execution_success": "success", "execution_error": "failed", "execution_interrupted": "cancelled"}
@@ -79,5 +80,5 @@ def _described(run: PromptRun, activities: list[Payload]) -> Payload:
         "outputs": [{"node": node, "output": shown} for node, shown in ours.items() if shown],
         "failed_node": error.get("node_id"),
         "failed_type": error.get("node_type"),
-        "message": error.get("exception_message"),
+        "message": failure_of(error),
     }

@@ -257,7 +257,7 @@ def _refusal(answer: dict[str, Any]) -> PromptFailed:
 def _failure(event: Event) -> PromptFailed:
     data = event.data
     return PromptFailed(
-        str(data.get("exception_message", "The prompt was interrupted.")).strip(),
+        str(data.get("exception_message", "The prompt was interrupted.")).strip() or data.get("exception_type", ""),
         data.get("node_id"),
         data.get("node_type"),
         data.get("exception_type", event.type),

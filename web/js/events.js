@@ -3,7 +3,7 @@
 import { cancelled, compileActivity, failure, notReached } from "./activity.js";
 import { onMessage as on } from "./comfy.js";
 import { findNode, isOurType, openWorkflow, savedWorkflow } from "./graph.js";
-import { askForRun } from "./server.js";
+import { askForRun, failureOf } from "./server.js";
 import { settingsOf } from "./saved.js";
 
 /** One run of a workflow: which workflow it is, which nodes took part, and whether it has ended. */
@@ -122,10 +122,10 @@ export function listen(store, look) {
       if (workflow === openWorkflow() && [...silent].some((node) => findNode(node))) void look(prompt_id);
     });
   });
-  on("execution_error", ({ prompt_id, node_id, node_type, exception_message }) => {
+  on("execution_error", ({ prompt_id, node_id, node_type, ...failed }) => {
     end(prompt_id, (workflow, { done }) => {
       store.stop(workflow, done, notReached);
-      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(exception_message) });
+      if (isOurType(node_type)) store.update(workflow, node_id, { activity: failure(failureOf(failed)) });
     });
   });
   on("execution_interrupted", ({ prompt_id }) => {

@@ -1,7 +1,7 @@
 // Runs a prompt that is no run of the workflow, such as a measurement, and waits for what it shows.
 
 import { api, onMessage } from "./comfy.js";
-import { ask } from "./server.js";
+import { ask, failureOf } from "./server.js";
 import { words } from "./words.js";
 
 /** What the ids of nodes begin with by which such a prompt is known; server/trial.py has the same. */
@@ -48,7 +48,7 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
     // The node that measures runs others, which tell of progress of their own.
     on("progress", ({ node, value, max }) => node === NO_RUN && progress(max ? value / max : 0));
     on("executed", ({ output }) => (shown = pick(output ?? {}) ?? shown));
-    on("execution_error", ({ exception_message }) => end(() => reject(new Error(exception_message.trim()))));
+    on("execution_error", (failed) => end(() => reject(new Error(failureOf(failed)))));
     on("execution_interrupted", () => end(() => reject(new DOMException("", "AbortError"))));
     on("execution_success", () => end(() => (shown ? resolve(shown) : reject(new Error("?")))));
     asked.catch((error) => end(() => reject(error)));
@@ -58,8 +58,8 @@ export async function runPrompt(prompt, pick, progress = () => {}, cancelled = u
       const queued = [...queue_running, ...queue_pending].some((/** @type {unknown[]} */ [, id]) => id === prompt_id);
       const ended = (await ask(`/history/${prompt_id}`))[prompt_id];
       if (!queued && ended?.status?.status_str !== "success") {
-        const said = ended?.status?.messages?.at(-1)?.[1].exception_message;
-        return end(() => reject(new Error(said?.trim() ?? words("runLost"))));
+        const said = failureOf(ended?.status?.messages?.at(-1)?.[1] ?? {});
+        return end(() => reject(new Error(said || words("runLost"))));
       }
       for (const output of Object.values(ended?.outputs ?? {})) shown = pick(/** @type {NodeOutput} */ (output)) ?? shown;
       if (ended && shown) end(() => resolve(/** @type {Shown} */ (shown)));

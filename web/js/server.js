@@ -33,6 +33,14 @@ function refusal(answer) {
 }
 
 /**
+ * @param {{exception_message?: string, exception_type?: string}} failed
+ * @returns {string} what ComfyUI says of a prompt that failed; of an exception without words, its type
+ */
+export function failureOf({ exception_message = "", exception_type = "" }) {
+  return exception_message.trim() || exception_type;
+}
+
+/**
  * Ask about a run that this page has not seen from the beginning: before a reload, or from another tab.
  * @param {{prompt_id: string} | {workflow: string}} which
  * @returns {Promise<RunPayload | null>} null if the server knows none

@@ -61,6 +61,12 @@ def title_of(prompt: Prompt, id: str) -> str:
     return "".join(char for char in str(title or node["class_type"]) if char.isprintable())[:_TITLE]
 
 
+def failure_of(message: Mapping[str, Any]) -> str | None:
+    """Return what ComfyUI says of a prompt that failed; of an exception without words, its type. None if it did not."""
+    said = str(message.get("exception_message") or "").strip()
+    return said or message.get("exception_type")
+
+
 def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
     """Yield a node, the one before it, and so on; the way ends where it would go in a circle."""
     seen: set[str] = set()

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ....core.errors import BackendUnavailable, InvalidSetting
+from ..prompt import failure_of
 from ..standalone import start_comfyui
 
 _SECONDS_TO_START = 120.0
@@ -78,8 +79,7 @@ class Server:
                 messages = history[id].get("status", {}).get("messages", [])
                 for name, about in messages:
                     if name in ("execution_error", "execution_interrupted"):
-                        said = about.get("exception_message", "The measurement was stopped.")
-                        raise InvalidSetting(str(said).strip())
+                        raise InvalidSetting(failure_of(about) or "The measurement was stopped.")
                 return dict(history[id]["outputs"])
             if id not in waiting:
                 raise InvalidSetting("ComfyUI has lost the measurement.", "Look at its log, and start it again.")
