@@ -36,7 +36,7 @@ def host() -> Iterator[template_runs.Host]:
 )
 def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Host, template: templates.Template):
     if unknown := templates.without_network(template):
-        pytest.skip(f"no small network stands for {', '.join(unknown)}: a family that came later")
+        pytest.skip(f"no small network stands for {', '.join(unknown)}: it came later")
     prompt = host.prompt_of(template)
     plain = host.draw(prompt)
     assert template_runs.latents(plain), "nothing was sampled"

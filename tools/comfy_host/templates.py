@@ -150,8 +150,10 @@ def diffusion_models(template: Template) -> list[str]:
 
 
 def without_network(template: Template) -> list[str]:
-    """Return those of them for which ``random_files.table`` has nothing."""
-    return [name for name in diffusion_models(template) if not any(re.search(p, name, re.I) for p, _ in NETWORKS)]
+    """Return those for which ``random_files.table`` has nothing, and patches of models, which it knows none of."""
+    patches = sorted(name for folder, name in files_of(template.workflow()) if folder == "model_patches")
+    models = diffusion_models(template)
+    return [name for name in models if not any(re.search(p, name, re.I) for p, _ in NETWORKS)] + patches
 
 
 def write_file(path: Path) -> Path:
