@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import isqrt
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.token_merging.automatic import minimum_tokens
 from ..workbench.comfyui.prompt import Prompt, require_prompt, title_of
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
@@ -46,15 +48,21 @@ def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payl
         choice: [step for step in _steps(choice, machine, reuse) if changed_by(nodes[step.node]) == wire.name]
         for choice in BUILT_IN
     }
+    plans = {choice: _plan(prompt, types, choice, one, nodes, reuse) for choice, one in given.items()}
+    least = minimum_tokens(machine.device)
+    side = 16 * isqrt(least)  # a token of most models is 16 pixels wide
+    merges = any(step["node"] == "PacelineApplyToMe" for plan in plans.values() for step in plan["steps"])
+    gpu_merges = merges and machine.device != "cpu"  # on a CPU small pictures have enough too
     notes = [
         f"Reuse Steps is left out: of so few steps ({steps}) each changes the picture too much." if few else "",
         f"Reuse Steps is left out: the first model of {guiders[0]} decides for both." if second and not few else "",
+        f"Apply ToMe pays from about {least} tokens on, in most models {side} x {side} pixels." if gpu_merges else "",
         f"Quantize int8 is left out: {file} has int8 weights already, by its name." if file else "",
     ]
     return {
         "name": wire.name,
         "receivers": [{"node": node, "input": name} for node, name in wire.receivers],
-        "plans": {choice: _plan(prompt, types, choice, one, nodes, reuse) for choice, one in given.items()},
+        "plans": plans,
         "notes": [note for note in notes if note],
     }
 

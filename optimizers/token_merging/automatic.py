@@ -15,6 +15,11 @@ MINIMUM_TOKENS = {"cpu": 256}
 MINIMUM_TOKENS_ELSEWHERE = 4096
 
 
+def minimum_tokens(device_type: str) -> int:
+    """Return from how many tokens in a block on leaving out keys and values gains time on a type of devices."""
+    return MINIMUM_TOKENS.get(device_type, MINIMUM_TOKENS_ELSEWHERE)
+
+
 class Automatic(Method):
     """Leave out keys and values wherever that gains something.
 
@@ -40,4 +45,4 @@ class Automatic(Method):
         """
         if other_layers:
             return Merging
-        return KVDownsampling if tokens >= MINIMUM_TOKENS.get(device_type, MINIMUM_TOKENS_ELSEWHERE) else None
+        return KVDownsampling if tokens >= minimum_tokens(device_type) else None

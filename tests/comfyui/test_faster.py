@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from importlib import import_module
 from typing import Any
 
@@ -180,6 +181,19 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
     if turbo == "text":  # not known before the run
         prompt["turbo"] = {"class_type": "CLIPTextEncode", "inputs": {"clip": ["1", 1], "text": "true"}}
     assert [one["node"] for one in plans(prompt)["fast"]["foreign"]] == (["2"] if converted else [])
+
+
+def test_on_a_gpu_the_advice_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
+    from paceline.optimizers.token_merging.automatic import Automatic
+    from paceline.server import advice
+    from paceline.server.built_in_presets import Machine
+
+    monkeypatch.setattr(advice, "machine_here", lambda: Machine("cuda"))
+    (wire,) = [wire for wire in advice_payload(PROMPT)["wires"] if wire["name"] == "model"]
+    (said,) = wire["notes"]
+    tokens, width, height = (int(number) for number in re.findall(r"\d+", said))
+    assert Automatic.for_block(tokens, "cuda", False) and not Automatic.for_block(tokens - 1, "cuda", False)
+    assert width * height == tokens * 16**2
 
 
 def test_each_known_node_has_settings_that_ours_takes():
