@@ -11,9 +11,12 @@ from .known_values import NUMBERS, known
 from .recipes import PREFIX
 
 _SAMPLED = {"LATENT", "GUIDER", "IMAGE", "VIDEO", "AUDIO"}
-_CODED = {"IMAGE", "LATENT", "VIDEO", "AUDIO"}
+_CODED = {"IMAGE", "LATENT", "VIDEO"}
 _KINDS = {"MODEL": ("model", _SAMPLED), "VAE": ("vae", _CODED), "CONTROL_NET": ("control_net", {"CONDITIONING"})}
-"""By the type of a link: the name of our nodes' inputs, and what a node gives out that uses it."""
+"""By the type of a link: the name of our nodes' inputs, and what a node gives out that uses it.
+
+Nodes that only make sound are not among them: no VAE of sound can be compiled.
+"""
 
 _SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
 """ComfyUI's nodes that hand on one of two inputs, of any type."""

@@ -183,6 +183,15 @@ def test_the_way_to_the_loader_goes_through_the_side_of_a_switch_that_is_chosen(
     assert [one["node"] for one in plans(prompt)["fast"]["foreign"]] == (["2"] if converted else [])
 
 
+def test_nothing_is_put_on_a_vae_that_only_makes_sound(comfyui):
+    heard = {"class_type": "LTXVAudioVAEDecode", "inputs": {"samples": ["5", 0], "audio_vae": ["8", 0]}}
+    prompt = prompt_with(**{"8": {"class_type": "VAELoader", "inputs": {"vae_name": "sound"}}, "9": heard})
+    assert [wire["receivers"] for wire in advice_payload(prompt)["wires"]] == [
+        [{"node": "5", "input": "model"}],
+        [{"node": "6", "input": "vae"}],
+    ]
+
+
 def test_on_a_gpu_the_advice_names_the_number_of_tokens_from_which_apply_tome_pays(monkeypatch):
     from paceline.optimizers.token_merging.automatic import Automatic
     from paceline.server import advice
