@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+_TELLS_OF_COMPILING = hasattr(torch.compiler, "is_compiling")
+
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "defaultcpuallocator")
 
 
@@ -85,6 +87,11 @@ def _float32_products(backend: Any, products: Any) -> object:
     return backend.allow_tf32 if newer is None else newer
 
 
+def is_compiling() -> bool:
+    """Return whether ``torch.compile`` traces the caller. torch 2.1, which WebUI brings, does not tell: never there."""
+    return _TELLS_OF_COMPILING and torch.compiler.is_compiling()
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until a device has done all that it was given; does nothing for devices that work at once."""
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)
@@ -95,7 +102,7 @@ def synchronize(device: torch.device) -> None:
 def is_out_of_memory(error: BaseException | None) -> bool:
     """Return whether an error, or what caused it, means that memory ran out, on a device or on the processor."""
     while error is not None:
-        if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
             return True
         # torch's allocator for the processor raises a plain RuntimeError, and so do some devices'.
         if isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY):

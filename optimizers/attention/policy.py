@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity, Summary
-from ...core.devices import is_out_of_memory
+from ...core.devices import is_compiling, is_out_of_memory
 from ...core.errors import error_line
 from ...core.phrases import phrase
 from ...core.technique import ATTENTION, Policy
@@ -122,7 +122,7 @@ class AttentionPolicy(Policy):
         return None
 
     def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
-        if torch.compiler.is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
+        if is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
             return self._find_refusal(q, k, v, mask, full_precision)
         records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
         masked = None if mask is None else mask.dtype

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...core.devices import is_out_of_memory
+from ...core.devices import is_compiling, is_out_of_memory
 from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
 from .backend import AttentionCall, AttentionFunction, short
 from .probing import probe
@@ -74,7 +74,7 @@ class QuickestKernel:
         self, own: AttentionFunction, q: Tensor, k: Tensor, v: Tensor, scale: float | None, enable_gqa: bool
     ) -> Chosen:
         """Return the kernel for a call without a mask; the first of its kind is timed, which waits for the device."""
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return self.in_compiled.get(q.shape[-1], (OWN, None))
         signature = (q.shape, k.shape, v.shape, q.dtype)
         chosen = self._chosen.get(signature)

@@ -14,10 +14,15 @@ from functools import cache, partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ...core.devices import is_compiling
 from .backend import CUDA, CUDA_HALF, HALVES, AttentionFunction, Backend, Limits, Mask
 from .scores import match_heads
+
+try:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ImportError:  # torch before 2.3: only compiled code needs it
+    SDPBackend = sdpa_kernel = None  # type: ignore[assignment, misc]
 
 # Forcing a kernel saves, changes and restores flags of the whole process. Two threads that interleave (ComfyUI samples
 # on several GPUs with threads) would restore each other's forced state and leave it behind for good.
@@ -38,7 +43,8 @@ def sdpa(
     """Torch's SDPA with whatever kernel torch prefers."""
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=enable_gqa)
+    grouped = {"enable_gqa": True} if enable_gqa else {}  # torch before 2.5 does not know it
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, **grouped)
 
 
 @cache
@@ -47,7 +53,7 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
 
     ``repeat_heads``: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
     """
-    kernel = getattr(SDPBackend, kernel_name)
+    kernel = None if SDPBackend is None else getattr(SDPBackend, kernel_name)
     flags = torch.backends.cuda
     switches = [
         (name == kernel_name, getattr(flags, f"{switch}_sdp_enabled"), getattr(flags, f"enable_{switch}_sdp"))
@@ -61,7 +67,7 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
         if enable_gqa and repeat_heads:
             k, v = match_heads(q, k, v, enable_gqa)
             enable_gqa = False
-        if torch.compiler.is_compiling():  # a lock cannot be traced; tracing is serialised by dynamo itself
+        if is_compiling():  # a lock cannot be traced; tracing is serialised by dynamo itself
             with sdpa_kernel(kernel):
                 return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
         # What sdpa_kernel does, in an eighth of the time: this runs in every attention call.

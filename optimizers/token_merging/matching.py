@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting, require_number
 from .grid import Partition
 
@@ -158,7 +159,7 @@ def _merge_by_addition(x: Tensor, matching: Matching) -> Tensor:
 
 def _best_destination(metric: Tensor, destinations: Tensor, sources: Tensor) -> tuple[Tensor, Tensor]:
     """Return each source's highest similarity, and which of ``destinations`` has it: ``[batch, sources]`` each."""
-    in_cache = metric.device.type == "cpu" and not torch.compiler.is_compiling()
+    in_cache = metric.device.type == "cpu" and not is_compiling()
     limit = CPU_SCORES if in_cache else DEVICE_SCORES
     # Not a function of the batch: the shape of a matrix product can change its last bits.
     rows = max(SMALLEST_CHUNK, limit // destinations.shape[0])

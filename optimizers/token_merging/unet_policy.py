@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.activity import Activity
+from ...core.devices import is_compiling
 from ...core.errors import InvalidSetting, UnsupportedModel
 from ...core.phrases import phrase
 from .grid import Partition
@@ -135,7 +136,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         """Return what was made for a block before the network ran, if it fits; arguments as in `reduction`."""
         known = state.prepared.get(block.number)
         # Compiled code works it out by itself, as it knows all of the sizes: what is prepared would be another input.
-        if known is None or known[0] != size or torch.compiler.is_compiling():
+        if known is None or known[0] != size or is_compiling():
             return None
         return known[1] if known[1].tokens == tokens.shape[1] else None
 
@@ -152,7 +153,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         place = (block.part, block.downsample)
         reduction = None if shared is None else shared.get(place)
         if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
-            if method.uses_cells and not torch.compiler.is_compiling():
+            if method.uses_cells and not is_compiling():
                 call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
             reduction = method.plan(tokens, call)
             if shared is not None:

@@ -1,0 +1,42 @@
+"""Stable Diffusion WebUI brings torch 2.1, Forge 2.3: what they lack is taken away here from the torch that is there."""
+
+import subprocess
+import sys
+
+from comfy_host.paths import ROOT
+
+PROGRAM = """
+import sys, types
+import torch
+
+sys.modules["torch.nn.attention"] = None
+del torch.compiler.is_compiling, torch.OutOfMemoryError
+newer = torch.nn.functional.scaled_dot_product_attention
+
+
+def older(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None):
+    return newer(query, key, value, attn_mask, dropout_p, is_causal, scale=scale)
+
+
+torch.nn.functional.scaled_dot_product_attention = older
+
+package = types.ModuleType("paceline")
+package.__path__ = [sys.argv[1]]
+sys.modules["paceline"] = package
+from paceline.core.devices import is_out_of_memory
+from paceline.optimizers.attention.probing import probe
+from paceline.optimizers.attention.registry import choose, get
+from paceline.optimizers.hosts.webui import accelerate
+from paceline.workbench.measurement.seeds import measure
+
+cpu = torch.device("cpu")
+assert choose(cpu, torch.float32, [64])[0] == "sdpa"
+for name in ("sdpa", "sdpa_flash", "sdpa_math"):
+    assert probe(get(name), cpu, torch.float32, 64).available, name
+assert is_out_of_memory(RuntimeError("out of memory")) and not is_out_of_memory(RuntimeError("other"))
+"""
+
+
+def test_the_extension_works_with_the_torch_that_the_hosts_bring():
+    run = subprocess.run([sys.executable, "-c", PROGRAM, str(ROOT)], capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
