@@ -6,6 +6,7 @@ like ``nodes`` and ``server`` belong to others.
 
 from __future__ import annotations
 
+import html
 import logging
 import sys
 from collections.abc import Sequence
@@ -41,8 +42,13 @@ DEFAULTS = (False, "Hardly visible", AS_ABOVE, *Single().__dict__.values())
 FIELDS = {name: f"Paceline {name.replace('_', ' ')}" for name in ARGUMENTS[2:]}
 """What the text in a picture calls them; the choice is called ``Paceline``."""
 
+NOT_HERE = (
+    "Fuse QKV, Quantize int8 and Compile UNet are not offered here: they need weights that stay as they are, and WebUI "
+    "writes LoRAs into weights, restores and moves them between pictures. Precision is set in WebUI's own settings."
+)
+
 LAST: list[dict[str, Any]] = []
-"""What the techniques said of the last picture."""
+"""What the techniques said of the last picture, or of the last few that were drawn at once: pass by pass."""
 
 
 class PacelineScript(scripts.Script):
@@ -92,6 +98,9 @@ class PacelineScript(scripts.Script):
                 backend = gr.Dropdown(
                     list(BACKENDS), value=single.backend, label="Set Attention Processor: backend", info=BACKEND_TOOLTIP
                 )
+                gr.HTML(f'<span style="color: var(--block-info-text-color)">{NOT_HERE}</span>')
+            report = gr.Button("Full report of the last picture with Paceline", size="sm", elem_id=self.elem_id("report"))
+            report.click(_page_of_report, outputs=[gr.HTML(elem_id=self.elem_id("reported"))])
         inputs = [choice, hires, method, ratio, max_downsample, budget, backend]
         pasted = dict(zip(ARGUMENTS[2:], inputs[1:], strict=True))
         self.infotext_fields = [(on, lambda text: "Paceline" in text), (choice, "Paceline")]
@@ -104,6 +113,11 @@ class PacelineScript(scripts.Script):
         """Take out what the cell of a grid before this one has written: cells share their texts."""
         for field in ("Paceline", *FIELDS.values()):
             p.extra_generation_params.pop(field, None)
+
+    def process_batch(self, p: Any, *args: Any, **given: Any) -> None:
+        """Begin a report for the pictures that are drawn at once."""
+        if _asked(p, args)["on"]:
+            LAST.clear()
 
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
         """Let the techniques work in the sampling that begins; the host calls it for each pass, in Forge twice."""
@@ -145,7 +159,7 @@ def _write_down(p: Any, asked: dict[str, Any]) -> None:
 
 
 def _tell(p: Any, said: Sequence[Said], before: str) -> None:
-    LAST[:] = [{"title": one.title, "pass": before.rstrip(", ") or "the first pass", **_report(one)} for one in said]
+    LAST.extend({"title": one.title, "pass": before.rstrip(", ") or "the first pass", **_report(one)} for one in said)
     for one in said:
         p.comment(f"Paceline, {before}{one.title}: {one.summary.headline}")
         LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
@@ -155,6 +169,18 @@ def _report(one: Said) -> dict[str, Any]:
     summary = one.summary
     details = list(summary.details)
     return {"state": summary.state, "headline": summary.headline, "counts": dict(summary.counts), "details": details}
+
+
+def _page_of_report() -> str:
+    """Return the last report as HTML."""
+    if not LAST:
+        return "No picture was drawn with Paceline yet."
+    parts = []
+    for one in LAST:
+        lines = [f"{one['title']}, {one['pass']}: {one['headline']}", *one["details"]]
+        first, *others = map(html.escape, lines)
+        parts.append(f"<p><b>{first}</b></p><ul>{''.join(f'<li>{line}</li>' for line in others)}</ul>")
+    return "".join(parts)
 
 
 def _refusals() -> dict[str, str]:

@@ -27,18 +27,21 @@ class Host:
                 hosts.forge_model(model)
         return drawing
 
-    def draw(self, choice=None, batch=1, sampler="euler", drawing=None, prompts=None, negative=None, **options):
+    def draw(
+        self, choice=None, batch=1, sampler="euler", drawing=None, prompts=None, negative=None, scripts=(), **options
+    ):
         import comfy.k_diffusion.sampling
 
         function = sampler if callable(sampler) else getattr(comfy.k_diffusion.sampling, f"sample_{sampler}")
-        noise = torch.cat([in_process_noise(torch.zeros(1, 4, *SIZE), seed) for seed in range(7, 7 + batch)])
-        before = [] if choice is None else [lambda p: accelerate(p, choice, self.said.extend)]
+        empty = torch.zeros(1, self.studio.model.model.latent_format.latent_channels, *SIZE)
+        noise = torch.cat([in_process_noise(empty, seed) for seed in range(7, 7 + batch)])
+        ours = [] if choice is None else [lambda p: accelerate(p, choice, self.said.extend)]
         return (drawing or self.drawing()).sample(
             function,
             noise,
             prompts or hosts.prompts(*[self.positive] * batch),
             negative or self.negative * batch,
-            before,
+            [*scripts, *ours],
             **options,
         )
 

@@ -1,4 +1,4 @@
-"""Small stand-ins for what Paceline uses of Stable Diffusion WebUI and Forge, around ComfyUI's real UNet.
+"""Small stand-ins for what Paceline uses of Stable Diffusion WebUI and Forge, around ComfyUI's real networks.
 
 They do what `optimizers/hosts/webui/protocols.py` says and nothing else; `tests/webui/` asks the real hosts.
 """
@@ -6,7 +6,6 @@ They do what `optimizers/hosts/webui/protocols.py` says and nothing else; `tests
 from __future__ import annotations
 
 import copy
-import math
 from collections import namedtuple
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ from torch.nn import Module
 
 Part = namedtuple("Part", "end_at_step cond")  # a prompt up to a step
 Composed = namedtuple("Composed", "schedules weight")  # one of the prompts of AND
-SCALE = 0.18215  # of SD's latents
 
 
 class Interrupted(BaseException):
@@ -23,16 +21,19 @@ class Interrupted(BaseException):
 
 
 class Network:
-    """ComfyUI's UNet with its schedule: ``predict`` gives pictures without noise."""
+    """ComfyUI's network with its schedule: ``predict`` gives pictures without noise."""
 
     def __init__(self, model):
         self.unet = model.model.diffusion_model
         self.schedule = model.get_model_object("model_sampling")
+        self.latents = model.model.latent_format
 
     def predict(self, x, sigma, context, **options):
         wide = sigma.view(-1, 1, 1, 1)
-        if self.unet.num_classes is not None:  # SDXL: sizes and a summary of the prompt
+        if getattr(self.unet, "num_classes", None) is not None:  # SDXL: sizes and a summary of the prompt
             options["y"] = torch.ones(len(x), self.unet.label_emb[0][0].in_features)
+        elif hasattr(self.unet, "vector_in"):  # Flux: the summary alone
+            options["y"] = torch.ones(len(x), self.unet.vector_in.in_layer.in_features)
         found = self.unet(
             self.schedule.calculate_input(wide, x), self.schedule.timestep(sigma).float(), context=context, **options
         )
@@ -100,7 +101,7 @@ class Denoiser(Module):
         super().__init__()
         self.p, self.timesteps = p, timesteps
         self.step, self.total_steps, self.need_last_noise_uncond = 0, 0, False
-        self.refined, self.stop_at, self.calls = False, None, 0
+        self.refined, self.stop_at, self.skip_early = False, None, 0
         self.update_inner_model()
 
     def update_inner_model(self):
@@ -116,13 +117,16 @@ class Denoiser(Module):
         prompts = [[(_now(one.schedules, self.step), one.weight) for one in image] for image in cond.batch]
         negatives = torch.stack([_now(schedules, self.step) for schedules in uncond])
         passes = self._forge if self.p.forge else self._classic
-        guided = passes(x, sigma, prompts, negatives, cond_scale)
+        guided = passes(x, sigma, prompts, negatives, 1.0 if self.step < self.skip_early else cond_scale)
         self.step += 1
         return guided
 
     def _classic(self, x, sigma, prompts, negatives, scale):
         rows = [image for image, given in enumerate(prompts) for _ in given]
         positives = torch.stack([tokens for image in prompts for tokens, _ in image])
+        if self.step < self.skip_early:  # "Ignore negative prompt during early sampling"
+            found = self.inner_model(x[rows], sigma[rows], cond={"crossattn": positives})
+            return _combined(found, torch.zeros_like(x), prompts, scale)
         if positives.shape[1] == negatives.shape[1]:
             both = torch.cat([x[rows], x]), torch.cat([sigma[rows], sigma])
             found = self.inner_model(*both, cond={"crossattn": torch.cat([positives, negatives])})
@@ -138,7 +142,9 @@ class Denoiser(Module):
         found = {}
         # the n-th prompts of all images are one call, with the negative one before the first where lengths agree
         calls = [(torch.stack([image[n][0] for image in prompts]), n) for n in range(len(prompts[0]))]
-        if calls[0][0].shape == negatives.shape:
+        if scale == 1.0:
+            found["negative"] = torch.zeros_like(x)
+        elif calls[0][0].shape == negatives.shape:
             found[0], found["negative"] = self._apply(x, sigma, [negatives, calls[0][0]], [1, 0])[::-1]
             calls = calls[1:]
         else:
@@ -172,23 +178,26 @@ class Drawing:
         self.stopped_by = Interrupted()
         self.sampler = None
 
-    def sample(self, function, x, positive, negative, before=(), steps=12, cfg=7.0, stop_at=None, **given):
+    def sample(
+        self, function, x, positive, negative, before=(), steps=12, cfg=7.0, stop_at=None, skip_early=0, **given
+    ):
         """Draw one pass; ``before`` are called as the hosts call scripts before every sampling, twice as Forge does."""
         network, timesteps = self.sd_model.network, function is ddim
         denoiser = Denoiser(self, timesteps)
-        denoiser.total_steps, denoiser.stop_at = steps, stop_at
+        denoiser.total_steps, denoiser.stop_at, denoiser.skip_early = steps, stop_at, skip_early
         self.sampler = SimpleNamespace(func=function, model_wrap_cfg=denoiser)
         if timesteps:
             given["timesteps"] = torch.arange(0, 1000, 1000 // (steps + 1))[: steps + 1] + 1
             x = x * alphas(network)[given["timesteps"][-1]].sqrt() * 1.0
         else:
             sigmas = given.setdefault("sigmas", schedule(network, steps))
-            x = x * math.sqrt(1 + float(sigmas[0]) ** 2)
+            x = network.schedule.noise_scaling(sigmas[0], x, torch.zeros_like(x), True)
         for script in [*before] * 2:
             script(self)
         extra = {"cond": positive, "uncond": negative, "cond_scale": cfg}
         with torch.no_grad():
-            return self.sampler.func(denoiser, x, extra_args=extra, disable=True, **given) / SCALE
+            found = self.sampler.func(denoiser, x, extra_args=extra, disable=True, **given)
+        return network.latents.process_out(found)
 
 
 def schedule(network, steps):

@@ -82,11 +82,11 @@ class StepReusePolicy(Policy):
         if beyond:
             headline = phrase("{headline}, estimate beyond the budget", headline=headline)
             details.append(
-                "a later step changed more than the earlier forecasts predicted: check the picture with "
-                "Compare Models, or choose a smaller budget"
+                "a later step changed more than the earlier forecasts predicted: compare the "
+                "pictures, or choose a smaller budget"
             )
         details.append(
-            f"estimated distance to the picture without this node: {found.share:.1%} of what another seed changes, "
+            f"estimated distance to the picture without Reuse Steps: {found.share:.1%} of what another seed changes, "
             f"budget {self.settings.budget:.1%}"
         )
         if found.largest:
@@ -96,7 +96,7 @@ class StepReusePolicy(Policy):
         if found.parts > 1:
             details.append(f"both are of the worst of {found.parts} frames and streams, such as sound")
         details.append(
-            f"a plain run of {found.steps_in_same_time} steps takes as long: Compare Models draws it beside this one"
+            f"a plain run of {found.steps_in_same_time} steps takes as long: a comparison draws it beside this one"
         )
         details.extend(_doubts(found))
         if found.methods:

@@ -18,7 +18,7 @@ from .method import BlockCall, Reduction
 from .policy import ALL_KEPT, TokenMergingPolicy
 from .settings import TokenMergingSettings
 
-OTHER_TOKENS = "another node had already rearranged the tokens, or another package (ToMe, HyperTile, ...)"
+OTHER_TOKENS = "another node or extension had already rearranged the tokens (ToMe, HyperTile, ...)"
 OTHER_OUTPUT = "attention replaced by another node or package returned all tokens instead of the merged ones"
 
 Size = tuple[int, int]

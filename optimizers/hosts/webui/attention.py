@@ -77,5 +77,7 @@ class UNetAttention(WebUITechnique):
 
 def _head_size(layer: Any) -> int:
     """Return the channels of one head of an attention layer; 0 if it is none that we know."""
-    width = getattr(getattr(layer, "to_q", None), "out_features", 0)
-    return int(width) // int(layer.heads) if hasattr(layer, "heads") and hasattr(layer, "to_out") else 0
+    if not all(hasattr(layer, name) for name in ("heads", "to_q", "to_out")):
+        return 0
+    # Forge's quantised projections do not tell their width, and ldm's layers not their size.
+    return int(getattr(layer, "dim_head", 0) or getattr(layer.to_q, "out_features", 0) // layer.heads)

@@ -42,7 +42,8 @@ class Place:
     def _dtype(self) -> torch.dtype:
         if torch.is_autocast_enabled():
             return torch.get_autocast_gpu_dtype()
-        return next(self.network.parameters()).dtype
+        stored = next(self.network.parameters()).dtype
+        return stored if stored.itemsize > 1 else torch.float16  # A1111 computes with fp8 weights in it
 
     def halves(self, rows: int, images: int, options: Kwargs) -> Halves | None:
         """Return where the two passes are in a call of ``rows``; None if it is not one for just these two."""

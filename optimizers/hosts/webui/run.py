@@ -115,6 +115,7 @@ class _Run:
                 self._techniques.append(technique)
         self._compute: Callable[..., Tensor] = getattr(place.owner, place.name)
         self._on_network.put(place.owner, place.name, self._passes)
+        self._on_network.put(place.network, "forward", self._prepared(place.network.forward))
 
     def _made(self, kind: str, place: Place) -> WebUITechnique:
         settings, refusal = self._choice[kind], self._refusals.get(kind)
@@ -152,13 +153,17 @@ class _Run:
 
     def _passes(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
         """Return the passes of one call."""
-
-        def compute(x: Tensor, *args: Any, **options: Any) -> Tensor:
-            for technique in self._techniques:
-                technique.before(x)
-            return self._compute(x, *args, **options)
-
         reuse = find(self._techniques, STEP_REUSE)
         if not isinstance(reuse, StepReuse):
-            return compute(x, *args, **options)
-        return reuse.passes(compute, x, args, options)
+            return self._compute(x, *args, **options)
+        return reuse.passes(self._compute, x, args, options)
+
+    def _prepared(self, forward: Function) -> Function:
+        """Return ``forward`` of the network, which extensions that cut a picture into tiles call for each of them."""
+
+        def prepared(x: Tensor, *args: Any, **options: Any) -> object:
+            for technique in self._techniques:
+                technique.before(x)
+            return forward(x, *args, **options)
+
+        return prepared

@@ -62,8 +62,7 @@ class Solver:
             return [float(sigma) for sigma in sigmas.tolist()]
         if not isinstance(timesteps, Tensor) or alphas is None:
             return []
-        used = [int(step) for step in timesteps.tolist()]  # ascending; the step after the first one goes to 0
-        return [_sigma(alphas, step) for step in [*reversed(used), 0]]
+        return [_sigma(alphas, int(step)) for step in reversed(timesteps.tolist())]
 
 
 class Units:

@@ -54,7 +54,7 @@ class StepReuse(WebUITechnique):
         if refusals:
             raise UnsupportedModel(f"Reuse Steps steps aside: {refusals[0]}.", "Use another sampler, or leave it out.")
         self._rule = self.policy.begin(levels, solver.name, is_unet(place.network))
-        self._passes, self._shapes = Passes(), list[torch.Size]()
+        self._passes, self._shapes, self._before = Passes(), list[torch.Size](), list[torch.Size]()
         self._active: Hashable = None
         self._value, self._shape, self._calls = 0.0, torch.Size(), 0
         self._in_pairs = self._joined = False
@@ -75,6 +75,7 @@ class StepReuse(WebUITechnique):
         if rule is None:
             return cast(Tensor, compute())
         self._value, self._shape, self._calls = float(sigma.flatten()[0]), x.shape, 0
+        self._before, self._shapes = self._shapes, []
         self._joined = any(len(image) > 1 for image in getattr(options.get("cond"), "batch", ()))
         level = self._guided_units.sigma(self._value)
         taking_part = (tuple(_prompts(options, denoiser.step)), self._place.taking_part(level))
@@ -87,6 +88,8 @@ class StepReuse(WebUITechnique):
         rule.begin(rule.place_of(level), self._guidance)
         latent = self._guided_units.latent(x, self._value)  # before: solvers may change theirs in place
         output = cast(Tensor, compute())
+        if self._before and self._before != self._shapes and rule.action is not Action.FORECAST:
+            rule.forget()  # the host began or ceased to leave out the negative pass, for example
         if output.shape != x.shape:
             return output
         guided = self._guided_units.denoised(x, output, self._value)
@@ -103,6 +106,7 @@ class StepReuse(WebUITechnique):
         if rule.action is Action.FORECAST:
             if self._forecasts(x):
                 self._calls += 1
+                self._shapes.append(x.shape)
                 denoised = self._passes.forecast(rule.method, slot, rule.place, latent)[0]
                 return units.output(x, denoised, self._value).to(x.dtype)
             if slot == 0:
@@ -115,7 +119,7 @@ class StepReuse(WebUITechnique):
             output = compute(x, *args, **options)
         denoised = units.denoised(x, output, self._value)
         self._passes.keep(slot, rule.place, latent, [denoised])
-        self._shapes[slot:] = [x.shape]
+        self._shapes.append(x.shape)
         self._in_pairs = slot == 0 and halves is not None
         if halves is not None:
             rule.compare(denoised[halves[0]], denoised[halves[1]] if slot == 0 else None)
@@ -129,7 +133,7 @@ class StepReuse(WebUITechnique):
     def _forecasts(self, x: Tensor) -> bool:
         """Return whether the next call for passes, with latents ``x``, is forecast."""
         rule, slot = self._rule, self._calls
-        if rule is None or rule.action is not Action.FORECAST or self._shapes[slot : slot + 1] != [x.shape]:
+        if rule is None or rule.action is not Action.FORECAST or self._before[slot : slot + 1] != [x.shape]:
             return False
         return self._passes.can(rule.method, slot, [True])
 
@@ -152,14 +156,15 @@ class StepReuse(WebUITechnique):
     def _forget(self, rule: Rule) -> None:
         rule.forget()
         self._passes, self._in_pairs = Passes(), False
-        self._shapes.clear()
+        self._before = []
 
 
 def _refusals(place: Place, solver: Solver) -> Iterator[str]:
     name = OWN_LOOPS.get(solver.function)
     if name is not None:
         yield f"the sampler {name} chooses its noise levels itself"
-    functions = [getattr(place.network, "forward", None), getattr(place.owner, place.name, None)]
+    functions = [getattr(place.network, name, None) for name in ("forward", "inner_forward")]  # Flux has the latter
+    functions += [getattr(place.owner, place.name, None)]
     unet: Any = getattr(place, "unet", None)
     functions += [unet.model_options.get("model_function_wrapper")] if unet is not None else []
     for function in functions:

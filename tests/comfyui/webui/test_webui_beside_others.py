@@ -1,0 +1,90 @@
+"""Beside what the hosts and other extensions do to a network: tiles, quantised weights, passes that are left out."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from paceline.core.technique import ATTENTION
+from torch.nn import Module
+from webui_drawing import LOOSE, MERGE
+
+pytestmark = pytest.mark.usefixtures("untouched")
+
+ALL = MERGE | LOOSE | {ATTENTION: "vanilla"}
+
+
+def in_tiles(p):
+    """Compute each call for passes in two halves, as MultiDiffusion does without overlap."""
+    if p.forge:
+
+        def wrapper(apply, call):
+            halves = [apply(half, call["timestep"], **call["c"]) for half in call["input"].chunk(2, 3)]
+            return torch.cat(halves, 3)
+
+        p.sd_model.forge_objects.unet.model_options["model_function_wrapper"] = wrapper
+        return
+    inner = p.sampler.model_wrap_cfg.inner_model
+    whole = type(inner).forward
+
+    def forward(x, sigma, **options):
+        return torch.cat([whole(inner, half, sigma, **options) for half in x.chunk(2, 3)], 3)
+
+    inner.forward = forward
+
+
+def test_tiles_are_pictures_of_their_own(host):
+    plain = host.draw(scripts=[in_tiles])
+    assert not torch.equal(plain, host.draw())
+    assert not torch.equal(host.draw(ALL, scripts=[in_tiles]), plain)
+    assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
+    assert host.lines[1] == "Paceline Apply ToMe: active in 3 of 7 self-attention blocks"
+    assert torch.equal(host.draw(scripts=[in_tiles]), plain)
+
+
+class Packed(Module):
+    """A projection with weights in int8, which does not tell its width: Forge's layers for nf4 and gguf."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.bias = layer.bias
+        self.scale = layer.weight.abs().amax() / 127
+        self.register_buffer("weight", (layer.weight / self.scale).round().to(torch.int8))
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight * self.scale, self.bias)
+
+
+def test_quantised_layers_compute_for_themselves(host, studio, monkeypatch):
+    for module in studio.model.model.diffusion_model.modules():
+        for name in ("to_q", "to_k", "to_v"):
+            if hasattr(module, name):
+                monkeypatch.setitem(module._modules, name, Packed(getattr(module, name)))
+    plain = host.draw()
+    assert not torch.equal(host.draw(ALL), plain)
+    assert [said.summary.state for said in host.said] == ["active"] * 3, host.lines
+    assert torch.equal(host.draw(), plain)
+
+
+def test_where_the_negative_pass_sets_in_nothing_older_is_reused(host):
+    """The host's setting to ignore the negative prompt in early steps, here in the first 7 of 20."""
+    sampling = {"steps": 20, "skip_early": 7}
+    plain, rows = host.draw(**sampling), []
+    drawing = host.drawing()
+    watch = drawing.sd_model.network.unet.register_forward_hook(
+        lambda _, given, __: rows.append((drawing.sampler.model_wrap_cfg.step, len(given[0])))
+    )
+    host.draw(LOOSE, drawing=drawing, **sampling)
+    watch.remove()
+    assert {(7, 2), (8, 2), (9, 2)} <= set(rows)
+    assert len(rows) < 20
+    assert torch.equal(host.draw(**sampling), plain)
+
+
+def test_hypertile_goes_first(host, studio):
+    layer = next(m for name, m in studio.model.model.diffusion_model.named_modules() if name.endswith("attn1"))
+    setattr(layer, "__webui_hypertile_params", SimpleNamespace(enabled=True))
+    try:
+        assert torch.equal(host.draw(MERGE, steps=3), host.draw(steps=3))
+    finally:
+        delattr(layer, "__webui_hypertile_params")
+    assert "HyperTile is on" in host.lines[0]
