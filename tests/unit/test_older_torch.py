@@ -1,4 +1,4 @@
-"""Stable Diffusion WebUI brings torch 2.1, Forge 2.3: what they lack is taken away here from the torch that is there."""
+"""Stable Diffusion WebUI brings torch 2.1, Forge 2.3: what they lack is taken away here from a newer one."""
 
 import subprocess
 import sys

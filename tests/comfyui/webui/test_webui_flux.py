@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import webui_stand_ins as hosts
 from comfy_host import transformers
 from paceline.core.technique import ATTENTION, STEP_REUSE
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -19,7 +18,8 @@ def flux(studio):
 
 @pytest.fixture
 def forge(flux):
-    prompt, negative = (transformers.conditioning("flux", seed=seed, pooled_output=torch.ones(1, 16)) for seed in (1, 2))
+    summary = torch.ones(1, 16)
+    prompt, negative = (transformers.conditioning("flux", seed=seed, pooled_output=summary) for seed in (1, 2))
     return Host(SimpleNamespace(model=flux, positive=prompt, negative=negative), forge=True)
 
 
