@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -53,7 +54,7 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
 
     ``repeat_heads``: repeat key heads for grouped queries here, where some torch versions' kernel does not take them.
     """
-    kernel = None if SDPBackend is None else getattr(SDPBackend, kernel_name)
+    kernel: Any = None if SDPBackend is None else getattr(SDPBackend, kernel_name)
     flags = torch.backends.cuda
     switches = [
         (name == kernel_name, getattr(flags, f"{switch}_sdp_enabled"), getattr(flags, f"enable_{switch}_sdp"))
