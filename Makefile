@@ -24,7 +24,7 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
 	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
-NOT_BENCHMARKS := collect common gpu_check keep_tests pack_for_gpu record render_results roof stack_variants step_reuse step_reuse_constants step_reuse_quality trained_models transformers_at_width unets video_quality
+NOT_BENCHMARKS := collect common gpu_check keep_tests pack_for_gpu record render_results roof stack_variants step_reuse step_reuse_constants step_reuse_quality transformers_at_width unets video_quality
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 # Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.

@@ -25,7 +25,7 @@ from common import arguments, relative_error
 from compile import sample, with_core, with_ours, with_tome
 from record import ROOT, Row, write
 from roof import operations
-from step_caches import NOTES, controls, fewer_steps, of_comfyui
+from step_caches import controls, fewer_steps, of_comfyui
 from step_reuse import ICONS, SOLVERS, Apply, Bench, about_weights, reused
 from step_reuse_quality import over_fewer_steps, quality
 
@@ -35,11 +35,24 @@ from comfy_host.pack import load_nodes  # noqa: E402
 
 SIDE = 16
 TOME = "Apply ToMe"
+CACHES = ("ComfyUI EasyCache", "ComfyUI LazyCache", "Reuse Steps")
+REPEATED = {TOME: (TOME,), "ComfyUI TomePatchModel": (TOME,)} | {cache: ("EasyCache",) for cache in CACHES}
+"""Changes that do the same again: merging what is merged, skipping what is skipped."""
 CHANGES_NOTES = {
     "wrong images": "farther than 0.0001 (relative L2 distance of the latents) from the picture that should come out",
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
 }
+
+
+PICTURES_NOTES = {
+    "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
+    "share": "distance of the latents as a share of what another seed changes",
+    "work left": "operations of all matrix products and convolutions, as a share of the plain model's",
+    "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
+    "pairs; below 0 fewer steps are nearer",
+}
+METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
 def tome(**settings: Any) -> Apply:
@@ -87,6 +100,11 @@ def lossy() -> dict[str, Apply]:
     }
 
 
+def core_node(module: str, name: str, **inputs: Any) -> Any:
+    """Return what a node of ComfyUI makes of a MODEL."""
+    return getattr(importlib.import_module(module), name).execute(**inputs).args[0]
+
+
 def script(base: Any) -> list[tuple[str, Apply, dict[str, Any]]]:
     """Return the changes in their order: what they are called, what they do to the MODEL and to sampling."""
     import model_changes as changes
@@ -100,6 +118,9 @@ def script(base: Any) -> list[tuple[str, Apply, dict[str, Any]]]:
     given = {key: value for key, value in control[0][1].items() if key.startswith("control")}
     negative = [[text, {**details, **given}] for text, details in prompt(seed=2)]
     weak, strong = (partial(changes.lora_for, strength=strength) for strength in (0.4, 1.0))
+    freeu, cache, image = (
+        partial(change, None, core_node) for change in (changes.freeu, changes.easycache, changes.image_prompt)
+    )
     return [
         ("first image", same, {}),
         ("the same again", same, {}),
@@ -110,6 +131,10 @@ def script(base: Any) -> list[tuple[str, Apply, dict[str, Any]]]:
         ("no LoRA", same, {}),
         (TOME, with_tome, {}),
         ("no Apply ToMe", same, {}),
+        ("FreeU", freeu, {}),
+        ("an image prompt", image, {}),
+        ("EasyCache", cache, {}),
+        ("none of these", same, {}),
         ("a ControlNet", same, {"conditioning": control, "negative": negative}),
         ("no ControlNet", same, {}),
         ("portrait", same, {"size": (SIDE + 8, SIDE)}),
@@ -129,12 +154,12 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
     for name, apply in {**compiling, **lossy()}.items():
         torch._dynamo.reset()
         counters.clear()
-        base, steps = small(), 2 if name in compiling else 10  # caches leave out steps
+        base, steps = small(), 4 if name in compiling else 10  # caches need some to leave out
         plain, attached = sample(base, SIDE, steps), apply(base)
         errors: dict[str, float] = {}
         for what, change, options in script(base):
-            if what == TOME and name in (TOME, "ComfyUI TomePatchModel"):
-                continue  # merging what is merged
+            if what in REPEATED.get(name, ()):
+                continue
             expected = change(base) if name in compiling else apply(change(small()))
             found, right = (sample(one, SIDE, steps, **options) for one in (change(attached), expected))
             errors[what] = relative_error(found, right)
@@ -143,7 +168,8 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         graphs = counters["stats"]["unique_graphs"]
         yield {
             "name": name,
-            "work": f"{len(errors) - 1} images in one session",
+            "work": "changes of a workflow in one session",
+            "images": len(errors) - 1,
             "graphs": graphs if name in compiling else None,
             "recompiles": graphs - 1 if name in compiling else None,
             "wrong_images": [what for what, error in errors.items() if error > 1e-4],
@@ -151,11 +177,11 @@ def measure_changes(folder: Path | None) -> Iterator[dict[str, Any]]:
         }
 
 
-def pictures(bench: Bench, variants: Mapping[str, Apply]) -> Iterator[Row]:
-    """Yield how near each variant stays, and the operations that it leaves, beside fewer steps."""
+def pictures(bench: Bench, variants: Mapping[str, Apply], least: int = 8) -> Iterator[Row]:
+    """Yield how near each variant stays, and the operations that it leaves, beside ``least`` tenths of the steps up."""
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
     steps, curve = bench.solver.steps, []
-    for fewer, numbers, _ in fewer_steps(bench, least=8):
+    for fewer, numbers, _ in fewer_steps(bench, least):
         curve.append(numbers)
         yield Row(f"{fewer} steps", work, quality=numbers)
     cost: Callable[[Any], int] = lambda model: operations(lambda: bench.sample(model, *bench.pairs[0], steps))  # noqa: E731
@@ -188,12 +214,9 @@ def main() -> None:
         for row in pictures(bench, variants):
             print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
             rows.append(vars(row))
-        notes |= {"work left": "operations of all matrix products", **NOTES, ICONS.name: about_weights(ICONS)}
+        notes |= PICTURES_NOTES | {ICONS.name: about_weights(ICONS)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
-
-
-METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
 if __name__ == "__main__":

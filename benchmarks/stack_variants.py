@@ -133,8 +133,9 @@ def _tiny(dtype: torch.dtype) -> Any:
 def with_nodes(model: Any, variant: Variant, compiler: str) -> Any:
     """Return ``model`` with the variant's nodes."""
     from comfy_api.torch_helpers import set_torch_compile_wrapper
+    from comfy_extras.nodes_easycache import EasyCacheNode
 
-    known = load_nodes()
+    known = {**load_nodes(), "EasyCache": EasyCacheNode}
     for name, inputs in variant.nodes:
         defaults = {
             entry.id: entry.default for entry in known[name].define_schema().inputs if hasattr(entry, "default")

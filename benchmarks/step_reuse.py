@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from record import ROOT
+from roof import Counted
 from safetensors import safe_open
 from step_reuse_quality import rms
 from torch import Tensor
@@ -127,20 +128,6 @@ class Drawn:
     latent: Tensor
     evaluations: float
     estimate: float = 0.0
-
-
-class Counted:
-    """Counts the pictures that a network computes: what a wrapper of ComfyUI spares it is not counted."""
-
-    def __init__(self, network: Any) -> None:
-        self.pictures = 0.0
-        self._forward = network._forward  # ComfyUI's wrappers end before it
-        network._forward = self
-
-    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Run the network."""
-        self.pictures += len(x)
-        return self._forward(x, *args, **kwargs)
 
 
 class Bench:

@@ -1,14 +1,15 @@
 """How much sooner whole sampling ends with Reuse Steps, and what it costs where no step is left out.
 
     python benchmarks/step_reuse_time.py [--quick] [--json PATH] [--threads N] [--only sd15|sdxl|flux] [--latents 64]
-                                         [--rounds 3] [--solver euler] [--width 320] [--with-tome]
+                                         [--rounds 3] [--solver euler] [--width 320] [--with-tome] [--with-easycache]
 
 With ``--solver`` the rows in which nothing is left out are not measured. With ``--with-tome`` the rows are Apply ToMe
-balanced, Reuse Steps, and both.
+balanced, Reuse Steps, and both. With ``--with-easycache`` ComfyUI's EasyCache is measured beside Reuse Steps, both with
+two settings that are about equally near in step_caches.py.
 
 Guidance 7 (Flux dev: 1; on processors it has 512 of its 3072 channels), the solvers as the node's users have them. The
 weights are random, so what is left out is what this network allows, and says nothing about pictures: those are in
-step_reuse. *evaluations* of the network are counted beside the time: one without its negative pass counts half.
+step_caches. *evaluations* of the network are counted beside the time: one without its negative pass counts half.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import argparse
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
 
 import torch
-from common import arguments, measure
+from common import arguments, measure, relative_error
 from record import ROOT, Row, report
+from roof import Counted
 from stack_variants import Models, Nodes, Variant, reused, tome, with_nodes
 from transformers_at_width import WIDE
 
@@ -43,7 +44,8 @@ FLOW_SOLVERS = {
 }
 NOTES = {
     "evaluations": "of the network in one run, each with its negative pass; one without counts half",
-    "weights": "random: what is left out is what this network allows; on trained ones see step_reuse",
+    "relative error": "L2 distance of the latents to those of the plain model",
+    "weights": "random: what is left out is what this network allows; on trained ones see step_caches",
 }
 
 Changes = Mapping[str, Nodes]
@@ -59,17 +61,9 @@ WITH_TOME: Changes = {
     "Apply ToMe balanced, budget 0.05": (BALANCED, reused(0.05)),
     "Apply ToMe balanced, budget 0.15": (BALANCED, reused(0.15)),
 }
-
-
-class Counted:
-    """Counts the pictures that a network is given; two are one evaluation with its negative pass."""
-
-    def __init__(self, network: torch.nn.Module) -> None:
-        self.pictures = 0
-        network.register_forward_pre_hook(self._count, with_kwargs=True)
-
-    def _count(self, network: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.pictures += len(args[0] if args else kwargs["x"])
+WITH_EASYCACHE: Changes = BUDGETS | {
+    f"EasyCache {threshold}": (("EasyCache", {"reuse_threshold": threshold}),) for threshold in (0.05, 0.1)
+}
 
 
 def measured(
@@ -88,11 +82,12 @@ def measured(
     positive, negative = models.conditioning(1), models.conditioning(2)
     sampler, scheduler, steps = solver
     counted, evaluations = Counted(model.model.diffusion_model), dict.fromkeys(changes, 0.0)
+    drawn: dict[str, torch.Tensor] = {}
 
     def run(name: str, side: int) -> None:
-        counted.pictures = 0
+        counted.pictures = 0.0
         latent = models.latent(1, side)
-        sample(changed[name], positive, negative, latent, 1, steps, guidance, sampler, scheduler)
+        drawn[name] = sample(changed[name], positive, negative, latent, 1, steps, guidance, sampler, scheduler)
         evaluations[name] = counted.pictures / (1 if guidance == 1.0 else 2)
 
     for name in changes:  # small and quick, only so that nobody is first
@@ -103,7 +98,8 @@ def measured(
     work = f"{sampler}, {scheduler}, {steps} steps, guidance {guidance:g}: {what}, {side * 8} x {side * 8}"
     variants = {name: partial(run, name, side) for name in changes}
     for row in measure(work, variants, PLAIN, rounds=rounds, warmups=0, memory_while_timed=True):
-        row.quality = {"evaluations": evaluations[row.name]}
+        error = relative_error(drawn[row.name], drawn[PLAIN])
+        row.quality = {"evaluations": evaluations[row.name], "relative_error": error}
         yield row
 
 
@@ -112,13 +108,14 @@ def more(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--solver", choices=SOLVERS, help="measure this one only")
     parser.add_argument("--width", type=int, metavar="N", help="channels of a UNet's first level; 320 is the real size")
     parser.add_argument("--with-tome", action="store_true", help="beside Apply ToMe, and together with it")
+    parser.add_argument("--with-easycache", action="store_true", help="beside ComfyUI's EasyCache")
 
 
 def main() -> None:
     """Measure the solvers on both layouts, or the one that was asked for."""
     options = arguments(__doc__.splitlines()[0], only=tuple(LAYOUTS), latents=True, more=more)
     width, rounds = options.width or (64 if options.quick else 320), options.rounds or 3
-    changes = WITH_TOME if options.with_tome else BUDGETS
+    changes = WITH_TOME if options.with_tome else WITH_EASYCACHE if options.with_easycache else BUDGETS
     rows: list[Row] = []
     with torch.inference_mode():
         for key in (options.only,) if options.only else ("sd15", "sdxl"):

@@ -38,7 +38,7 @@ VARIANTS = (NONE, CORE, *OURS)
 QUICK = (NONE, CORE, "merge 0.5", "kv_downsample 0.75", "preset balanced")
 NOTES = {
     "relative_error": "L2 distance of the sampled latents to those of the baseline; the weights are random, so it says "
-    "little about pictures: see token_reduction_quality",
+    "little about pictures: see peers",
     "attention": "the baseline runs ComfyUI's PyTorch attention",
 }
 

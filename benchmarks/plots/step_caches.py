@@ -14,7 +14,7 @@ COLORS = {REUSE: "#0072b2", FEWER: "#222222", "EasyCache": "#d55e00", "LazyCache
 LEGEND = {REUSE: "Reuse Steps, with its budget"}
 LABELS = {"psnr": "mean of the pictures, dB", "psnr_worst": "worst of the pictures, dB"}
 HIGHEST = 70
-"""dB; what is nearer stands there: most pictures of such a setting did not change at all."""
+"""dB; what is nearer is drawn there."""
 
 
 def plot(rows: Rows, path: Path) -> None:
@@ -41,7 +41,7 @@ def plot(rows: Rows, path: Path) -> None:
         panels[1, column].xaxis.get_major_locator().set_params(integer=True)
     for (_, label), panel in zip(LABELS.items(), panels[:, 0], strict=True):
         panel.set_ylabel(label)
-    panels[0, 0].set_ylim(12, HIGHEST + 1)
+    panels[0, 0].set_ylim(7, HIGHEST + 1)
     handles, names = panels[0, 0].get_legend_handles_labels()
     handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
     names.append("here fewer steps are nearer than Reuse Steps")
@@ -56,11 +56,14 @@ def _lines(panel: Any, rows: Rows, field: str) -> None:
     import numpy
 
     drawn: dict[str, list[tuple[float, float]]] = {}
+    # What leaves out less than a step leaves most pictures as they are.
+    most = max(row["quality"]["evaluations"] for row in rows if row["name"].endswith(" steps"))
     for method, color in COLORS.items():
         points = sorted(
             (row["quality"]["evaluations"], min(row["quality"][field], HIGHEST), row["name"].split()[-1])
             for row in rows
             if (row["name"].endswith(" steps") if method == FEWER else row["name"].startswith(method))
+            and row["quality"]["evaluations"] <= most
         )
         drawn[method] = [point[:2] for point in points]
         style = {"linewidth": 2.4 if method == REUSE else 1.5, "marker": "" if method == FEWER else "o"}

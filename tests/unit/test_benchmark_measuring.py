@@ -60,3 +60,17 @@ def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch):
     assert content["rows"][0]["seconds_median"] is None
     assert content["command"] == "python benchmarks/quantization.py --quick"
     assert "psnr 31" in table([Row("int8", "quality", quality={"psnr": 31.0})])
+
+
+def test_fewer_steps_are_a_line_from_one_number_of_steps_to_the_next():
+    """Never rounded down to whole steps, and nothing is said where the plain model was not measured."""
+    from step_reuse_quality import over_fewer_steps
+
+    fewer = [
+        {"evaluations": 10, "psnr": 30.0, "psnr_worst": 20.0},
+        {"evaluations": 12, "psnr": 34.0, "psnr_worst": 22.0},
+    ]
+    found = over_fewer_steps({"evaluations": 11.5, "psnr": 40.0, "psnr_worst": 21.0}, fewer)
+    assert found == {"gain": 7.0, "gain_worst": -0.5}
+    assert over_fewer_steps({"evaluations": 12.5, "psnr": 40.0, "psnr_worst": 21.0}, fewer) == {}
+    assert over_fewer_steps({"evaluations": 9.5, "psnr": 40.0, "psnr_worst": 21.0}, fewer) == {}

@@ -1,6 +1,6 @@
 """Token reduction on a model with trained weights: attention does something there, and reducing keeps it.
 
-The thresholds stand a few dB from what benchmarks/token_reduction_quality.py measured.
+The thresholds stand a few dB from what was measured (benchmarks/TRIED.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways of reducing tokens, so that several models can be measured with the same code.
+"""Ways of reducing tokens in the terrain model.
 
 Uses the pack's public math only, none of its adapters.
 """
@@ -17,9 +17,9 @@ from .network import Place, SelfAttention
 
 load_pack()
 from paceline.optimizers.token_merging.grid import partition_tokens, random_offsets  # noqa: E402
-from paceline.optimizers.token_merging.kv_downsample import KVDownsampling, downsampled_side  # noqa: E402
+from paceline.optimizers.token_merging.kv_downsample import KVDownsampling  # noqa: E402
 from paceline.optimizers.token_merging.local_merge import LocalMerging, windows_of  # noqa: E402
-from paceline.optimizers.token_merging.matching import match, merge, merge_count, unmerge  # noqa: E402
+from paceline.optimizers.token_merging.matching import match, merge, unmerge  # noqa: E402
 
 KEYS_ONLY = ("merge keys", "kv borders", "kv nearest", "kv last", "kv edges", "kv mean", "zero")
 METHODS = ("merge", "merge top-left", "merge shared", "local merge", *KEYS_ONLY)
@@ -57,18 +57,12 @@ class Setting:
     Attributes:
         method: one of ``METHODS``.
         ratio: share of the tokens to take away.
-        sides: heights of the feature maps where it works, the largest first.
-        decay: factor of the ratio for each halving of the side.
+        sides: heights of the feature maps where it works.
     """
 
     method: str
     ratio: float
     sides: tuple[int, ...]
-    decay: float = 1.0
-
-    def ratio_at(self, side: int) -> float:
-        """Return the ratio at one of ``sides``."""
-        return self.ratio * self.decay ** ((self.sides[0] // side).bit_length() - 1)
 
 
 class Reducer:
@@ -111,7 +105,7 @@ class Reducer:
 
 def _plan(tokens: Tensor, place: Place, setting: Setting, step: int) -> Plan:
     _, block, height, width = place
-    method, ratio = setting.method, setting.ratio_at(height)
+    method, ratio = setting.method, setting.ratio
     if method == "zero":
         return Plan(torch.zeros_like, None)
     if method == "kv borders":
@@ -149,64 +143,3 @@ def _other_grid(x: Tensor, height: int, width: int, ratio: float, method: str) -
         for side, count in ((height, kept[0]), (width, kept[1]))
     )
     return grid.index_select(1, rows).index_select(2, columns).flatten(1, 2)
-
-
-def work_left(setting: Setting, levels: dict[int, tuple[int, int]], steps: int = 1) -> dict[str, float]:
-    """Return which share of the self-attention's floating-point operations a setting leaves, without and with its own.
-
-    Args:
-        setting: what is measured.
-        levels: for the side of each feature map, the channels and the number of attentions; only those at the
-            setting's sides count.
-        steps: steps of a sampling run; shared matchings are computed less often.
-
-    Returns:
-        ``products_left`` (scores and weighted values), ``projections_left`` (query, key, value and output),
-        ``attention_left`` (both) and ``work_left`` (both, plus matching and merging).
-    """
-    products, projections, left, own = 0.0, 0.0, [0.0, 0.0], 0.0
-    for side in setting.sides:
-        channels, blocks = levels[side]
-        tokens = side * side
-        kept = kept_tokens(setting, side)
-        queries = tokens if setting.method in KEYS_ONLY else kept
-        products += blocks * 4 * tokens**2 * channels
-        projections += blocks * 8 * tokens * channels**2
-        left[0] += blocks * 4 * queries * kept * channels
-        left[1] += blocks * 4 * (queries + kept) * channels**2
-        # The terrain model shares in two groups per level (input and output blocks), ComfyUI's UNets likewise.
-        times = 2 / min(steps, SHARE_STEPS) if setting.method in SHARED else blocks
-        own += times * _matching_work(setting, tokens, kept, channels)
-        if setting.method == "local merge":
-            own += blocks * 4 * 64 * kept * channels  # in, and out again, inside of windows of 64 tokens
-    whole = products + projections
-    return {
-        "products_left": left[0] / products,
-        "projections_left": left[1] / projections,
-        "attention_left": sum(left) / whole,
-        "work_left": (sum(left) + own) / whole,
-    }
-
-
-def kept_tokens(setting: Setting, side: int) -> int:
-    """Return how many of ``side * side`` tokens a setting keeps."""
-    tokens, ratio = side * side, setting.ratio_at(side)
-    if setting.method == "zero":
-        return 0
-    if setting.method.startswith("kv "):
-        return (downsampled_side if setting.method == "kv borders" else _even_side)(side, ratio) ** 2
-    if setting.method == "local merge":
-        windows = windows_of(side, side)
-        places = windows.window_height * windows.window_width
-        return windows.rows * windows.columns * max(1, round(places * (1.0 - ratio)))
-    return tokens - merge_count(tokens, tokens * 3 // 4, ratio)
-
-
-def _matching_work(setting: Setting, tokens: int, kept: int, channels: int) -> float:
-    """Return the floating-point operations of one matching."""
-    if setting.method.startswith("merge"):
-        return 2 * (tokens * 3 // 4) * (tokens // 4) * channels
-    if setting.method == "local merge":
-        windows = -(-tokens // 64)
-        return 2 * 64 * tokens * channels + 5 * (kept / windows) * 64 * tokens  # similarities, then the greedy choice
-    return 0.0
