@@ -106,4 +106,4 @@ class Summary:
 
 
 def _short(number: float) -> str:
-    return f"{number:.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.3g}"
+    return f"{number:.0f}" if number % 1 == 0 or abs(number) >= 100 else f"{number:.3g}"

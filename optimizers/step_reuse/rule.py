@@ -44,6 +44,8 @@ CAREFUL = 0.05
 polynomial of that order corrects them afterwards. With one more in a row, the distance with Euler was a tenth larger.
 """
 
+NOT_FINITE = "the network's predictions are not finite, so nothing could be measured any more"
+
 
 class Action(Enum):
     """What is done in one evaluation."""
@@ -253,4 +255,7 @@ class Rule:
         for (tell, _), row in zip(self._unread, rows, strict=True):
             tell(row)
         self._unread.clear()
-        self.outcome.share = self.budget.used
+        if math.isfinite(self.budget.used):
+            self.outcome.share = self.budget.used
+        else:
+            self.outcome.note(NOT_FINITE)

@@ -9,7 +9,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCUMENT = HERE.parents[1] / "docs" / "TRUST.md"
-PARTS = ("graphs", "steps", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak")
+PARTS = ("graphs", "steps", "inductor", "packs", "verdicts", "bad_inputs", "faults", "soak", "webui")
 
 _LEAKS = ("lost_by_comfyui", "leaked")
 
@@ -19,7 +19,7 @@ Found = Mapping[str, Any]
 def render(parts: Mapping[str, Found]) -> str:
     """Return the document for what was found; a part that is missing was not run, and that is said."""
     frame = (HERE / "trust.md").read_text(encoding="utf-8")
-    sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak)
+    sections = (_graphs, _graphs, _graphs, _graphs, _verdicts, _bad_inputs, _faults, _soak, _webui)
     for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)
@@ -107,6 +107,17 @@ def _soak(found: Found) -> str:
     rows += [("models that ComfyUI has lost sight of, see below", found.get("lost", 0))]
     rows += _tabs(found["tabs"]) if found.get("tabs") else [("tabs of a browser", "no browser was found")]
     return _table(rows) + _about(found) + "".join(f"\n- {problem.splitlines()[0]}" for problem in found["wrong"])
+
+
+def _webui(found: Found) -> str:
+    hosts = {"WEBUI": "Stable Diffusion WebUI", "FORGE": "Forge"}
+    rows, wrong = [], []
+    for name, one in found["hosts"].items():
+        states = ", ".join(f"{count} {state}" for state, count in sorted(one["states"].items()))
+        faults = ", ".join(f"{count} {fault}" for fault, count in sorted(one["faults"].items()))
+        rows.append((f"{hosts[name]}: requests", f"{one['requests']} of {one['of']}: {states}; {faults}"))
+        wrong += [f"- {hosts[name]}, seed {entry['seed']}: {entry['problems'][0]}" for entry in one["wrong"]]
+    return _table(rows) + _about(found) + "".join(f"\n{line}" for line in wrong)
 
 
 def _tabs(found: Found) -> list[tuple[str, Any]]:

@@ -30,6 +30,7 @@ from run_faults import try_faults
 from run_graphs import draw_graphs
 from run_soak import run_soak
 from run_verdicts import judge_planted
+from run_webui import ask_hosts, hosts_here
 
 
 def main() -> int:
@@ -52,10 +53,12 @@ def main() -> int:
         "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
         "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, "", minutes * 0.25),
         "soak": lambda: run_soak(given.clients, min(30.0, minutes * 0.15), 2000),
+        "webui": lambda: ask_hosts(hosts_here(), given.first, 200, minutes * 0.15),
     }
+    missing = {"packs": not given.packs, "webui": not hosts_here()}
     given.results.mkdir(parents=True, exist_ok=True)
     for name, part in parts.items():
-        if given.only in (None, name) and (name != "packs" or given.packs):
+        if given.only in (None, name) and not missing.get(name):
             found = {**part(), "commit": tried}
             (given.results / f"{name}.json").write_text(json.dumps(found, indent=1))
     report.write(given.results)

@@ -46,3 +46,13 @@ def test_what_two_tabs_have_shown_is_said():
     text = report.render({"soak": soak})
     assert "| 20, 19 |" in text and "| +90, +91, +89 |" in text and "| 345 |" in text
     assert "no browser was found" in report.render({"soak": {**soak, "tabs": None}})
+
+
+def test_hosts_that_were_asked_are_named_with_what_was_wrong():
+    import report
+
+    wrong = [{"seed": 4, "request": "x", "problems": ["the plain picture afterwards is another one"]}]
+    one = {"requests": 3, "of": 200, "states": {"right": 2, "wrong": 1}, "faults": {"error": 3}, "wrong": wrong}
+    text = report.render({"webui": {"hosts": {"FORGE": one}, "minutes": 2.0, "commit": "abc"}})
+    assert "| Forge: requests | 3 of 200: 2 right, 1 wrong; 3 error |" in text and "at commit abc." in text
+    assert "- Forge, seed 4: the plain picture afterwards is another one" in text

@@ -10,20 +10,10 @@ import threading
 import pytest
 from PIL import Image
 from waiting import until
-
-HOSTS_OWN = "the host's own"
+from webui.host import ALL, HOSTS_OWN, MERGE, REUSE, custom
 
 HIRES = {"enable_hr": True, "hr_scale": 1.5, "denoising_strength": 0.9, "hr_upscaler": "Latent", "steps": 8}
 HIRES |= {"hr_additional_modules": ["Use same choices"]}  # Forge has no default for it in requests
-
-
-def custom(method="auto", ratio=0.0, budget=0.0, backend=HOSTS_OWN):
-    return (True, "Custom", "As above", method, ratio, "auto", budget, backend)
-
-
-MERGE = custom("merge", ratio=0.5)
-REUSE = custom(budget=0.3)
-ALL = custom("merge", ratio=0.5, budget=0.3, backend="vanilla")
 
 pytestmark = pytest.mark.slow
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import ModuleType
 
 from .paths import cache_dir
 
 
-def generated(name: str) -> Path:
+def generated(name: str, maker: ModuleType | None = None) -> Path:
     """Return the file that ``checkpoints.<name>(path)`` writes. Needs ``in_process.bootstrap()`` first.
 
     Args:
         name: ``sd15``, ``sd15_smallest``, ``controlnet`` or ``lora``.
+        maker: a module with such a function, instead of ``checkpoints``.
     """
     from . import checkpoints, weights
 
-    sources = b"".join(Path(module.__file__).read_bytes() for module in (checkpoints, weights))
+    modules = {module.__file__: module for module in (maker or checkpoints, checkpoints, weights)}
+    sources = b"".join(Path(file).read_bytes() for file in modules)
     folder = cache_dir() / "checkpoints" / hashlib.sha256(sources).hexdigest()[:12]
     path = folder / f"random_{name}.safetensors"
-    return path if path.exists() else getattr(checkpoints, name)(path)
+    return path if path.exists() else getattr(maker or checkpoints, name)(path)

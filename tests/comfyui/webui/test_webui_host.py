@@ -1,5 +1,7 @@
 """Techniques in Stable Diffusion WebUI and Forge, by stand-ins of their objects around ComfyUI's real UNet."""
 
+import itertools
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -118,6 +120,23 @@ def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, er
     assert "forward" not in denoiser.__dict__ and "update_inner_model" not in denoiser.__dict__
     assert torch.equal(host.draw(), plain)
     assert len(host.said) == 3  # what was done up to there
+
+
+def test_black_pictures_have_reports(host):
+    """Predictions that are not finite, as half precision gives them, are the host's business; reports stay numbers."""
+    calls = itertools.count()
+
+    def break_down(module, args, output):
+        return output if next(calls) < 6 else output * float("nan")
+
+    handle = host.studio.model.model.diffusion_model.register_forward_hook(break_down)
+    try:
+        host.draw(MERGE | LOOSE, steps=16)
+    finally:
+        handle.remove()
+    for said in host.said:
+        assert said.summary.lines and json.dumps(dict(said.summary.counts), allow_nan=False)
+    assert "predictions are not finite" in " ".join(host.said[-1].summary.details)
 
 
 def test_two_passes_of_one_picture_begin_anew(host):

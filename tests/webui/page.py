@@ -1,0 +1,112 @@
+"""The page of Stable Diffusion WebUI and Forge in a real browser, with what a user does as methods."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from needs import missing
+
+from .host import Host
+
+try:
+    from browser.chrome import find_browser, start_browser
+    from browser.tab import Tab
+except ImportError:
+    missing("selenium is not installed: pip install -r tests/requirements.txt")
+
+MADE = "document.querySelector('#txt2img_gallery img')"
+SWITCH = "document.querySelector('#tab_txt2img [id$=paceline_on-visible-checkbox]')"
+CHOSEN = "document.querySelector('#tab_txt2img [id$=paceline_choice] input:checked')"
+
+INSTALL = """
+const tab = document.querySelector("#tab_extensions");
+const label = [...tab.querySelectorAll("label")].find((one) => one.innerText.includes("URL for extension"));
+const box = label.querySelector("textarea, input");
+box.value = args[0];
+box.dispatchEvent(new Event("input", { bubbles: true }));
+await new Promise((later) => setTimeout(later, 1000));
+[...tab.querySelectorAll("button")].filter((one) => one.innerText.trim() === "Install").at(-1).click();
+"""
+
+FILE = f"""
+const file = await (await fetch({MADE}.src)).blob(), reader = new FileReader();
+return new Promise((done) => {{
+  reader.onload = () => done(reader.result.split(",")[1]);
+  reader.readAsDataURL(file);
+}});
+"""
+
+
+class WebUIPage(Tab):
+    """The page of a host, on the tab *txt2img*."""
+
+    def open(self) -> WebUIPage:
+        self.driver.get(self.base_url)
+        ready = "return Object.keys(window.opts ?? {}).length > 0 && !!document.querySelector('#txt2img_generate')"
+        self.wait(lambda: self.script(ready), "page with options", 240)
+        return self
+
+    @property
+    def is_on(self) -> bool:
+        return self.script(f"return {SWITCH}.checked")
+
+    @property
+    def choice(self) -> str:
+        return self.script(f"return {CHOSEN}?.value")
+
+    def switch(self) -> None:
+        self.script(f"{SWITCH}.click()")
+
+    def choose(self, choice: str) -> None:
+        find = "return document.querySelector(`#tab_txt2img [id$=paceline_choice] input[value='${args[0]}']`)"
+        self.click_on(lambda: self.script(find, choice), choice)
+        self.wait(lambda: self.choice == choice, choice)
+
+    def generate(self) -> bytes:
+        """Press Generate, and return the file of the picture when it is there."""
+        source = f"return {MADE}?.src ?? ''"
+        before = self.script(source)
+        self.script("document.querySelector('#txt2img_generate').click()")
+        self.wait(lambda: self.script(source) not in ("", before), "picture", 240)
+        self.wait(lambda: "Steps:" in self.infotext(), "text of the picture")
+        return base64.b64decode(self.script(FILE))
+
+    def infotext(self) -> str:
+        return self.text("#html_info_txt2img")
+
+    def lines(self) -> list[str]:
+        """Return what Paceline says under the picture."""
+        return [line for line in self.text("#html_log_txt2img").splitlines() if line.startswith("Paceline")]
+
+    def restore(self, file: Path) -> None:
+        """Give a picture to *PNG Info*, and send what it says to *txt2img*."""
+        tab = "[...document.querySelectorAll('#tabs button')].find((one) => one.innerText.trim() === 'PNG Info')"
+        self.script(f"{tab}.click()")
+        place = "#pnginfo_image input[type=file]"
+        self.wait(lambda: self.element(place), "place for a file")
+        self.element(place).send_keys(str(file))
+        self.wait(lambda: "Steps:" in self.text("#tab_pnginfo"), "text of the picture")
+        self.script("document.querySelector('#tab_pnginfo #txt2img_tab').click()")
+
+    def install(self, address: str) -> str:
+        """Install an extension from its address, and return what the host says."""
+        self.script(INSTALL, address)
+        said = "return document.querySelector('#tab_extensions .error, #extension_card')?.innerText"
+        found = "return document.querySelector('#tab_extensions').textContent.match(/Installed into .*|Error: .*/)?.[0]"
+        return self.wait(lambda: self.script(found) or self.script(said), "answer of the host", 120)
+
+
+@contextmanager
+def opened(host: Host, profile: Path) -> Iterator[WebUIPage]:
+    """Open the page of a host in a browser with ``profile`` for its data."""
+    found = find_browser()
+    if found is None:
+        missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
+    page = WebUIPage(lambda: start_browser(*found, profile=profile), host.base_url)
+    try:
+        yield page.open()
+    finally:
+        page.close()

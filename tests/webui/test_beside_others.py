@@ -1,0 +1,126 @@
+"""The extension beside what else changes a picture in the real hosts: afterwards the picture is the old one."""
+
+from __future__ import annotations
+
+import re
+import threading
+from urllib.error import HTTPError
+
+import pytest
+from comfy_host import in_process
+from comfy_host.cached import generated
+from waiting import until
+from webui import models
+from webui.host import ALL, MERGE, REUSE, trouble
+
+pytestmark = pytest.mark.slow
+
+WIDE = {"width": 256, "height": 128, "steps": 3}
+"""What HyperTile cuts into tiles: it cuts nothing smaller."""
+
+
+def only(host, name, why):
+    if host.name != name:
+        pytest.skip(why)
+
+
+def changed_and_back(host, arguments, other, same=False, **options):
+    """Draw plain, with something else, with both and back again, and return what ours says beside the other."""
+    plain, theirs = host.draw(**options), host.draw(**options, **other)
+    assert theirs != plain
+    both = host.draw(arguments, **options, **other)
+    said = host.report()
+    assert both != plain and (both == theirs) == same
+    assert host.draw(**options, **other) == theirs
+    assert host.draw(**options) == plain
+    return said
+
+
+def test_beside_controlnet(host):
+    only(host, "FORGE", "ControlNet is an extension of its own in this host")
+    names = host.ask("/controlnet/model_list")["model_list"]
+    picture = host.asked(width=128, height=128, steps=2)["images"][0]
+    unit = {"enabled": True, "module": "None", "image": picture, "save_detected_map": False}
+    unit["model"] = next(name for name in names if name.startswith("control"))
+    said = changed_and_back(host, ALL, {"alwayson_scripts": {"ControlNet": {"args": [unit]}}}, steps=14)
+    assert {one["state"] for one in said.values()} == {"active"}
+    assert said["Reuse Steps"]["counts"]["forecast"] > 0
+
+
+def test_beside_freeu(host):
+    only(host, "FORGE", "FreeU is an extension of its own in this host")
+    title = "FreeU Integrated (SD 1.x, SD 2.x, SDXL)"
+    freeu = {"alwayson_scripts": {title: {"args": [True, 1.3, 1.4, 0.9, 0.2, 0.0, 1.0]}}}
+    said = changed_and_back(host, ALL, freeu, steps=14)
+    assert {one["state"] for one in said.values()} == {"active"}
+
+
+def test_beside_hypertile(host):
+    only(host, "WEBUI", "this host has no HyperTile")
+    host.ask("/sdapi/v1/options", {"hypertile_enable_unet": False, "hypertile_max_tile_unet": 256})
+    merged = host.draw(MERGE, **WIDE)
+    tiles = {"override_settings": {"hypertile_enable_unet": True, "hypertile_max_tile_unet": 128}}
+    said = changed_and_back(host, MERGE, tiles, same=True, **WIDE)
+    assert "HyperTile is on" in said["Apply ToMe"]["headline"]
+    said = changed_and_back(host, REUSE, tiles, **WIDE | {"steps": 12})
+    assert said["Reuse Steps"]["counts"]["forecast"] > 0
+    assert host.draw(MERGE, **WIDE) == merged
+
+
+def test_a_refiner_takes_over(host):
+    refiner = {"refiner_checkpoint": "other", "refiner_switch_at": 0.5}
+    said = changed_and_back(host, ALL, refiner, steps=14)
+    assert {one["state"] for one in said.values()} == {"active"}
+    assert said["Apply ToMe"]["counts"]["model_calls"] < said["Reuse Steps"]["counts"]["evaluations"]
+
+
+def test_an_extension_that_draws_each_picture_again(host):
+    said = changed_and_back(host, ALL, trouble(again=True), steps=14)
+    assert {one["state"] for one in said.values()} == {"active"}
+    assert said["Reuse Steps"]["counts"]["evaluations"] < 14  # those of the second time
+
+
+def test_after_an_error_in_the_middle_the_next_picture_is_the_old_one(host):
+    plain = host.draw()
+    with pytest.raises(HTTPError):
+        host.draw(ALL, **trouble(fail_in=5))
+    assert host.draw() == plain
+
+
+def test_nothing_is_in_place_while_it_is_off_and_something_while_it_is_on(host):
+    def in_place(arguments):
+        return re.search(r"Trouble: ([\w+]+)", host.asked(arguments, steps=2, **trouble(look=True))["info"])[1]
+
+    assert [in_place(off) for off in ((), (False, "Fastest"), (True, "Off"))] == ["nothing"] * 3
+    assert {"forward", "func"} <= set(in_place(ALL).split("+"))
+
+
+def test_switched_off_in_the_middle_of_a_picture(host):
+    """By *Extensions*, for the next start, and for the next picture."""
+    plain, accelerated, found = host.draw(), host.draw(ALL, steps=20), []
+    drawing = threading.Thread(target=lambda: found.extend(host.draw(ALL, steps=20)))
+    drawing.start()
+    assert until(lambda: host.ask("/sdapi/v1/progress")["state"]["sampling_step"] > 1)
+    try:
+        host.ask("/sdapi/v1/options", {"disabled_extensions": ["paceline"]})
+        assert host.draw((False,)) == plain
+    finally:
+        drawing.join()
+        host.ask("/sdapi/v1/options", {"disabled_extensions": []})
+    assert found == accelerated
+    assert host.draw() == plain
+
+
+def test_sdxl(host):
+    only(host, "FORGE", "this host builds SDXL's text encoder in full precision, which takes minutes")
+    in_process.bootstrap()
+    (host.folder / "models" / "Stable-diffusion" / "sdxl.safetensors").symlink_to(generated("sdxl", models))
+    host.ask("/sdapi/v1/refresh-checkpoints", {})
+    given = {"override_settings": {"sd_model_checkpoint": "sdxl"}, "width": 128, "height": 128, "steps": 12}
+    small, plain = host.draw(), host.draw(**given)
+    assert host.draw(ALL, **given) != plain
+    said = host.report()
+    assert said["Apply ToMe"]["headline"] == "active in 10 of 70 self-attention blocks"
+    assert said["Reuse Steps"]["counts"]["forecast"] > 0
+    assert host.draw(**given) == plain
+    assert host.draw() == small

@@ -1,0 +1,61 @@
+"""In a real browser: the accordion, lines under the picture, what a picture brings back, and how it is installed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from comfy_host.paths import ROOT
+from PIL import Image
+from webui.host import NAMES, Host, needed, running
+from webui.page import opened
+
+pytestmark = pytest.mark.slow
+
+TECHNIQUES = ("Set Attention Processor", "Apply ToMe", "Reuse Steps")
+
+
+def pixels(file: bytes) -> bytes:
+    return Image.open(io.BytesIO(file)).convert("RGB").tobytes()
+
+
+def test_on_and_off_and_on_again_from_a_picture(host: Host, tmp_path: Path):
+    with opened(host, tmp_path / "browser") as page:
+        assert not page.is_on
+        plain = page.generate()
+        assert page.lines() == [] and "Paceline" not in page.infotext()
+
+        page.switch()
+        page.choose("Fastest")
+        fast = page.generate()
+        assert [line.split(": ")[0] for line in page.lines()] == [f"Paceline, {title}" for title in TECHNIQUES]
+        assert "Paceline: Fastest" in page.infotext()
+        assert pixels(fast) != pixels(plain)
+
+        page.switch()
+        assert pixels(page.generate()) == pixels(plain)
+        assert page.lines() == []
+
+        page.choose("Same picture")
+        (tmp_path / "fast.png").write_bytes(fast)
+        page.restore(tmp_path / "fast.png")
+        page.wait(lambda: page.is_on and page.choice == "Fastest", "old choice")
+        assert pixels(page.generate()) == pixels(fast)
+        assert page.complaints() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stranger_installs_it_from_its_address(name: str, tmp_path: Path):
+    """A fresh folder, the host's own way to install, and a second start: nothing else is installed."""
+    needed(name)
+    assert not (ROOT / "install.py").exists()
+    with running(name, tmp_path, {}) as host:
+        plain = host.draw(width=128, height=128)
+        with opened(host, tmp_path / "browser") as page:
+            assert "Installed into" in page.install(f"file://{ROOT}")
+    with running(name, tmp_path, {}) as host:
+        assert host.draw(width=128, height=128) == plain
+        assert host.draw((True, "Fastest"), width=128, height=128) != plain
+        assert set(host.report()) == set(TECHNIQUES)
+        assert host.draw(width=128, height=128) == plain
