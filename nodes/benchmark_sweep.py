@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +21,15 @@ from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.recipe import require_preset_name
 from .common import PacelineNode
-from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
+from .measuring import (
+    image_output,
+    most_runs_input,
+    prompts_in,
+    prompts_input,
+    sampling_inputs,
+    save_files_input,
+    workflow_of,
+)
 from .sweeps import bench_for, plain, read_space
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
@@ -92,8 +101,9 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "another seed changes. 0: only an identical image.",
                 ),
                 *sampling_inputs(
-                    seed="Seed of all cells.",
-                    runs="Timed runs of each side in each cell. More take longer and make the speed-ups surer.",
+                    seed="Seed of the first round of all cells. Each further round draws from the next one.",
+                    runs="Timed runs of each side in each cell, each from another seed. More take longer and make "
+                    "speed-ups and differences surer.",
                 ),
                 io.String.Input(
                     "storage",
@@ -110,6 +120,8 @@ class PacelineBenchmarkSweep(PacelineNode):
                     "save_files.",
                 ),
                 save_files_input(),
+                prompts_input(),
+                most_runs_input(),
             ],
             outputs=[
                 io.Image.Output(display_name="plot"),
@@ -138,6 +150,8 @@ class PacelineBenchmarkSweep(PacelineNode):
         storage: str = "",
         filename_prefix: str = "paceline/sweep",
         save_files: bool = True,
+        prompts: Mapping[str, Conditioning] | None = None,
+        most_runs: int = 0,
         **sampler: Any,
     ) -> io.NodeOutput:
         prompt = getattr(cls.hidden, "prompt", None)
@@ -154,14 +168,15 @@ class PacelineBenchmarkSweep(PacelineNode):
             filename_prefix,
             save_files,
         )
-        job = SamplingJob(positive, negative, latent_image, **sampler)
+        job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
-        bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs))
+        bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
 
         def say(text: str) -> None:
             cls.announce(Summary("working", text))
 
-        source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED)
+        further = tuple(f"prompts.{name}" for name in prompts or {})
+        source = sweeping.upstream(prompt, getattr(cls.hidden, "unique_id", None), _CONNECTED + further)
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
         try:

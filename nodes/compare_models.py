@@ -20,7 +20,15 @@ from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.measurement.picture import comparison_sheet
 from ..workbench.measurement.verdict import Verdict
 from .common import PacelineNode
-from .measuring import image_output, sampling_inputs, save_files_input, workflow_of
+from .measuring import (
+    image_output,
+    most_runs_input,
+    prompts_in,
+    prompts_input,
+    sampling_inputs,
+    save_files_input,
+    workflow_of,
+)
 
 _STATES = {"faster": "active", "no_effect": "inactive", "broken": "failed"}
 """What the page shows for the state of a verdict, where it is not ``partly``."""
@@ -37,8 +45,9 @@ class PacelineCompareModels(PacelineNode):
             node_id="PacelineCompareModels",
             display_name="Compare Models",
             description=(
-                "Samples with both models in turn, from the same seed. Shows how much faster the optimized one is, "
-                "how much memory it needs, and how its image differs from the baseline's."
+                "Samples with both models in turn, each round from another seed. Shows how much faster the optimized "
+                "one is, how much memory it needs, and how its images differ from the baseline's, on average and at "
+                "worst."
             ),
             search_aliases=[
                 "benchmark",
@@ -74,9 +83,9 @@ class PacelineCompareModels(PacelineNode):
                     tooltip="The same VAE after the nodes you want to judge. Its decoding is timed too.",
                 ),
                 *sampling_inputs(
-                    seed="Seed of both sides. The next seed draws the image that differences are measured against.",
-                    runs="Timed runs of each side, in turn. More take longer and make the speed-up more certain; a "
-                    "single run cannot tell a gain from chance.",
+                    seed="Seed of the first round of both sides. Each further round draws from the next one.",
+                    runs="Timed runs of each side, each from another seed. More take longer and make the speed-up and "
+                    "the worst image more certain; a single run cannot tell a gain from chance.",
                 ),
                 io.Boolean.Input(
                     "fp32_reference",
@@ -115,6 +124,8 @@ class PacelineCompareModels(PacelineNode):
                     tooltip="Decodes the sound of a video, or of a model of sound alone. Without it, the latents of "
                     "the sound are compared.",
                 ),
+                prompts_input(),
+                most_runs_input(),
             ],
             outputs=[io.Image.Output(display_name="comparison"), io.String.Output(display_name="summary")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -140,6 +151,8 @@ class PacelineCompareModels(PacelineNode):
         positive_optimized: Conditioning | None = None,
         negative_optimized: Conditioning | None = None,
         audio_vae: VAE | None = None,
+        prompts: Mapping[str, Conditioning] | None = None,
+        most_runs: int = 0,
         **sampler: Any,
     ) -> io.NodeOutput:
         require_decoder("vae", vae)
@@ -154,7 +167,10 @@ class PacelineCompareModels(PacelineNode):
             raise InvalidSetting("There is nothing to compare.", remedy)
         conditionings = (given.get("positive_optimized", positive), given.get("negative_optimized", negative))
         OutputFiles(filename_prefix, save_files)  # a bad one should not be found after all the work
-        job = SamplingJob(positive, negative, latent_image, **sampler)
+        job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
+        if given and job.further:
+            remedy = "Disconnect prompts, or compare the ControlNet with one prompt at a time."
+            raise InvalidSetting("positive_optimized and negative_optimized do not go with prompts.", remedy)
         found = comparison.compare(
             comparison.Side("baseline", model_baseline, vae, audio_vae=audio_vae),
             comparison.Side(
@@ -165,7 +181,7 @@ class PacelineCompareModels(PacelineNode):
                 audio_vae,
             ),
             job,
-            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps),
+            comparison.ComparisonSettings(runs, warmup_runs, fp32_reference, fewer_steps, most_runs),
             say=lambda text: cls.announce(Summary("working", text)),
         )
         return show(cls, found, model_baseline, filename_prefix, save_files)
@@ -224,6 +240,8 @@ def shown_comparison(
         "sheet": files["comparison"],
         "numbers": numbers["shown"],
         "count": numbers["count"],
+        "frames": numbers["frames"],
+        "shares": [numbers["seed_shares"][number - 1] for number in numbers["shown"]],
         "first": numbers["shown"].index(numbers["farthest"]["picture"]) if numbers["frames"] > 1 else 0,
         "motion": files.get("motion"),
         "sounds": files["sounds"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ import torch
 from comfy_api.latest import io
 from PIL import Image
 
+from ..optimizers.hosts.comfyui.protocols import Conditioning
+from ..workbench.comfyui.links import require_conditioning
 from ..workbench.comfyui.sampling import sampler_names, scheduler_names
+from ..workbench.measurement.timing import MOST_ROUNDS
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
@@ -32,7 +36,7 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
         io.Float.Input(
             "denoise", default=1.0, min=0.0, max=1.0, step=0.01, tooltip="As in the KSampler.", advanced=True
         ),
-        io.Int.Input("runs", default=3, min=1, max=20, tooltip=runs),
+        io.Int.Input("runs", default=3, min=1, max=MOST_ROUNDS, tooltip=runs),
         io.Int.Input(
             "warmup_runs",
             default=1,
@@ -42,6 +46,38 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
             tooltip="Untimed runs of each side before the timed ones. Loading and compiling happen here.",
         ),
     ]
+
+
+def prompts_input() -> io.Input:
+    """Return the input for more prompts, which grows with each that is connected."""
+    template = io.Autogrow.TemplatePrefix(io.Conditioning.Input("prompt"), "prompt", min=0, max=MOST_ROUNDS - 1)
+    return io.Autogrow.Input(
+        "prompts",
+        template,
+        optional=True,
+        tooltip="More positive prompts. The seeds take them in turn with positive, so each is drawn at least once.",
+    )
+
+
+def prompts_in(prompts: Mapping[str, Conditioning] | None) -> tuple[Conditioning, ...]:
+    """Return what is connected to that input; `InvalidSetting` for what is no conditioning."""
+    given = {name: value for name, value in (prompts or {}).items() if value is not None}
+    for name, value in given.items():
+        require_conditioning(name, value)
+    return tuple(given.values())
+
+
+def most_runs_input() -> io.Input:
+    """Return the limit of the rounds. Prompts from before it was there do not set it, and make no more than runs."""
+    return io.Int.Input(
+        "most_runs",
+        default=9,
+        min=0,
+        max=MOST_ROUNDS,
+        optional=True,
+        advanced=True,
+        tooltip="Where speed or image are not clear after runs, up to so many are made. 0: never more than runs.",
+    )
 
 
 def save_files_input() -> io.Input:

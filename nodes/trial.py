@@ -39,6 +39,7 @@ class _PacelineTrial(PacelineNode):
                 io.Model.Input("model", optional=True),
                 io.Vae.Input("vae", optional=True),
                 io.Vae.Input("audio_vae", optional=True),
+                io.Int.Input("most_runs", default=0, min=0, max=20, optional=True),
             ],
             outputs=[],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
@@ -57,11 +58,12 @@ class _PacelineTrial(PacelineNode):
         model: ModelPatcher | None = None,
         vae: VAE | None = None,
         audio_vae: VAE | None = None,
+        most_runs: int = 0,
         **given: Any,
     ) -> io.NodeOutput:
-        kind, segment, other = _read(scene)
+        kind, end, wired, drawn = _read(scene)
         watch = StepWatch()
-        job = WorkflowJob(segment, other, {_link(name): value for name, value in given.items()}, watch)
+        job = WorkflowJob(end, wired, drawn, {_link(name): value for name, value in given.items()}, watch)
 
         def side(title: str, value: Any) -> comparison.Side:
             if kind == "model":
@@ -79,19 +81,19 @@ class _PacelineTrial(PacelineNode):
             before := side("baseline", baseline),
             side("optimized", optimized),
             job,
-            comparison.ComparisonSettings(runs, warmup_runs, fewer_steps=False),
+            comparison.ComparisonSettings(runs, warmup_runs, fewer_steps=False, most_runs=most_runs),
             say=lambda text: cls.announce(Summary("working", text)),
         )
         return show(cls, found, before.model)
 
 
-def _read(scene: str) -> tuple[str, Segment, Segment]:
-    """Return what the wire carries, and the nodes with the workflow's seed and with another; see trial_scene.py."""
+def _read(scene: str) -> tuple[str, Link, Segment, Segment]:
+    """Return what the wire carries, what gives the latent, and nodes behind the wire and beside it (trial_scene.py)."""
     try:
         parts = json.loads(scene)
-        ends = [(str(id), int(slot)) for id, slot in (parts["end"], parts["other_end"])]
-        nodes = [require_prompt(parts[name]) for name in ("nodes", "other_nodes")]
-        return str(parts["kind"]), Segment(nodes[0], ends[0]), Segment(nodes[1], ends[1])
+        (id, slot), seeded = parts["end"], frozenset(map(str, parts["seeded"]))
+        wired, drawn = (Segment(require_prompt(parts[name]), seeded) for name in ("wired", "drawn"))
+        return str(parts["kind"]), (str(id), int(slot)), wired, drawn
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidSetting("This scene cannot be read.", "Only Make this workflow faster makes scenes.") from error
 

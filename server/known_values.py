@@ -27,6 +27,6 @@ def known(prompt: Prompt, value: Any, types: Collection[str]) -> Any:
 
 def _run(prompt: Prompt, link: Link) -> Any:
     try:
-        return Segment(prompt, link).run({})
+        return Segment(prompt).run([link], {})[link]
     except Exception:  # other people's code, given what a workflow in the making has; the run will say what is wrong
         return None

@@ -13,14 +13,10 @@ from typing import Any
 
 from ..core.errors import PacelineError
 from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached, title_of, users_of
-from ..workbench.comfyui.segment import NOT_AGAIN, runs_again
+from ..workbench.comfyui.segment import NOT_AGAIN, SEEDS, runs_again
 from ..workbench.comfyui.workflow_job import WIRE
 from .wires import is_ours, typed_links
 
-_OTHER = "paceline_trial_other_"
-"""Stands before the ids of copies with another seed."""
-
-_SEEDS = ("seed", "noise_seed")
 _NAMES = {"MODEL": "model", "VAE": "vae", "CONTROL_NET": "control_net"}
 
 
@@ -30,10 +26,7 @@ class NotMeasurable(PacelineError):
 
 @dataclass(frozen=True)
 class Scene:
-    """What the chain carries, the workflow without nodes of ours, and inputs of the trial's node.
-
-    The workflow has copies of nodes with another seed.
-    """
+    """What the chain carries, the workflow without nodes of ours, and inputs of the trial's node."""
 
     name: str
     nodes: Prompt
@@ -51,32 +44,29 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
     inputs: dict[str, Any] = {} if name == "vae" else _decoder(plain, end[0])
     needed = {end[0]: None} | reached([end[0]], lambda id: (origin for origin, _ in links_into(plain, id).values()))
     inside = [] if name == "vae" else [id for id in needed if id in users]
-    for id in inside:
-        if not runs_again(plain[id]["class_type"]):
-            raise NotMeasurable(f"{title_of(plain, id)} {NOT_AGAIN}.")
     if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
         source = prompt[chain[0]]["inputs"][name]
-        plain = {id: _relinked(node, {WIRE: source}) for id, node in plain.items()}
+        plain = {id: _relinked(node, source) for id, node in plain.items()}
     if name != "model":
         inputs["model"] = _model(plain, needed)
-    seeded = {id: _with_another_seed(plain[id]) for id in needed if _draws(plain[id])}
-    changed = needed.keys() & {*seeded, *users_of(plain, seeded)}
-    copies = {id: _OTHER + id for id in changed if id not in inside}
-    others = {id: _relinked({**plain, **seeded}[id], copies) for id in (*inside, *copies)}
+    seeded = [id for id in needed if _draws(plain[id])]
+    decided = {*seeded, *users_of(plain, seeded)}
+    drawn = [id for id in needed if id in decided and id not in inside]
+    for id in (*inside, *drawn):
+        if not runs_again(plain[id]["class_type"]):
+            raise NotMeasurable(f"{title_of(plain, id)} {NOT_AGAIN}.")
     parts = {
         "kind": name,
-        "nodes": {id: plain[id] for id in inside},
         "end": end,
-        "other_nodes": {id: others[id] for id in inside},
-        "other_end": (copies.get(end[0], end[0]), end[1]),
+        "wired": {id: plain[id] for id in inside},
+        "drawn": {id: plain[id] for id in drawn},
+        "seeded": seeded,
     }
-    links = [link_of(value) for id in inside for node in (plain[id], others[id]) for value in node["inputs"].values()]
-    ends = [] if inside else [parts["end"], parts["other_end"]]
-    for id, slot in filter(None, [*links, *ends]):
-        if id not in inside and id != WIRE:
+    links = [link_of(value) for id in (*inside, *drawn) for value in plain[id]["inputs"].values()]
+    for id, slot in filter(None, [*links, end]):
+        if id not in (*inside, *drawn, WIRE):
             inputs[f"{id} {slot}"] = [id, slot]
-    nodes = {**plain, **{copy: others[id] for id, copy in copies.items()}}
-    return Scene(name, nodes, {**inputs, "scene": json.dumps(parts)})
+    return Scene(name, plain, {**inputs, "scene": json.dumps(parts)})
 
 
 def _without_ours(prompt: Prompt, last: str) -> dict[str, Mapping[str, Any]]:
@@ -152,25 +142,15 @@ def _gives(node: Mapping[str, Any], type: str) -> bool:
 
 
 def _draws(node: Mapping[str, Any]) -> bool:
-    seeded = any(name in node["inputs"] for name in _SEEDS)
+    seeded = any(name in node["inputs"] for name in SEEDS)
     return seeded and (_gives(node, "NOISE") or _gives(node, "LATENT"))
 
 
-def _with_another_seed(node: Mapping[str, Any]) -> dict[str, Any]:
-    seeds = {name: node["inputs"][name] for name in _SEEDS if name in node["inputs"]}
-    # The value of one that comes over a link is not known here.
-    others = {name: value ^ 1 if isinstance(value, int) else 20_011 for name, value in seeds.items()}
-    return {**node, "inputs": {**node["inputs"], **others}}
-
-
-def _relinked(node: Mapping[str, Any], moved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node with its links to some nodes moved: to the same output of another, or to another output."""
+def _relinked(node: Mapping[str, Any], source: Any) -> dict[str, Any]:
+    """Return a node with its links to ``WIRE`` moved to another."""
 
     def relinked(value: Any) -> Any:
         link = link_of(value)
-        if link is None or link[0] not in moved:
-            return value
-        to = moved[link[0]]
-        return [to, link[1]] if isinstance(to, str) else to
+        return source if link is not None and link[0] == WIRE else value
 
     return {**node, "inputs": {name: relinked(value) for name, value in node["inputs"].items()}}

@@ -13,7 +13,8 @@ MERGING = (
     + """
 const slow = make("SlowAttention", 0, 320, {});
 const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
-const settings = { seed: 42, steps: 3, cfg: 1, sampler_name: "euler", scheduler: args[0], warmup_runs: 0, runs: 3 };
+const rounds = { warmup_runs: 0, runs: 3, most_runs: 0 };
+const settings = { seed: 42, steps: 3, cfg: 1, sampler_name: "euler", scheduler: args[0], ...rounds };
 const compare = make("PacelineCompareModels", 700, 0, settings);
 for (const name of ["width", "height"]) latent.widgets.find((widget) => widget.name === name).value = 16;
 link(loader, 0, slow, "model");

@@ -139,7 +139,7 @@ def compared(distance: dict[str, Any]) -> dict[str, Any]:
         "verdict": "", "state": "", "seed_share": 0.1, "speedup_of": "step", "runs": {}, "activity": {},
         "settings": settings,
         "surroundings": around, "difference": distance, "noise_floor": {"fp32": distance}, "fewer_steps": control,
-        **speedup, "shown": [1], "count": 1, "frames": 1,
+        **speedup, "shown": [1], "count": 1, "frames": 1, "seed_shares": [0.1],
     }  # fmt: skip
 
 

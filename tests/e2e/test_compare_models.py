@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 SAMPLER = {"seed": 42, "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0}
 MEASURED = {"runs": 2, "warmup_runs": 1, "fp32_reference": False, "fewer_steps": False}
 TOME = {
-    "preset": "custom", "method": "merge", "ratio": 0.25, "max_downsample": "auto", "sx": 2, "sy": 2, "use_rand": True,
+    "preset": "custom", "method": "merge", "ratio": 0.1, "max_downsample": "auto", "sx": 2, "sy": 2, "use_rand": True,
     "seed": 0, "merge_attn": True, "merge_crossattn": False, "merge_mlp": False, "start_percent": 0.0,
     "end_percent": 1.0, "level_decay": 1.0, "refresh_every": 1, "ramp": "none",
 }  # fmt: skip

@@ -27,7 +27,7 @@ def evidence(rmse: float, *, seed: Distance = SEED, speedup: Speedup = FASTER, *
 
 def with_region(rmse: float, region: float, **others) -> Evidence:
     alone = distance(rmse)
-    return evidence(rmse, farthest=Farthest(1, alone, 1, alone, region), **others)
+    return evidence(rmse, farthest=Farthest(1, alone, region), **others)
 
 
 def control(rmse: float) -> FewerSteps:
@@ -115,17 +115,22 @@ def test_where_more_runs_would_be_too_many_something_else_is_proposed():
     assert "; close other programs or use more steps, as more runs alone would be too many; " in found.text
 
 
-def test_the_farthest_picture_is_named_with_its_run():
-    found = evidence(0.1, difference_run=3, difference_picture=2)
-    assert "difference is 1/5 of a seed change in picture 2 in run 3, the farthest" in judge(found).text
+def test_the_mean_and_the_worst_are_both_said():
+    found = judge(evidence(0.02, farthest=Farthest(3, distance(0.05), 0.1), count=5))
+    assert "; difference is 1/25 of a seed change, 1/10 in picture 3, the worst of 5 pictures." in found.text
+    assert (found.mean_share, found.seed_share, found.quality) == (0.04, 0.1, "hardly visible")
+    worse = judge(evidence(0.02, farthest=Farthest(3, distance(0.26), 0.1), count=5))
+    assert (worse.quality, worse.state) == ("another picture", "suspicious"), "the worst decides"
+    assert "half a seed change (0.52), and 1/25 of one over all 5 pictures. 1.42x faster" in worse.text
 
 
 @pytest.mark.parametrize(
-    ("run", "picture", "place"),
-    [(None, None, ""), (2, None, "run 2"), (None, 3, "picture 3"), (2, 3, "picture 3 in run 2")],
+    ("picture", "count", "frames", "place"),
+    [(1, 1, 1, ""), (3, 4, 1, "picture 3"), (3, 4, 4, "frame 3"), (7, 8, 4, "frame 3 of video 2")],
 )
-def test_the_place_names_only_what_there_is_to_choose_from(run, picture, place):
-    assert evidence(0.1, difference_run=run, difference_picture=picture).place == place
+def test_the_place_names_only_what_there_is_to_choose_from(picture, count, frames, place):
+    worst = Farthest(picture, distance(0.1), 0.1)
+    assert evidence(0.1, farthest=worst, count=count, frames=frames).place == place
 
 
 @pytest.mark.parametrize(("repeat", "within"), [(None, False), (0.09, False), (0.1, True), (0.2, True)])
@@ -138,4 +143,3 @@ def test_the_baselines_own_difference_counts_up_to_it(repeat, within):
 def test_evidence_does_not_change():
     with pytest.raises(dataclasses.FrozenInstanceError):
         evidence(0.1).broken = "black"
-    assert evidence(0.1).repeat_run == 2

@@ -33,7 +33,7 @@ def test_both_draw_each_seed_in_turn_and_the_baseline_again_with_the_steps_that_
     assert host.drawn[:8] == [(who, seed, STEPS) for who, seed in [(False, 0), (True, 0), *rounds]]
     assert host.drawn[8:] == [(False, seed, 10) for seed in range(3)]
     assert found.verdict.text == (
-        "2.00x faster (2.00 to 2.00); difference is 0.4 of a seed change in picture 3, the farthest; "
+        "2.00x faster (2.00 to 2.00); difference is 1/3 of a seed change, 0.4 in picture 3, the worst of 3 pictures; "
         "fewer steps in the same time (10 of 20) would differ 1.1 times as much."
     )
     assert found.lines[0] == "sampling: baseline 20 s (20 to 20), optimized 10 s (10 to 10); 3 seeds in turn"
@@ -63,7 +63,7 @@ def test_one_flat_picture_of_many_is_found():
             return drawn
 
     found = measure(Flat(batch=2), 2, STEPS)
-    assert found.verdict.text == "The optimized image is one flat colour: something is wrong."
+    assert found.verdict.text == "The optimized image 4 of 4 is one flat colour: something is wrong."
 
 
 @pytest.mark.parametrize("seeds", [1, 21, 2.5])

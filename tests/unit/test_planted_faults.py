@@ -50,9 +50,8 @@ def test_rounding_is_hardly_visible():
     assert all(map(planted.rounding_is_no_fault, range(RUNS)))
 
 
-@pytest.mark.parametrize("runs", [3, pytest.param(10, marks=pytest.mark.thorough)])
-def test_a_model_that_is_wrong_in_one_run_is_found_out(runs):
-    assert all(planted.one_run_is_found(seed, runs) for seed in range(RUNS))
+def test_a_setting_that_ruins_one_seed_of_five_is_found_out_and_the_picture_is_named():
+    assert sum(map(planted.one_seed_is_found, range(RUNS))) >= 95
 
 
 @pytest.mark.parametrize("batch", [2, *(pytest.param(size, marks=pytest.mark.thorough) for size in (7, 16))])
@@ -77,19 +76,12 @@ def test_a_model_that_is_wrong_in_its_sound_only_is_found_out(found):
     assert sum(map(found, range(RUNS))) >= 95
 
 
-def test_the_frame_the_video_and_the_run_are_named():
+def test_the_frame_and_the_video_are_named():
     baseline, other = pictures(1, 6), pictures(3, 6)
-    drawn = {1: baseline, 2: slightly_off(baseline, 1)}
-    drawn[2][4] = pictures(2)[0]
-    found = judged(drawn, baseline, other, frames=3, videos=2)
-    assert "of frame 2 of video 2 in run 2 is larger than" in found.text
-
-
-def test_the_picture_and_the_run_are_both_named():
-    baseline = pictures(1, 3)
-    drawn = {1: baseline, 2: slightly_off(baseline, 1), 3: baseline.clone()}
-    drawn[3][1] = pictures(2)[0]
-    assert "of picture 2 in run 3 is larger than" in judged(drawn, baseline, pictures(3, 3)).text
+    drawn = slightly_off(baseline, 1)
+    drawn[4] = pictures(2)[0]
+    found = judged(drawn, baseline, other, frames=3)
+    assert "of frame 2 of video 2 is larger than" in found.text
 
 
 def test_a_model_that_is_wrong_in_one_region_is_not_called_hardly_visible_and_said_to_be():

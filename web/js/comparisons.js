@@ -114,9 +114,12 @@ function createPager(places, at, show) {
   const text = createElement("output");
   const say = () => {
     const { comparison, index } = places[at];
-    // Of a long video only some frames are here: each keeps its number.
-    const some = comparison.count > places.length;
-    text.textContent = some ? `${comparison.numbers[index]} / ${comparison.count}` : `${at + 1} / ${places.length}`;
+    const { numbers, count, shares, pictures } = comparison;
+    const single = places.length === pictures.baseline.length;
+    // The worst is first, and each keeps its number.
+    const share = single && shares[index] !== null ? `: ${number(/** @type {number} */ (shares[index]), ".2g")}` : "";
+    text.textContent = single ? `${numbers[index]} / ${count}${share}` : `${at + 1} / ${places.length}`;
+    text.title = share ? words("seedShare") : "";
   };
   const turn = (/** @type {number} */ by) => {
     at = (at + by + places.length) % places.length;
@@ -175,14 +178,15 @@ function digits(value, places) {
  * @param {HTMLImageElement[]} images
  */
 function cardOf(comparison, images) {
-  const { verdict, seconds, about, sheet, count, motion } = comparison;
+  const { verdict, seconds, about, sheet, count, frames, motion } = comparison;
   const { model, device, torch, comfyui, steps, sampler_name, scheduler, cfg, recipe } = about;
-  const size = [images[0].naturalWidth, images[0].naturalHeight, ...(motion ? [count] : [])].join(" x ");
+  const size = [images[0].naturalWidth, images[0].naturalHeight, ...(motion ? [frames] : [])].join(" x ");
+  const rounds = seconds.baseline.length;
   const lines = [
     verdict,
     recipe,
     [model, device].join(" · "),
-    [size, ...(motion ? [] : [`batch ${count}`]), `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${seconds.baseline.length}`].join(" · "),
+    [size, ...(motion ? [] : [`batch ${count / rounds}`]), `${steps} ${words("steps")}`, `${sampler_name} ${scheduler}`, `cfg ${cfg}`, `${words("rounds")}: ${rounds}`].join(" · "),
     `torch ${torch} · ComfyUI ${comfyui}`,
   ].filter(Boolean);
   return createCard({ images, ...finding(comparison), lines, sheet: address(sheet) });

@@ -21,7 +21,7 @@ export interface Comparison {
   speedup_low: number | null;
   /** Upper end. */
   speedup_high: number | null;
-  /** The difference as a share of what another seed changes; null if that changes nothing. */
+  /** The worst difference as a share of what another seed changes; null if that changes nothing. */
   seed_share: number | null;
   /** What the seconds are of: `step`, `sampling`, `decode` or `picture`. */
   speedup_of: string;
@@ -33,13 +33,17 @@ export interface Comparison {
   distances: Record<string, Distance>;
   /** What stands below the verdict. */
   lines: string[];
-  /** By side; those of a batch in their order. `fewer_steps` is there if it was drawn. */
+  /** By side; the worst first, or frames in their order. `fewer_steps` is there if it was drawn. */
   pictures: Record<string, SavedImage[]>;
-  /** Numbers of the pictures, from 1: of a long batch or video not all are there. */
+  /** Numbers of the pictures, from 1: of many, or of a long video, not all are there. */
   numbers: number[];
-  /** How many pictures there are in all. */
+  /** How many pictures there are in all, of all seeds and batches. */
   count: number;
-  /** Index of the picture to begin with: the worst frame of a video. */
+  /** How many of them follow each other in a video; 1 for pictures. */
+  frames: number;
+  /** Differences of the pictures that are there, as shares of a seed change; null where that changes nothing. */
+  shares: (number | null)[];
+  /** Index of the picture to begin with, the worst: of a video that frame, else 0. */
   first: number;
   /** All frames of both sides beside each other, in motion; null for pictures. */
   motion: SavedImage | null;

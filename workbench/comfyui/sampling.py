@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from ...core.errors import require_choice, require_integer, require_number
 from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
+from ..measurement.timing import MOST_ROUNDS
 from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 
@@ -36,6 +37,8 @@ def scheduler_names() -> list[str]:
 class SamplingJob:
     """What is sampled: the inputs of the KSampler node but the model, and the same names.
 
+    The seeds take ``positive`` and ``further`` ones in its place in turn.
+
     `InvalidSetting` names the input that sampling could not use: ComfyUI lets links of a wrong type pass.
     """
 
@@ -48,6 +51,7 @@ class SamplingJob:
     sampler_name: str
     scheduler: str
     denoise: float = 1.0
+    further: tuple[Conditioning, ...] = ()
 
     def __post_init__(self) -> None:
         require_conditioning("positive", self.positive)
@@ -61,14 +65,26 @@ class SamplingJob:
         require_choice("scheduler", self.scheduler, tuple(scheduler_names()))
 
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-        """Run it once, with a seed that is ``seed`` after its own."""
-        return sample(model, self, self.seed + seed, clock, on_step)
+        """Run it once, with a seed that is ``seed`` after its own, and the prompt of its turn."""
+        prompts = (self.positive, *self.further)
+        return sample(model, replace(self, positive=prompts[seed % len(prompts)]), self._seed(seed), clock, on_step)
+
+    def prepare(self, seed: int) -> None:
+        """Both sides share nothing but the inputs."""
+
+    def _seed(self, after: int) -> int:
+        return (self.seed + after) % 2**64
+
+    @property
+    def prompts(self) -> int:
+        return 1 + len(self.further)
 
     def settings(self) -> dict[str, Any]:
         """Return what was sampled, for the record."""
         names = ("seed", "steps", "cfg", "sampler_name", "scheduler", "denoise")
         shape = list(self.latent_image["samples"].shape)
-        return {**{name: getattr(self, name) for name in names}, "other_seed": self.seed + 1, "latent_shape": shape}
+        given = {name: getattr(self, name) for name in names}
+        return {**given, "other_seed": self._seed(MOST_ROUNDS), "prompts": self.prompts, "latent_shape": shape}
 
     def carriers(self) -> list[Any]:
         """Return the ControlNets, which can carry techniques."""

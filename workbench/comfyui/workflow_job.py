@@ -12,7 +12,7 @@ from ...core.devices import synchronize
 from ...optimizers.hosts.comfyui.protocols import Executor, ModelPatcher
 from ..measurement.steps import Clock, StepTimes
 from .links import require_latent
-from .prompt import Link
+from .prompt import Link, link_of
 from .sampling import Sampled
 from .segment import Segment
 
@@ -77,30 +77,35 @@ class WorkflowJob:
     """What is sampled: the nodes of a workflow between a wire and a sampler, all with the workflow's own settings.
 
     Attributes:
-        segment: gives the LATENT; its links to ``WIRE`` are given the MODEL, or ``control_net`` where there is one.
-        other: the same with another seed.
-        given: what the nodes outside have made for both.
+        end: gives the LATENT.
+        wired: nodes behind the wire; links to ``WIRE`` are given the MODEL, or ``control_net`` where there is one.
+        drawn: further nodes that a seed decides: they run once for each.
+        given: what the nodes outside have made.
         watch: times the steps; both sides' models have it.
         about: what the last run was, for the record.
     """
 
-    segment: Segment
-    other: Segment
+    end: Link
+    wired: Segment
+    drawn: Segment
     given: Mapping[Link, Any]
     watch: StepWatch
     control_net: Any = None
     about: dict[str, Any] = field(default_factory=dict)
+    made: dict[int, dict[Link, Any]] = field(default_factory=dict)
+    prompts: int = 1
     steps: int = 1
     """Progress is told once for each run: how many steps the workflow takes is known when it has run."""
 
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
-        """Run the nodes once: with the workflow's seed for 0, with another one for all others."""
+        """Run the nodes once, with ``seed`` added to the workflow's own."""
         device = torch.device(model.load_device)
-        segment = self.other if seed else self.segment
+        self.prepare(seed)
+        wire = model if self.control_net is None else self.control_net
         synchronize(device)
         self.watch.begin(device, clock)
         started = clock()
-        latent = segment.run({**self.given, (WIRE, 0): model if self.control_net is None else self.control_net})
+        latent = self.wired.run([self.end], {**self.given, **self.made[seed], (WIRE, 0): wire}, seed)[self.end]
         synchronize(device)
         seconds = clock() - started
         require_latent("The sampler's result", latent)
@@ -108,6 +113,13 @@ class WorkflowJob:
         self.about.update(steps=self.watch.steps or 1, latent_shape=list(sampled.latent.shape))
         on_step()
         return sampled
+
+    def prepare(self, seed: int) -> None:
+        """Run the nodes that a seed decides and the wire does not."""
+        if seed not in self.made:
+            links = (link_of(value) for node in self.wired.nodes.values() for value in node["inputs"].values())
+            needed = [link for link in (self.end, *links) if link is not None and link[0] in self.drawn.nodes]
+            self.made[seed] = self.drawn.run(needed, self.given, seed)
 
     def settings(self) -> dict[str, Any]:
         return self.about

@@ -30,17 +30,16 @@ class Evidence:
     """What was measured.
 
     Attributes:
-        difference: the largest between the optimized pictures of a run and the baseline's, from the same seed.
+        difference: between the optimized pictures and the baseline's from the same seeds, over all of them.
         same_bits: whether what was compared was equal bit for bit in every run, beyond the 8 bits of a picture.
-        seed: between the baseline's pictures and its own from another seed.
-        repeat: the largest between the baseline's own pictures from the same seed; None if it ran once.
+        seed: between the baseline's pictures from different seeds, over pairs of them.
+        repeat: the largest between the baseline's own pictures from the same seed; None if none was drawn again.
         precision: between the baseline's pictures and its own computed in fp32; None if that was not drawn.
         broken: what is wrong with a result that is no picture at all; ``broken_sound`` likewise.
-        difference_run: the run that ``difference`` is of; None if all optimized runs drew the same.
         fewer_steps: the control; None if it was not drawn.
         farthest: the worst single picture, which is what is judged; None to judge ``difference``.
-        difference_picture: its number; None if there is only one picture.
-        frames: how many pictures follow each other in each of the ``videos``; 1 for pictures.
+        count: how many pictures were compared, of all seeds and batches.
+        frames: how many of them follow each other in each video; 1 for pictures.
         sound: how far the sound is from the baseline's; None without sound.
     """
 
@@ -51,13 +50,10 @@ class Evidence:
     repeat: Distance | None = None
     precision: Distance | None = None
     broken: str = ""
-    difference_run: int | None = None
-    repeat_run: int = 2
     fewer_steps: FewerSteps | None = None
     farthest: Farthest | None = None
-    difference_picture: int | None = None
+    count: int = 1
     frames: int = 1
-    videos: int = 1
     sound: SoundDistance | None = None
     broken_sound: str = ""
 
@@ -67,18 +63,19 @@ class Evidence:
 
     @property
     def place(self) -> str:
-        """What ``judged`` is of, e.g. ``frame 3 in run 2``; empty if there is nothing to choose from."""
-        run, picture = self.difference_run, self.difference_picture
-        if picture is None:
-            return "" if run is None else phrase("run {run}", run=run)
-        if self.frames > 1:
-            video, frame = divmod(picture - 1, self.frames)
-            place = phrase("frame {frame}", frame=frame + 1)
-            if self.videos > 1:
-                place = phrase("{frame} of video {video}", frame=place, video=video + 1)
-        else:
-            place = phrase("picture {picture}", picture=picture)
-        return place if run is None else phrase("{place} in run {run}", place=place, run=run)
+        """What ``judged`` is of, e.g. ``frame 3 of video 2``; empty if there is nothing to choose from."""
+        if self.farthest is None or self.count == 1:
+            return ""
+        if self.frames == 1:
+            return phrase("picture {picture}", picture=self.farthest.picture)
+        video, frame = divmod(self.farthest.picture - 1, self.frames)
+        place = phrase("frame {frame}", frame=frame + 1)
+        return place if self.count == self.frames else phrase("{frame} of video {video}", frame=place, video=video + 1)
+
+    @property
+    def pictures(self) -> str:
+        """How many were compared, e.g. ``5 pictures``."""
+        return f"{self.count} {'picture' if self.frames == 1 else 'frame'}{'' if self.count == 1 else 's'}"
 
     @property
     def one_region(self) -> bool:

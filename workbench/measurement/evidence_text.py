@@ -11,9 +11,8 @@ from .quality import Distance
 
 def difference_lines(evidence: Evidence) -> list[str]:
     """Return how far the pictures are apart, and what that is measured against."""
-    run = evidence.difference_run
-    lines = [f"difference{f' (run {run}, the farthest)' if run else ''}: {evidence.difference}"]
-    if evidence.difference_picture is not None:  # the line above is an average over the batch
+    lines = [f"difference{f', {evidence.pictures} together' if evidence.place else ''}: {evidence.difference}"]
+    if evidence.place:
         lines.append(f"{evidence.place}: {evidence.judged}")
     if evidence.sound is not None:
         lines.append(f"sound: {evidence.sound}")

@@ -1,15 +1,14 @@
-"""Which picture of which run is farthest from the reference, and where in it: an average would hide a single fault."""
+"""Which picture is farthest from its reference, and where in it: an average would hide a single fault."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor
 
-from .lpips import Lpips
-from .quality import Distance, average, distances
+from .quality import Distance
 
 _TILE = 16
 """Pixels on a side of the regions that are looked at one by one."""
@@ -17,29 +16,20 @@ _TILE = 16
 
 @dataclass(frozen=True)
 class Farthest:
-    """The run that is farthest: its number, its distance over all pictures, and its farthest picture.
+    """The picture that is farthest: its number, from 1, and its distance ``alone``.
 
-    ``picture`` counts from 1, and ``alone`` is its distance; ``region`` is the root mean square error in its worst
-    region of ``16 x 16`` pixels.
+    ``region`` is the root mean square error in its worst region of ``16 x 16`` pixels.
     """
 
-    run: int
-    distance: Distance
     picture: int
     alone: Distance
     region: float
 
 
-def farthest(runs: Mapping[int, Tensor], references: Tensor, lpips: Lpips | None = None) -> Farthest:
-    """Return what is farthest from ``references`` in any picture of any run; `InvalidSetting` if the sizes differ.
-
-    ``runs`` are pictures by the number of the run, like ``references`` uint8 ``[batch, height, width, channels]``.
-    """
-    found = {run: distances(pictures, references, lpips) for run, pictures in runs.items()}
-    size, run, index = max((one.size, -run, -index) for run, each in found.items() for index, one in enumerate(each))
-    run, index = -run, -index
-    region = worst_region(runs[run][index], references[index])
-    return Farthest(run, average(found[run]), index + 1, found[run][index], region)
+def farthest(pictures: Tensor, references: Tensor, found: Sequence[Distance]) -> Farthest:
+    """Return which of the pictures, uint8 ``[batch, height, width, channels]``, has the largest of the ``found``."""
+    index = max(range(len(found)), key=lambda one: found[one].size)
+    return Farthest(index + 1, found[index], worst_region(pictures[index], references[index]))
 
 
 def worst_region(picture: Tensor, reference: Tensor) -> float:

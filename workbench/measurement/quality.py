@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,9 @@ from .lpips import Lpips
 
 _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
+
+_MOST_DRAWS = 5
+"""Ten pairs of them are enough for an average, and LPIPS of a large picture takes a second."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,30 @@ class Distance:
 def to_8_bit(images: Tensor) -> Tensor:
     """Return images ``[batch, height, width, channels]`` in [0, 1] as bytes, rounded down as ComfyUI saves them."""
     return images.detach().float().nan_to_num().mul(255.0).clamp(0, 255).to("cpu", torch.uint8)
+
+
+def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> str:
+    """Return what is wrong with the first of ``pictures`` (uint8, as above) that is none at all; empty if all are some.
+
+    ``whose`` are they, e.g. "The optimized image"; ``finite`` says of each whether its values were numbers.
+    """
+    for number, picture in enumerate(pictures, 1):
+        name = f"{whose} {number} of {len(pictures)}" if len(pictures) > 1 else whose
+        if finite is not None and not finite[number - 1]:
+            return f"{name} has values that are not numbers (NaN or infinite)"
+        if picture.amax() == picture.amin():
+            return f"{name} is one flat colour"
+    return ""
+
+
+def seed_change(groups: Iterable[Sequence[Tensor]], lpips: Lpips | None = None) -> Distance:
+    """Return how far pictures from different seeds are apart: the average over pairs of draws.
+
+    Each group holds the draws of one prompt, at least one of them two; a draw is uint8 as above. Of more than
+    ``_MOST_DRAWS`` the first ones are compared.
+    """
+    pairs = [pair for draws in groups for pair in combinations(draws[:_MOST_DRAWS], 2)]
+    return average([one for pair in pairs for one in distances(*pair, lpips)])
 
 
 def compare_pictures(pictures: Tensor, references: Tensor, lpips: Lpips | None = None) -> Distance:

@@ -17,7 +17,7 @@ from .farthest import farthest
 from .fewer_steps import draw_control
 from .lpips import load_lpips
 from .picture import Font, comparison_sheet
-from .quality import compare_pictures
+from .quality import average, compare_pictures, distances, no_picture, seed_change
 from .timing import MOST_ROUNDS, interleaved, measure_speedup
 from .verdict import Verdict, judge
 
@@ -61,10 +61,11 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
     before, after = ([run.seconds for run in runs[optimized]] for optimized in (False, True))
     baseline, changed = _pictures(runs[False]), _pictures(runs[True])
     lpips, missing = load_lpips()
-    worst, speedup = farthest({1: changed}, baseline, lpips), measure_speedup(before, after)
-    broken = _broken(baseline, changed)
+    found, speedup = distances(changed, baseline, lpips), measure_speedup(before, after)
+    worst, difference = farthest(changed, baseline, found), average(found)
+    broken = no_picture("The baseline's image", baseline) or no_picture("The optimized image", changed)
     control, why_none = None, ""
-    if speedup.faster and worst.distance.rmse and not broken and steps > 1:
+    if speedup.faster and difference.rmse and not broken and steps > 1:
         whole, allowed = median(before), median(after)
         control, why_none = draw_control(steps, whole, whole / steps, allowed, lambda fit: _all(draw, seeds, fit))
     fewer = None
@@ -72,13 +73,13 @@ def measure(draw: Draw, seeds: int, steps: int, font: Callable[[int], Font] | No
         fewer = FewerSteps(control.steps, steps, control.seconds, compare_pictures(control.output, baseline, lpips))
     evidence = Evidence(
         speedup=speedup,
-        difference=worst.distance,
+        difference=difference,
         same_bits=False,  # of pictures only their 8 bits are known
-        seed=compare_pictures(baseline.roll(len(repeated.pictures), 0), baseline, lpips),
-        repeat=farthest({1: repeated.pictures}, runs[False][0].pictures, lpips).alone,
+        seed=seed_change([[run.pictures for run in runs[False]]], lpips),
+        repeat=max(distances(repeated.pictures, runs[False][0].pictures, lpips), key=lambda one: one.size),
         broken=broken,
         farthest=worst,
-        difference_picture=worst.picture,
+        count=len(baseline),
         fewer_steps=fewer,
     )
     verdict = judge(evidence)
@@ -96,10 +97,3 @@ def _all(draw: Draw, seeds: int, steps: int) -> tuple[float, Tensor]:
 
 def _pictures(runs: list[Drawn]) -> Tensor:
     return torch.cat([run.pictures for run in runs])
-
-
-def _broken(baseline: Tensor, changed: Tensor) -> str:
-    for whose, pictures in (("The baseline's image", baseline), ("The optimized image", changed)):
-        if any(picture.amax() == picture.amin() for picture in pictures):
-            return f"{whose} is one flat colour"
-    return ""

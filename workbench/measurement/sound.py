@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,9 +22,9 @@ class SoundDistance:
     """How far a sound is from the baseline's, and how far other sounds are.
 
     Attributes:
-        difference: of the worst second of the worst run; of latents, of the worst item of the batch.
-        seed: between the baseline's sound and its own from another seed, on average.
-        repeat: the largest between the baseline's own sounds from the same seed; None if it ran once.
+        difference: of the worst second of all sounds; of latents, of the worst of them.
+        seed: between the baseline's sounds and its own from other seeds, on average.
+        repeat: the largest between the baseline's own sounds from the same seed; None if none was drawn again.
         second: that ``difference`` is of, from 1; None for latents, whose distances are root mean squares. Those of
             sounds that can be heard are root mean squares in dB.
     """
@@ -54,21 +54,18 @@ class SoundDistance:
 
 
 def sound_distance(
-    baseline: Mapping[int, Tensor], optimized: Mapping[int, Tensor], other_seed: Tensor, rate: int | None
-) -> tuple[SoundDistance, int, int]:
-    """Return the distance, and the run (by its number) and the item of the batch that it is of.
+    baseline: Tensor, optimized: Tensor, seeds: Sequence[Tensor], again: Tensor | None, rate: int | None
+) -> tuple[SoundDistance, int]:
+    """Return the distance, and the index of the sound that it is of.
 
-    Sounds of runs, by their numbers: waves ``[batch, channels, samples]`` at ``rate`` samples a second, or, where that
-    is None, latents ``[batch, ...]``. The baseline's run 1 is the reference.
+    Waves ``[sounds, channels, samples]`` at ``rate`` samples a second, or latents ``[sounds, ...]`` where that is None:
+    of both sides, twice of the baseline from different ``seeds``, and its first ones drawn ``again``.
     """
-    reference = baseline[1]
-    found = {run: _distances(sound, reference, rate) for run, sound in optimized.items()}
-    run = max(found, key=lambda number: float(found[number].max()))
-    item, second = divmod(int(found[run].argmax()), found[run].shape[1])
-    own = [float(_distances(sound, reference, rate).max()) for sound in baseline.values()]
-    seed = _distances(other_seed, reference, rate).square().mean().sqrt()
-    distance = SoundDistance(float(found[run].max()), float(seed), max(own), None if rate is None else second + 1)
-    return distance, run, item
+    found = _distances(optimized, baseline, rate)
+    worst, second = divmod(int(found.argmax()), found.shape[1])
+    seed = _distances(seeds[0], seeds[1], rate).square().mean().sqrt()
+    repeat = None if again is None else float(_distances(again, baseline[: len(again)], rate).max())
+    return SoundDistance(float(found.max()), float(seed), repeat, None if rate is None else second + 1), worst
 
 
 def spectrogram(wave: Tensor) -> Tensor:

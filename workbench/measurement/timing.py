@@ -72,7 +72,7 @@ class Speedup:
         if self.rounds < 2:
             return self.low, self.high
         mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
-        wider = margin * _student(self.rounds, _T_CLAIM) / _student(self.rounds)
+        wider = margin * student(self.rounds, _T_CLAIM) / student(self.rounds)
         return math.exp(mean - wider), math.exp(mean + wider)
 
     @property
@@ -87,10 +87,10 @@ class Speedup:
         if self.faster or self.slower or self.same:
             return 0
         mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
-        spread = margin * math.sqrt(self.rounds) / _student(self.rounds)
+        spread = margin * math.sqrt(self.rounds) / student(self.rounds)
         for rounds in range(self.rounds + 1, MOST_ROUNDS + 1):
             error = spread / math.sqrt(rounds)
-            if _student(rounds, _T_CLAIM) * error <= abs(mean) or _student(rounds) * error <= math.log(1 + SAME) / 2:
+            if student(rounds, _T_CLAIM) * error <= abs(mean) or student(rounds) * error <= math.log(1 + SAME) / 2:
                 return rounds - self.rounds
         return None
 
@@ -100,7 +100,8 @@ def interleaved(variants: Sequence[T], round_number: int) -> list[T]:
     return list(variants) if round_number % 2 == 0 else list(reversed(variants))
 
 
-def _student(rounds: int, table: Sequence[float] = _T) -> float:
+def student(rounds: int, table: Sequence[float] = _T) -> float:
+    """Return Student's factor for so many values, 2 or more: for 95 % on both sides."""
     return table[min(rounds - 1, len(table)) - 1]
 
 
@@ -116,5 +117,5 @@ def measure_speedup(baseline: Sequence[float], optimized: Sequence[float]) -> Sp
         return Speedup(middle, 0.0, math.inf, rounds)
     logarithms = [math.log(ratio) for ratio in ratios]
     mean = statistics.fmean(logarithms)
-    margin = _student(rounds) * statistics.stdev(logarithms) / math.sqrt(rounds)
+    margin = student(rounds) * statistics.stdev(logarithms) / math.sqrt(rounds)
     return Speedup(middle, math.exp(mean - margin), math.exp(mean + margin), rounds)

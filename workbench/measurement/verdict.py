@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence, share_of
-from .verdict_text import control_text, more_text, picture_text, sound_text, speed_text
+from .verdict_text import all_text, control_text, more_text, picture_text, sound_text, speed_text
 
 TOO_FAR = 0.5
 """Share of a seed change from which on a difference is not called the price of speed any more."""
@@ -35,8 +35,8 @@ class Verdict:
             ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
             picture).
         headline: one clause, which can be translated; ``text`` is all of it in one line.
-        seed_share: the difference as a share of a seed change, of picture or sound, whichever is larger; None if the
-            seed changes nothing.
+        seed_share: the worst difference as a share of a seed change, of picture or sound, whichever is larger; None if
+            the seed changes nothing. ``mean_share`` is that of all pictures together.
         measure: what that share is of, ``LPIPS``, ``RMSE`` or ``sound``.
         quality: one of ``QUALITIES``, or of ``SOUND_QUALITIES`` if the sound is worse than the picture.
     """
@@ -47,38 +47,39 @@ class Verdict:
     seed_share: float | None
     measure: str
     quality: str = "visible"
+    mean_share: float | None = None
 
 
 def judge(evidence: Evidence) -> Verdict:
     """Say what the evidence means; the worse of picture and sound decides."""
     share, measure = share_of(evidence.judged, evidence.seed)
+    mean = share_of(evidence.difference, evidence.seed)[0]
     heard = None if evidence.sound is None else evidence.sound.share
     own = share_of(evidence.repeat, evidence.seed)[0] if evidence.repeat is not None else None
     speed, control = speed_text(evidence.speedup), control_text(evidence)
-    picture = picture_text(evidence, share) + sound_text(evidence)
+    picture = picture_text(evidence, mean, share) + sound_text(evidence)
     quality, of_sound = _quality(evidence, share), _sound_quality(evidence)
     worst = (heard, "sound") if heard is not None and (share is None or heard > share) else (share, measure)
     if SOUND_QUALITIES.index(of_sound) > QUALITIES.index(quality):
         quality = of_sound
 
     def verdict(state: str, headline: Phrase, more: str = "") -> Verdict:
-        return Verdict(state, headline, f"{headline}{more}.", *worst, quality)
+        return Verdict(state, headline, f"{headline}{more}.", *worst, quality, mean)
 
     if evidence.broken or evidence.broken_sound:
         broken = evidence.broken or evidence.broken_sound
         return verdict("broken", phrase("{what}: something is wrong", what=broken))
     if own is not None and own > TOO_FAR:
         wrong = phrase(
-            "The baseline's own images differ by {share:.2f} of a seed change in run {run}: something is wrong with "
-            "the baseline",
+            "The baseline's own images from the same seed differ by {share:.2f} of a seed change: something is wrong "
+            "with the baseline",
             share=own,
-            run=evidence.repeat_run,
         )
         return verdict("suspicious", wrong, f". {speed}")
     if share is not None and share > TOO_FAR:
         if _ruined(evidence, share):
-            return verdict("suspicious", _ruin_text(evidence, share), f". {speed}")
-        return verdict("suspicious", _other_text(evidence, share), f". {speed}{control}")
+            return verdict("suspicious", _ruin_text(evidence, share), f"{all_text(evidence, mean)}. {speed}")
+        return verdict("suspicious", _other_text(evidence, share), f"{all_text(evidence, mean)}. {speed}{control}")
     if heard is not None and of_sound in ("another sound", "no sound"):
         return verdict("suspicious", _other_sound_text(heard), f". {speed}")
     if evidence.speedup.faster:

@@ -42,8 +42,8 @@ def more_text(speedup: Speedup) -> str:
     return f"{more} more run{'' if more == 1 else 's'} would tell"
 
 
-def picture_text(evidence: Evidence, share: float | None) -> str:
-    """Return what became of the picture; ``share``: the difference as a share of a seed change."""
+def picture_text(evidence: Evidence, mean: float | None, share: float | None) -> str:
+    """Return what became of the pictures; ``mean`` and ``share``, of the worst, are shares of a seed change."""
     if evidence.same_bits:
         return f"{'image and sound are' if evidence.sound else 'the image is'} the same bit for bit"
     if evidence.difference.rmse == 0:
@@ -53,14 +53,23 @@ def picture_text(evidence: Evidence, share: float | None) -> str:
     if share is None:
         nothing = "another seed changes nothing here, so there is nothing to compare it with"
         return f"difference {evidence.difference}; {nothing}"
-    text = f"difference is {fraction(share)} of a seed change"
     if evidence.place:
-        text += f" in {evidence.place}, the farthest"
+        text = f"difference is {fraction(mean or 0.0)} of a seed change"
+        text += f", {fraction(share)} in {evidence.place}, the worst of {evidence.pictures}"
+    else:
+        text = f"difference is {fraction(share)} of a seed change"
     if evidence.one_region:
         text += ", but one region differs more than another seed's picture would"
     if evidence.precision is not None and evidence.difference.rmse <= evidence.precision.rmse:
         text += ", and smaller than what rounding does to the baseline"
     return text
+
+
+def all_text(evidence: Evidence, mean: float | None) -> str:
+    """Return what the difference is beside that of the worst picture, with ``,`` before it; empty for one picture."""
+    if mean is None or not evidence.place:
+        return ""
+    return f", and {fraction(mean)} of one over all {evidence.pictures}"
 
 
 def sound_text(evidence: Evidence) -> str:

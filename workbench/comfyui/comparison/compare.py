@@ -16,8 +16,8 @@ from ..device_memory import recordings_kept
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
-from .pictures import make_pictures, with_control
-from .rounds import ComparisonSettings, Job, Rounds, Side
+from .pictures import Pairs
+from .rounds import ComparisonSettings, Job, Rounds, Side, SideRuns
 from .sounds import make_sounds
 
 
@@ -30,7 +30,10 @@ def compare(
     clock: Clock = time.perf_counter,
     show: Callable[[float], None] | None = None,
 ) -> Comparison:
-    """Run both sides with the same seed and judge the difference; what they share (sampling, VAE) is not compared.
+    """Run both sides, each round from another seed, and judge the difference.
+
+    What they share (sampling, VAE) is not compared. Rounds end as soon as speed and picture are clear, see
+    :class:`ComparisonSettings`.
 
     ``say`` is told what is going on, ``show`` which share of the work is done (default: the node's progress bar).
 
@@ -47,7 +50,8 @@ def compare(
         raise InvalidSetting("vae_optimized has nothing to be compared with.", "Connect the untouched VAE to vae.")
     in_fp32, why_not = _in_fp32(baseline.model) if settings.fp32_reference and compares_sampling else (None, "")
     controls = settings.fewer_steps and compares_sampling and job.steps > 1
-    further = (in_fp32 is not None) + controls
+    least, most = settings.rounds(job.prompts)
+    further = (in_fp32 is not None) + controls * most
     total, done = _steps(job, settings, compares_sampling, compares_decoding, further), 0
     show = show or progress_bar()
 
@@ -55,33 +59,36 @@ def compare(
         nonlocal done
         stop_if_cancelled()
         done += steps
-        show(done / total)
+        show(min(1.0, done / total))
 
     rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
-    sides = (baseline, optimized)
+    runs = before, after = SideRuns(baseline), SideRuns(optimized)
     try:
-        with recordings_kept(*(side.model for side in sides)):
-            other_seed = rounds.warm_up(sides, settings.warmup_runs)
-            baseline_runs, optimized_runs = rounds.measure(sides, settings.runs)
-        reference = None
+        with recordings_kept(*(one.side.model for one in runs)):
+            warmed = rounds.warm_up(runs, settings.warmup_runs)
+            pairs = Pairs(before, after, warmed, job.prompts)
+
+            def clear() -> bool:
+                speedup = speedup_of(before.runs, after.runs)[1]
+                return pairs.clear() if speedup.faster else speedup.slower or speedup.same
+
+            rounds.measure(runs, least, most, clear)
+            again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
+        fp32 = None
         if in_fp32 is not None:
             say(phrase("baseline in fp32"))
-            _, reference = rounds.draw(in_fp32)
+            _, fp32 = rounds.draw(in_fp32)
         say(phrase("comparing the pictures"))
-        pictures = make_pictures(baseline_runs, optimized_runs, other_seed, reference)
-        sounds = make_sounds(baseline_runs, optimized_runs, other_seed)
-        notes, control, drawn = [why_not] if why_not else [], None, 0
-        draws_another = any(not output.equals(baseline_runs.outputs[1]) for output in optimized_runs.outputs.values())
-        faster = speedup_of(baseline_runs.runs, optimized_runs.runs)[1].faster
-        if controls and draws_another and faster and not pictures.broken:
+        pairs.update()
+        sounds = make_sounds(before, after, warmed, again, job.prompts)
+        notes, control = [why_not] if why_not else [], None
+        faster = speedup_of(before.runs, after.runs)[1].faster
+        if controls and faster and not pairs.same_bits and not pairs.broken:
             say(phrase("baseline with fewer steps"))
-            control, why_none = draw_fewer_steps(rounds, job.steps, baseline_runs, optimized_runs)
+            control, why_none = draw_fewer_steps(rounds, job.steps, before, after)
             notes += [why_none] if why_none else []
-            drawn = control.steps if control else 0
-            pictures = with_control(pictures, baseline, control) if control else pictures
-        if controls:
-            advance(job.steps - drawn)  # the total holds the most that the control could have taken
-        return evaluate(job, settings, baseline_runs, optimized_runs, pictures, sounds, notes, control)
+        show(1.0)
+        return evaluate(job, settings, pairs, again, fp32, sounds, notes, control)
     finally:
         empty_cache()
 
@@ -98,6 +105,6 @@ def _in_fp32(model: ModelPatcher) -> tuple[ModelPatcher | None, str]:
 
 def _steps(job: Job, settings: ComparisonSettings, sampling: bool, decoding: bool, further: int) -> int:
     """Return how many steps of the sampler, and how many decodings, a comparison takes at most."""
-    passes = 2 * (settings.runs + settings.warmup_runs) + (0 if settings.warmup_runs else 1)
-    sampled = passes if sampling else 1 + max(1, settings.warmup_runs)
-    return job.steps * (sampled + further) + (passes if decoding else 0)
+    most, warmups = settings.rounds(job.prompts)[1], max(1, settings.warmup_runs)
+    passes = 2 * (most + settings.warmup_runs) + (settings.warmup_runs < 1) + (most > 1)
+    return job.steps * ((passes if sampling else most + warmups) + further) + (passes if decoding else 0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ....core.activity import Summary
@@ -11,18 +13,17 @@ from ....optimizers.hosts.comfyui.method_proxy import stack_on
 from ....optimizers.hosts.comfyui.model import stack_of
 from ...measurement.evidence import Evidence, FewerSteps
 from ...measurement.farthest import farthest
-from ...measurement.lpips import load_lpips
 from ...measurement.picture import spread
-from ...measurement.quality import Distance, compare_pictures
+from ...measurement.quality import Distance, average, compare_pictures, distances
 from ...measurement.timing import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
 from .fewer_steps import Control
-from .pictures import Pictures
-from .rounds import ComparisonSettings, Job, Side, SideRuns, TimedRun
+from .pictures import Pairs, Pictures, decoded
+from .rounds import ComparisonSettings, Job, Output, Side, TimedRun
 from .sounds import Sounds
 
-_MOST_SHOWN = 16
+MOST_SHOWN = 16
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Comparison:
     Attributes:
         unit: what the speed-up is of: ``step``, ``sampling`` (a single step), ``decode`` or ``picture`` (both).
         from_preview: whether the pictures are rough previews, because no VAE was given.
-        latent_change: norm of the latents' difference relative to the baseline's.
+        distances: of each picture.
+        latent_change: norm of the latents' difference relative to the baseline's, over all seeds.
         reports: the Optimization Report of both sides.
         activity: of each technique of the optimized side, by its title.
         notes: what could not be measured, and why.
@@ -44,6 +46,7 @@ class Comparison:
     baseline: list[TimedRun]
     optimized: list[TimedRun]
     pictures: Pictures
+    distances: list[Distance]
     sounds: Sounds | None
     from_preview: bool
     latent_change: float
@@ -60,60 +63,71 @@ class Comparison:
         return 0 if worst is None else worst.picture - 1
 
     @property
+    def worst_run(self) -> int | None:
+        """The number of the round, from 1, that the picture is of; None if there was one round."""
+        rounds = len(self.baseline)
+        return None if rounds == 1 else 1 + self.farthest * rounds // len(self.distances)
+
+    @property
     def shown(self) -> list[int]:
-        """The indices of the pictures that are written and shown: of a long batch or video not all."""
-        return spread(len(self.pictures.baseline), _MOST_SHOWN, self.farthest)
+        """The indices of the pictures that are written and shown: the worst first, of a video some in their order."""
+        if self.pictures.frames > 1:
+            return spread(len(self.pictures.baseline), MOST_SHOWN, self.farthest)
+        return sorted(range(len(self.distances)), key=lambda index: -self.distances[index].size)[:MOST_SHOWN]
 
 
 def evaluate(
     job: Job,
     settings: ComparisonSettings,
-    baseline: SideRuns,
-    optimized: SideRuns,
-    pictures: Pictures,
+    pairs: Pairs,
+    again: Sequence[Output],
+    fp32: Output | None,
     sounds: Sounds | None,
     notes: list[str],
     control: Control | None = None,
 ) -> Comparison:
-    """Turn what the runs gave into distances and a verdict; `InvalidSetting` if the pictures differ in size.
+    """Turn what the runs gave into distances and a verdict.
 
-    Of several runs the worst one counts. ``notes`` tell what could not be measured so far.
+    The baseline has drawn its first seeds ``again``, and the first in ``fp32``. ``notes`` tell what could not be
+    measured so far.
     """
-    lpips, missing = load_lpips()
+    baseline, optimized, lpips = pairs.baseline, pairs.optimized, pairs.lpips
 
-    def distance(images: Tensor) -> Distance:
-        return compare_pictures(images, pictures.baseline, lpips)
+    def drawn(outputs: Sequence[Output]) -> Tensor:
+        return torch.cat([decoded(baseline.side, output).pictures for output in outputs])
 
     unit, speedup = speedup_of(baseline.runs, optimized.runs)
-    before = farthest(pictures.baseline_runs, pictures.baseline, lpips)
-    after = farthest(pictures.optimized_runs, pictures.baseline, lpips)
-    pictures = replace(pictures, optimized=pictures.optimized_runs[after.run])
-    fewer_steps = None
+    pictures = pairs.pictures(None if control is None else drawn(control.output))
+    fewer_steps = repeat = precision = None
     if control is not None and pictures.fewer_steps is not None:
-        fewer_steps = FewerSteps(control.steps, job.steps, control.seconds, distance(pictures.fewer_steps))
+        difference = compare_pictures(pictures.fewer_steps, pictures.baseline, lpips)
+        fewer_steps = FewerSteps(control.steps, job.steps, control.seconds, difference)
+    if again:
+        images = drawn(again)
+        repeat = max(distances(images, pictures.baseline[: len(images)], lpips), key=lambda one: one.size)
+    if fp32 is not None:
+        images = drawn([fp32])
+        precision = compare_pictures(images, pictures.baseline[: len(images)], lpips)
     evidence = Evidence(
         speedup=speedup,
-        difference=after.distance,
-        difference_run=after.run if len(pictures.optimized_runs) > 1 else None,
-        farthest=after,
-        difference_picture=after.picture if len(pictures.baseline) > 1 else None,
-        same_bits=all(output.equals(baseline.outputs[1]) for output in optimized.outputs.values()),
-        seed=distance(pictures.other_seed),
-        repeat=before.alone if len(baseline.runs) > 1 else None,
-        repeat_run=before.run,
-        precision=None if pictures.fp32 is None else distance(pictures.fp32),
-        broken=pictures.broken,
+        difference=average(pairs.distances),
+        same_bits=pairs.same_bits,
+        seed=pairs.seed_change(),
+        repeat=repeat,
+        precision=precision,
+        broken=pairs.broken,
+        fewer_steps=fewer_steps,
+        farthest=farthest(pictures.optimized, pictures.baseline, pairs.distances),
+        count=len(pictures.baseline),
         frames=pictures.frames,
-        videos=len(pictures.baseline) // pictures.frames,
         sound=None if sounds is None else sounds.distance,
         broken_sound="" if sounds is None else sounds.broken,
-        fewer_steps=fewer_steps,
     )
     side = optimized.side
     objects = (side.vae, *(side.own.carriers() if side.own else ()))
     techniques = [*stack_of(side.model).techniques, *(one for given in objects for one in stack_on(given).techniques)]
-    notes = [*notes, f"LPIPS: {missing}"] if missing else notes
-    sound_only = sounds is not None and baseline.outputs[1].sound is None
+    notes = [*notes, f"LPIPS: {pairs.missing}"] if pairs.missing else notes
+    sound_only = sounds is not None and baseline.outputs[0].sound is None
     from_preview = baseline.side.vae is None and not sound_only
     if from_preview:
         notes = [*notes, "no VAE: pictures and distances are of rough previews of the latent"]
@@ -128,9 +142,10 @@ def evaluate(
         baseline=baseline.runs,
         optimized=optimized.runs,
         pictures=pictures,
+        distances=pairs.distances,
         sounds=sounds,
         from_preview=from_preview,
-        latent_change=_latent_change(baseline.outputs[1].latent, optimized.outputs[after.run].latent),
+        latent_change=_latent_change(baseline.outputs, optimized.outputs),
         evidence=evidence,
         verdict=judge(evidence),
         reports={"baseline": _report(baseline.side), "optimized": _report(optimized.side)},
@@ -156,8 +171,8 @@ def seconds(run: TimedRun, unit: str) -> float:
     return (run.sampling_seconds or 0.0) + (run.decode_seconds or 0.0)
 
 
-def _latent_change(baseline: Tensor, optimized: Tensor) -> float:
-    before, after = baseline.double(), optimized.double()
+def _latent_change(baseline: Sequence[Output], optimized: Sequence[Output]) -> float:
+    before, after = (torch.cat([output.latent for output in side]).double() for side in (baseline, optimized))
     change = (after - before).norm()
     return float(change / before.norm()) if before.any() else float(change)
 

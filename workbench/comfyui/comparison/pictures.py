@@ -1,98 +1,119 @@
-"""Outputs of runs become pictures that can be compared: uint8 ``[pictures, height, width, 3]``, as they are saved."""
+"""Outputs of runs become pictures that can be compared, pair by pair: uint8, as they are saved."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from ...measurement.quality import to_8_bit
+from ...measurement.evidence import share_of
+from ...measurement.lpips import load_lpips
+from ...measurement.quality import Distance, distances, no_picture, seed_change
+from ...measurement.settled import settled
 from ...measurement.sound import spectrogram_picture
 from ..latents import decode, decode_sound, preview
-from .fewer_steps import Control
-from .rounds import Output, Side, SideRuns
+from .rounds import Decoded, Output, Side, SideRuns, by_prompt
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """All pictures of a comparison, in bytes.
+    """All pictures of a comparison, uint8 ``[pictures, height, width, 3]``, those of the first seed first.
 
     Attributes:
-        baseline: from the job's seed, of the first run.
-        optimized: of the run that is farthest from ``baseline``; of the first run until that is known.
-        baseline_runs: from the job's seed, by number of the run, where they differ; so are ``optimized_runs``.
-        fp32: the baseline in fp32, if it was drawn.
-        broken: what is wrong, if a run of one side gave no picture at all, else empty.
-        fewer_steps: the baseline with as many steps as fit into the optimized side's time, if it was drawn.
+        baseline: of all seeds; so are ``optimized``, and ``fewer_steps`` if that was drawn.
+        other_seed: of the baseline, from a seed that is not among them.
         frames: how many of them follow each other in one video; 1 for pictures.
     """
 
     baseline: Tensor
     optimized: Tensor
     other_seed: Tensor
-    baseline_runs: dict[int, Tensor]
-    optimized_runs: dict[int, Tensor]
-    fp32: Tensor | None
-    broken: str
     fewer_steps: Tensor | None = None
     frames: int = 1
 
 
-def make_pictures(baseline: SideRuns, optimized: SideRuns, other_seed: Output, fp32: Output | None) -> Pictures:
-    """Return the pictures of all outputs, decoding those that no run has decoded.
+class Pairs:
+    """The pictures of both sides from the same seeds, and how far they are apart.
 
-    `UnsupportedModel` if there is neither a VAE nor a preview for the model's latents.
+    Each is decoded and compared once, however often there are new ones. ``warmed`` is what the baseline drew before;
+    ``prompts`` are taken in turn by the seeds.
+
+    `UnsupportedModel` if there is neither a VAE nor a preview for the model's latents, `InvalidSetting` if the pictures
+    differ in size.
     """
-    troubles: list[str] = []
 
-    def of_runs(side: SideRuns, whose: str) -> dict[int, Tensor]:
-        pictures = {}
-        for number, output in side.outputs.items():
-            images = _images(side.side, output)
-            trouble = _trouble(images)
-            if trouble:
-                run = f" of run {number}" if len(side.outputs) > 1 else ""
-                troubles.append(f"{whose}{run} {trouble}")
-            pictures[number] = _bytes(images)
-        return pictures
+    def __init__(self, baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Output], prompts: int) -> None:
+        self.lpips, self.missing = load_lpips()
+        self.baseline, self.optimized = baseline, optimized
+        self.distances: list[Distance] = []
+        self._prompts, self._warmed = prompts, warmed
+        self._before: list[Decoded] = []
+        self._after: list[Decoded] = []
+        self._other: list[Decoded] = []
+        self._seed_changes: dict[int, Distance] = {}
 
-    before, after = of_runs(baseline, "The baseline's image"), of_runs(optimized, "The optimized image")
-    return Pictures(
-        baseline=before[1],
-        optimized=after[1],
-        other_seed=_bytes(_images(baseline.side, other_seed)),
-        baseline_runs=before,
-        optimized_runs=after,
-        fp32=None if fp32 is None else _bytes(_images(baseline.side, fp32)),
-        broken=troubles[0] if troubles else "",
-        frames=len(before[1]) // len(other_seed.latent) if other_seed.latent.ndim == 5 else 1,
-    )
+    def update(self) -> None:
+        """Decode and compare what further rounds gave."""
+        self._other = self._other or [decoded(self.baseline.side, output) for output in self._warmed]
+        for number in range(len(self._before), len(self.optimized.outputs)):
+            self._before.append(decoded(self.baseline.side, self.baseline.outputs[number]))
+            self._after.append(decoded(self.optimized.side, self.optimized.outputs[number]))
+            self.distances += distances(self._after[-1].pictures, self._before[-1].pictures, self.lpips)
+
+    @property
+    def same_bits(self) -> bool:
+        """Whether both sides gave the same in every round, bit for bit."""
+        return all(map(Output.equals, self.baseline.outputs, self.optimized.outputs))
+
+    @property
+    def broken(self) -> str:
+        """What is wrong, if one of them is no picture at all, else empty."""
+        sides = (("The baseline's image", self._before), ("The optimized image", self._after))
+        found = (no_picture(whose, _together(some), torch.cat([one.finite for one in some])) for whose, some in sides)
+        return next(filter(None, found), "")
+
+    def seed_change(self) -> Distance:
+        """Return how far the baseline's pictures from different seeds are apart, with the same prompt."""
+        known = len(self._before)
+        if known not in self._seed_changes:
+            groups = by_prompt(self._before, self._other, self._prompts)
+            self._seed_changes[known] = seed_change([[one.pictures for one in draws] for draws in groups], self.lpips)
+        return self._seed_changes[known]
+
+    def clear(self) -> bool:
+        """Say whether it is known how far the worst picture is from the baseline's."""
+        self.update()
+        if self.broken or self.same_bits:
+            return True
+        found = [share_of(one, self.seed_change())[0] for one in self.distances]
+        shares = [share for share in found if share is not None]
+        frames = self.frames
+        worst = [max(shares[start : start + frames]) for start in range(0, len(shares), frames)]
+        return not worst or settled(worst)
+
+    @property
+    def frames(self) -> int:
+        latent = self.baseline.outputs[0].latent
+        return len(self._before[0].pictures) // len(latent) if latent.ndim == 5 else 1
+
+    def pictures(self, fewer_steps: Tensor | None) -> Pictures:
+        """Return all of them together."""
+        before, after = _together(self._before), _together(self._after)
+        return Pictures(before, after, self._other[0].pictures, fewer_steps, self.frames)
 
 
-def with_control(pictures: Pictures, baseline: Side, control: Control) -> Pictures:
-    """Return the pictures with those of the control among them."""
-    return replace(pictures, fewer_steps=_bytes(_images(baseline, control.output)))
-
-
-def _images(side: Side, output: Output) -> Tensor:
-    """Return float images ``[pictures, height, width, channels]``."""
-    if output.images is not None:
-        return output.images
+def decoded(side: Side, output: Output) -> Decoded:
+    """Return the pictures of an output, which are decoded if that was not timed."""
+    if output.decoded is not None:
+        return output.decoded
     if side.vae is None and side.audio_vae is not None and output.sound is None:
-        return spectrogram_picture(decode_sound(side.audio_vae, output.latent))
+        return Decoded.of(spectrogram_picture(decode_sound(side.audio_vae, output.latent)))
     if side.vae is None:
-        return preview(side.model, output.latent)
-    return decode(side.vae, output.latent).cpu()
+        return Decoded.of(preview(side.model, output.latent))
+    return Decoded.of(decode(side.vae, output.latent))
 
 
-def _bytes(images: Tensor) -> Tensor:
-    images = images[..., :3]
-    return to_8_bit(images if images.shape[-1] == 3 else images[..., :1].expand(*images.shape[:-1], 3))
-
-
-def _trouble(images: Tensor) -> str:
-    if not images.isfinite().all():
-        return "has values that are not numbers (NaN or infinite)"
-    if images.float().amax() == images.float().amin():
-        return "is one flat colour"
-    return ""
+def _together(decoded: Sequence[Decoded]) -> Tensor:
+    return torch.cat([one.pictures for one in decoded])

@@ -15,6 +15,7 @@ import torch
 from ....core.devices import device_name
 from ....optimizers.hosts.comfyui.model import describe_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
+from ...measurement.evidence import share_of
 from ...measurement.evidence_text import difference_lines, in_seconds, noise_floor
 from ...measurement.farthest import Farthest
 from ...measurement.verdict_text import AS_GOOD
@@ -33,7 +34,7 @@ _UNITS = {
 def summary_lines(found: Comparison) -> list[str]:
     """Return what stands below the verdict."""
     before, after = ([seconds(run, found.unit) for run in runs] for runs in (found.baseline, found.optimized))
-    rounds = "1 round" if found.settings.runs == 1 else f"{found.settings.runs} rounds"
+    rounds = "1 round" if len(before) == 1 else f"{len(before)} rounds, each from another seed,"
     lines = [f"{_UNITS[found.unit]}: baseline {in_seconds(before)}, optimized {in_seconds(after)}; {rounds} in turn"]
     memory = [
         f"{title} {_bytes(peak(found.baseline, key))} -> {_bytes(peak(found.optimized, key))}"
@@ -42,8 +43,9 @@ def summary_lines(found: Comparison) -> list[str]:
     ]
     lines += [f"peak {', '.join(memory)}"] if memory else []
     lines += difference_lines(found.evidence)
-    if found.settings.runs < 2:
-        lines.append("baseline repeated: not measured, as it ran once")
+    if found.evidence.repeat is None:
+        why = "both sides drew the same" if found.evidence.same_bits else "it ran once"
+        lines.append(f"baseline repeated: not measured, as {why}")
     lines += [f"{title}: {one.text}" for title, one in found.activity.items()]
     return [*lines, *found.notes]
 
@@ -64,8 +66,10 @@ def record(found: Comparison) -> dict[str, Any]:
         "peak_process_bytes": _sides(found, lambda runs: peak(runs, "process_bytes")),
         "more_runs": speedup.more_rounds,
         "difference": asdict(found.evidence.difference),
-        "difference_run": found.evidence.difference_run,
-        "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst),
+        "difference_run": found.worst_run,
+        "farthest": None if (worst := found.evidence.farthest) is None else _farthest(worst, found.worst_run or 1),
+        "distances": [asdict(one) for one in found.distances],
+        "seed_shares": [share_of(one, found.evidence.seed)[0] for one in found.distances],
         "frames": found.pictures.frames,
         "count": len(found.pictures.baseline),
         "shown": [index + 1 for index in found.shown],
@@ -73,6 +77,7 @@ def record(found: Comparison) -> dict[str, Any]:
         "noise_floor": {name: asdict(distance) for name, distance in noise_floor(found.evidence).items()},
         "fewer_steps": _control(found),
         "seed_share": found.verdict.seed_share,
+        "seed_share_mean": found.verdict.mean_share,
         "seed_share_measure": found.verdict.measure,
         "same_bits": found.evidence.same_bits,
         "latent_change": found.latent_change if math.isfinite(found.latent_change) else None,
@@ -82,7 +87,7 @@ def record(found: Comparison) -> dict[str, Any]:
             for title, summary in found.activity.items()
         },
         "notes": list(found.notes),
-        "settings": {**found.job.settings(), **asdict(found.settings)},
+        "settings": {**found.job.settings(), **asdict(found.settings), "runs": len(found.baseline)},
         "runs": _sides(found, lambda runs: [asdict(run) for run in runs]),
         "reports": found.reports,
     }
@@ -120,9 +125,9 @@ def peak(runs: list[TimedRun], key: str) -> int | None:
     return max((value for run in runs if (value := getattr(run, key)) is not None), default=None)
 
 
-def _farthest(worst: Farthest) -> dict[str, Any]:
+def _farthest(worst: Farthest, run: int) -> dict[str, Any]:
     """Return the single picture that is judged, for JSON; run and picture are counted from 1."""
-    picture = {"run": worst.run, "picture": worst.picture}
+    picture = {"run": run, "picture": worst.picture}
     return {**picture, "distance": asdict(worst.alone), "region_rmse": worst.region}
 
 

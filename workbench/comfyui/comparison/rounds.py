@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from hashlib import blake2b
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,11 +15,14 @@ from ....core.errors import require_integer
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.memory import PeakMemory
+from ...measurement.quality import to_8_bit
 from ...measurement.steps import Clock
 from ...measurement.timing import MOST_ROUNDS, interleaved
 from ..device_memory import beside_the_allocator
 from ..latents import decode
 from ..sampling import Sampled, SamplingJob
+
+T = TypeVar("T")
 
 
 class Job(Protocol):
@@ -26,6 +30,15 @@ class Job(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def prompts(self) -> int:
+        """How many prompts the seeds take in turn."""
+        ...
+
+    def prepare(self, seed: int) -> None:
+        """Make what both sides share of a seed."""
+        ...
 
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
         """Sample once; ``seed`` is counted from the job's own, 0."""
@@ -45,21 +58,37 @@ class ComparisonSettings:
     """How a comparison is made.
 
     Attributes:
-        runs: timed runs of each side. From two on there is a confidence interval.
+        runs: timed runs of each side, each from another seed. From two on there is a confidence interval.
         warmup_runs: runs of each side before, which are not timed: loading, compiling, first allocations.
         fp32_reference: also draw the baseline in fp32 once, to see what rounding alone does.
         fewer_steps: where the optimized side is faster and draws another picture, also draw the baseline with as many
             steps as fit into the same time.
+        most_runs: where speed or picture are not clear after ``runs``, up to so many are made; 0 for no more.
     """
 
     runs: int = 3
     warmup_runs: int = 1
     fp32_reference: bool = False
     fewer_steps: bool = True
+    most_runs: int = 0
 
     def __post_init__(self) -> None:
         require_integer("runs", self.runs, 1, MOST_ROUNDS)
         require_integer("warmup_runs", self.warmup_runs, 0, MOST_ROUNDS)
+        require_integer("most_runs", self.most_runs, 0, MOST_ROUNDS)
+
+    def rounds(self, prompts: int = 1) -> tuple[int, int]:
+        """Return how many rounds are made at least and at most; each of the ``prompts`` is drawn."""
+        return max(self.runs, prompts), max(self.runs, self.most_runs, prompts)
+
+    def pictures(self, share: float = 1.0) -> tuple[float, float]:
+        """Return how many pictures a comparison takes at least and at most, counted in the baseline's time.
+
+        The optimized side's take ``share`` of that. The controls, fp32 and fewer steps, are not counted.
+        """
+        each, again = 1 + share, float(self.runs > 1)
+        least, most = ((self.warmup_runs + rounds) * each + (self.warmup_runs < 1) for rounds in self.rounds())
+        return least, most + again
 
 
 @dataclass(frozen=True)
@@ -78,15 +107,40 @@ class Side:
 
 
 @dataclass(frozen=True)
+class Decoded:
+    """Pictures as they are saved: all that is kept of what a VAE gives.
+
+    Attributes:
+        pictures: uint8 ``[pictures, height, width, 3]``.
+        finite: of each, whether all of its values were numbers.
+        digest: tells whether values are the same beyond 8 bits; empty where nobody asks.
+    """
+
+    pictures: Tensor
+    finite: Tensor
+    digest: bytes = b""
+
+    @classmethod
+    def of(cls, images: Tensor, exact: bool = False) -> Decoded:
+        """Take float ``images`` ``[pictures, height, width, channels]``; with ``exact`` for their ``digest``."""
+        images = images.detach().float().cpu().contiguous()
+        digest = blake2b(images.numpy().data).digest() if exact else b""
+        colours = images[..., :3] if images.shape[-1] > 2 else images[..., :1].expand(*images.shape[:-1], 3)
+        return cls(to_8_bit(colours), images.flatten(1).isfinite().all(1), digest)
+
+
+@dataclass(frozen=True)
 class Output:
-    """What one run gave: the latent, that of its sound if it has one, and what was decoded if it was timed."""
+    """What one run gave: the latent, that of its sound if it has one, and what was decoded if that was timed."""
 
     latent: Tensor
     sound: Tensor | None = None
-    images: Tensor | None = None
+    decoded: Decoded | None = None
 
     def equals(self, other: Output) -> bool:
-        parts = ((self.latent, other.latent), (self.sound, other.sound), (self.images, other.images))
+        if self.decoded is not None and other.decoded is not None and self.decoded.digest != other.decoded.digest:
+            return False
+        parts = ((self.latent, other.latent), (self.sound, other.sound))
         return all(one is None or two is None or torch.equal(one, two) for one, two in parts)
 
 
@@ -107,17 +161,11 @@ class TimedRun:
 
 @dataclass
 class SideRuns:
-    """All timed runs of one side, and its different outputs by the number, from 1, of the first run that gave each."""
+    """All timed runs of one side and what each gave; the number of a round is its seed, counted from the job's own."""
 
     side: Side
     runs: list[TimedRun] = field(default_factory=list)
-    outputs: dict[int, Output] = field(default_factory=dict)
-
-    def add(self, run: TimedRun, output: Output) -> None:
-        """Add one timed run; an output that repeats an earlier one is not kept."""
-        self.runs.append(run)
-        if not any(output.equals(earlier) for earlier in self.outputs.values()):
-            self.outputs[len(self.runs)] = output
+    outputs: list[Output] = field(default_factory=list)
 
 
 @dataclass
@@ -138,41 +186,55 @@ class Rounds:
     say: Callable[[str], None]
     _shared: dict[int, Output] = field(default_factory=dict)
 
-    def warm_up(self, sides: tuple[Side, Side], runs: int) -> Output:
-        """Run each side before anything is timed, and return what the baseline, the first side, draws from other seeds.
+    def warm_up(self, sides: Sequence[SideRuns], runs: int) -> list[Output]:
+        """Run each side before anything is timed, and return what the baseline, the first side, draws.
 
-        The warm-up is made with other seeds, so this part of the noise floor costs nothing extra.
+        Its seeds are others than those of the rounds: the pictures belong to the noise floor.
         """
-        other: Output | None = None
+        drawn = []
         for number in range(max(1, runs)):
-            for side in sides if runs else sides[:1]:
-                warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=side.title)
+            for one in sides if runs else sides[:1]:
+                title = one.side.title
+                warming = phrase("warm-up {number} of {total}: {side}", number=number + 1, total=runs, side=title)
                 self.say(warming if runs else phrase("another seed"))
-                _, output = self._run(side, 1 + number)
-                other = other or output
-        assert other is not None, "the baseline has run"
-        return other
+                _, output = self._run(one.side, MOST_ROUNDS + number)
+                if one is sides[0]:
+                    drawn.append(output)
+        return drawn
 
-    def measure(self, sides: tuple[Side, Side], rounds: int) -> tuple[SideRuns, SideRuns]:
-        """Run every side once in each round, and return what came of it, in the order of ``sides``."""
-        found = {side.title: SideRuns(side) for side in sides}
-        for number in range(rounds):
-            for side in interleaved(sides, number):
-                self.say(phrase("round {number} of {total}: {side}", number=number + 1, total=rounds, side=side.title))
-                run, output = self._run(side, 0)
-                found[side.title].add(run, output)
-        baseline, optimized = (found[side.title] for side in sides)
-        return baseline, optimized
+    def measure(self, sides: Sequence[SideRuns], least: int, most: int, clear: Callable[[], bool]) -> None:
+        """Run every side once in each round, from its own seed: ``least`` rounds, and up to ``most`` until clear."""
+        for number in range(most):
+            if number >= least and clear():
+                return
+            for one in interleaved(sides, number):
+                about: dict[str, str | float] = {"number": number + 1, "total": most, "side": one.side.title}
+                at_most = phrase("round {number} of at most {total}: {side}", **about)
+                self.say(at_most if most > least else phrase("round {number} of {total}: {side}", **about))
+                run, output = self._run(one.side, number)
+                one.runs.append(run)
+                one.outputs.append(output)
 
-    def draw(self, model: ModelPatcher, steps: int | None = None) -> tuple[float, Output]:
+    def repeat(self, one: SideRuns) -> list[Output]:
+        """Draw the first seed again, and the others too if that gives another picture."""
+        again: list[Output] = []
+        for number, output in enumerate(one.outputs):
+            self.say(phrase("{side} again, from the same seed", side=one.side.title))
+            again.append(self._run(one.side, number)[1])
+            if again[-1].equals(output):
+                break
+        return again
+
+    def draw(self, model: ModelPatcher, seed: int = 0, steps: int | None = None) -> tuple[float, Output]:
         """Sample once with another model, or another number of steps; return the seconds too."""
         job = replace(self.job, steps=steps) if steps and isinstance(self.job, SamplingJob) else self.job
-        sampled = job.sample(model, 0, self.clock, self.on_step)
+        sampled = job.sample(model, seed, self.clock, self.on_step)
         return sampled.seconds, _output(sampled)
 
     def _run(self, side: Side, seed: int) -> tuple[TimedRun, Output]:
         device = torch.device(side.model.load_device)
         output = None if self.compares_sampling else self._shared_output(side, seed)
+        self.job.prepare(seed)
         sampling = step = decoding = None
         with PeakMemory(device, lambda: beside_the_allocator(side.model)) as memory:
             if output is None:
@@ -184,7 +246,7 @@ class Rounds:
                 started = self.clock()
                 images = decode(side.vae, output.latent)
                 synchronize(device)
-                decoding, output = self.clock() - started, replace(output, images=images.cpu())
+                decoding, output = self.clock() - started, replace(output, decoded=Decoded.of(images, exact=True))
                 self.on_step()
         return TimedRun(sampling, step, decoding, memory.device_bytes, memory.process_bytes), output
 
@@ -192,6 +254,12 @@ class Rounds:
         if seed not in self._shared:
             self._shared[seed] = _output(self.job.sample(side.model, seed, self.clock, self.on_step))
         return self._shared[seed]
+
+
+def by_prompt(rounds: Sequence[T], warmed: Sequence[T], prompts: int) -> list[list[T]]:
+    """Return what was drawn with each prompt, each draw from a seed of its own; the seeds take the prompts in turn."""
+    draws = [*enumerate(warmed, MOST_ROUNDS), *enumerate(rounds)]
+    return [[one for seed, one in draws if seed % prompts == prompt] for prompt in range(prompts)]
 
 
 def _output(sampled: Sampled) -> Output:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from PIL import Image
 
-from ...measurement.picture import side_by_side
+from ...measurement.picture import side_by_side, spread
 from ..output_files import Entry, OutputFiles
-from .findings import Comparison
+from .findings import MOST_SHOWN, Comparison
 
 _SAVED = ("baseline", "optimized", "other_seed", "fewer_steps")
 
@@ -36,7 +36,7 @@ def save(
             output.save_picture(
                 f"{name}_{index + 1}.png" if len(images) > 1 else f"{name}.png", Image.fromarray(images[index].numpy())
             )
-            for index in found.shown
+            for index in (spread(len(images), MOST_SHOWN) if name == "other_seed" else found.shown)
         ]
     single = {
         "comparison": output.save_picture("comparison.png", sheet, workflow),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ....optimizers.hosts.comfyui.protocols import VAE
 from ...measurement.sound import SoundDistance, sound_distance
 from ..latents import decode_sound, sample_rate
-from .rounds import Output, SideRuns
+from .rounds import Output, SideRuns, by_prompt
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Sounds:
 
     Attributes:
         distance: None where a sound has values that are not numbers, which ``broken`` says.
-        waves: by side, ``[channels, samples]``, of the run and the item that ``distance`` is of; empty without a VAE.
+        waves: by side, ``[channels, samples]``, that ``distance`` is of; empty without a VAE.
         rate: of the waves, in samples a second.
     """
 
@@ -28,19 +30,30 @@ class Sounds:
     broken: str = ""
 
 
-def make_sounds(baseline: SideRuns, optimized: SideRuns, other_seed: Output) -> Sounds | None:
-    """Return the sounds of all outputs and how far they are apart; None if there are none."""
+def make_sounds(
+    baseline: SideRuns, optimized: SideRuns, warmed: Sequence[Output], again: Sequence[Output], prompts: int
+) -> Sounds | None:
+    """Return the sounds of all rounds and how far they are apart; None if there are none.
+
+    The baseline has ``warmed`` up with other seeds, and drawn the first rounds ``again``.
+    """
     vae = baseline.side.audio_vae
-    if vae is None and other_seed.sound is None:
+    if vae is None and warmed[0].sound is None:
         return None
     rate = None if vae is None else sample_rate(vae)
-    before, after = ({run: _sound(vae, one) for run, one in side.outputs.items()} for side in (baseline, optimized))
+    before, after = (_sounds(vae, side.outputs) for side in (baseline, optimized))
     for whose, sounds in (("The baseline's sound", before), ("The optimized sound", after)):
-        if not all(sound.isfinite().all() for sound in sounds.values()):
+        if not sounds.isfinite().all():
             return Sounds(None, {}, rate, f"{whose} has values that are not numbers (NaN or infinite)")
-    distance, run, item = sound_distance(before, after, _sound(vae, other_seed), rate)
-    waves = {} if vae is None else {"baseline": before[1][item], "optimized": after[run][item]}
-    return Sounds(distance if len(baseline.runs) > 1 else replace(distance, repeat=None), waves, rate)
+    groups = by_prompt(baseline.outputs, warmed, prompts)
+    seeds = [_sounds(vae, [one for draws in groups for one in draws[some]]) for some in (slice(-1), slice(1, None))]
+    distance, worst = sound_distance(before, after, seeds, _sounds(vae, again) if again else None, rate)
+    waves = {} if vae is None else {"baseline": before[worst], "optimized": after[worst]}
+    return Sounds(distance, waves, rate)
+
+
+def _sounds(vae: VAE | None, outputs: Sequence[Output]) -> Tensor:
+    return torch.cat([_sound(vae, output) for output in outputs])
 
 
 def _sound(vae: VAE | None, output: Output) -> Tensor:

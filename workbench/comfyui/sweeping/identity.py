@@ -18,12 +18,13 @@ from .cells import Bench
 def job_identity(bench: Bench, source: str) -> dict[str, str]:
     """Return what identifies a sweep, by names that an error can show; for ``source`` see :func:`upstream`."""
     job = bench.job
+    least, most = bench.settings.rounds(job.prompts)
     return {
         "model": describe_model(bench.model),
         "what is connected": source,
         "sampler": f"{job.sampler_name}, {job.scheduler}, {job.steps} steps, cfg {job.cfg:g}, denoise {job.denoise:g}",
         "seed": str(job.seed),
-        "runs": f"{bench.settings.runs} after {bench.settings.warmup_runs}",
+        "runs": f"seeds {least} to {most}, after {bench.settings.warmup_runs}",
         "device": device_name(bench.model.load_device),
         "torch": torch.__version__,
         "ComfyUI": host_version(),
