@@ -229,7 +229,8 @@ def test_calls_that_contradict_what_is_known_are_left_alone(studio, zoo, mask, o
 
     technique = studio.tome(zoo("flux"), **HALVES).get_attachment("paceline").find("token_merging")
     shapes = {"x": (1, 16, 16, 24), "c_crossattn": (1, TEXT, 24)}
-    call, activity = ModelCall(zoo("flux").model, torch.ones(1), options, shapes), Activity()
+    call = ModelCall(zoo("flux").model, torch.ones(1), options, shapes)
+    activity = call.activities[technique.kind] = Activity()
     technique.install(call, activity)
     q = torch.zeros(1, 2, 116, 16)
     seen = technique._attend(
