@@ -35,7 +35,7 @@ from step_reuse import (
     about_weights,
     reused,
 )
-from step_reuse_quality import in_short, of_runs, over_fewer_steps, quality
+from step_reuse_quality import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 
 WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS), "emoji": (EMOJI, SOLVERS)}
 """Each trained model with the solvers that it is sampled with."""
@@ -53,6 +53,7 @@ NOTES = {
     "counts half",
     "gain": "dB nearer than the curve of fewer steps at as many evaluations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
+    "fewer_nearer": "share of the pairs to which fewer steps are nearer at as many evaluations",
     "kept": "share of the pairs that stayed inside of the budget",
     "estimate": "share of the pairs whose estimate by the node is within a factor of 2 of the truth",
     "ratio": "median of truth / estimate",
@@ -141,21 +142,19 @@ def fewer_steps(bench: Bench, least: int = 4) -> Iterator[tuple[int, dict[str, f
 def measure(bench: Bench, budgets: tuple[float, ...], with_rivals: bool) -> Iterator[JudgedRow]:
     """Yield the rows of one solver; the notes say what their numbers are."""
     work = f"{bench.witness.name}, {bench.solver.name}, guidance {bench.witness.guidance:g}, {len(bench.pairs)} pairs"
-    curve = []
+    curve, theirs = [], []
     for steps, numbers, pairs in fewer_steps(bench):
         curve.append(numbers)
+        theirs.append(pairs)
         yield JudgedRow(f"{steps} steps", work, quality=numbers, pairs=in_short(pairs))
-    for budget in budgets:
-        numbers, pairs = of_runs(bench, list(bench.runs(reused(budget))), budget)
-        numbers |= over_fewer_steps(numbers, curve)
-        yield JudgedRow(f"Reuse Steps {budget:g}", work, quality=numbers, pairs=in_short(pairs))
+    judged: list[tuple[str, Apply, float | None]] = [(f"Reuse Steps {one:g}", reused(one), one) for one in budgets]
+    judged += [(name, apply, None) for name, apply in rivals(bench)] if with_rivals else []
+    for name, apply, budget in judged:
+        numbers, pairs = of_runs(bench, list(bench.runs(apply)), budget)
+        numbers |= over_fewer_steps(numbers, curve) | fewer_nearer(pairs, curve, theirs)
+        yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
     if with_rivals:
-        for name, apply in rivals(bench):
-            numbers, pairs = of_runs(bench, list(bench.runs(apply)))
-            numbers |= over_fewer_steps(numbers, curve)
-            yield JudgedRow(name, work, quality=numbers, pairs=in_short(pairs))
-        for name, numbers in controls(bench):
-            yield JudgedRow(name, work, quality=numbers)
+        yield from (JudgedRow(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
 def controls(bench: Bench) -> Iterator[tuple[str, dict[str, float]]]:

@@ -72,6 +72,19 @@ def over_fewer_steps(found: Mapping[str, float], fewer: Sequence[Mapping[str, fl
     return {"gain": found["psnr"] - line["psnr"], "gain_worst": found["psnr_worst"] - line["psnr_worst"]}
 
 
+def fewer_nearer(pairs: Pairs, fewer: Sequence[Mapping[str, float]], theirs: Sequence[Pairs]) -> dict[str, float]:
+    """Return the share of the pairs to which the pair's own curve of fewer steps is nearer."""
+    lost = []
+    for index, (evaluations, psnr) in enumerate(zip(pairs["evaluations"], pairs["psnr"], strict=True)):
+        curve = [
+            {"evaluations": row["evaluations"], "psnr": values["psnr"][index], "psnr_worst": values["psnr"][index]}
+            for row, values in zip(fewer, theirs, strict=True)
+        ]
+        gain = over_fewer_steps({"evaluations": evaluations, "psnr": psnr, "psnr_worst": psnr}, curve)
+        lost += [gain["gain"] < 0] if gain else []
+    return {"fewer_nearer": statistics.fmean(lost)} if lost else {}
+
+
 def in_short(pairs: Pairs) -> dict[str, str]:
     """Return the values of each pair in one line for a JSON file: four significant digits, spaces between."""
     return {name: " ".join(f"{value:.4g}" for value in values) for name, values in pairs.items()}

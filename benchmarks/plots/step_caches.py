@@ -43,8 +43,9 @@ def plot(rows: Rows, path: Path) -> None:
         panel.set_ylabel(label)
     panels[0, 0].set_ylim(7, HIGHEST + 1)
     handles, names = panels[0, 0].get_legend_handles_labels()
-    handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
-    names.append("here fewer steps are nearer than Reuse Steps")
+    if any(panel.collections for panel in panels.flat):
+        handles.append(pyplot.Rectangle((0, 0), 1, 1, color="0.72"))
+        names.append("here fewer steps are nearer than Reuse Steps")
     figure.legend(handles, names, loc="outside lower center", ncols=3, frameon=False, fontsize=10)
     figure.suptitle("How near to the picture with all steps: higher is nearer, further left is faster", fontsize=13)
     figure.savefig(path, dpi=100, facecolor="white")
@@ -78,12 +79,14 @@ def _lines(panel: Any, rows: Rows, field: str) -> None:
         (first, *_), (last, *_) = drawn[REUSE][0], drawn[REUSE][-1]
         across = numpy.linspace(max(first, drawn[FEWER][0][0]), last, 200)
         ours, fewer = (numpy.interp(across, *zip(*drawn[method], strict=True)) for method in (REUSE, FEWER))
-        panel.fill_between(across, ours, fewer, where=fewer > ours, color="0.72", linewidth=0)
-    for name in ("bf16", "another seed"):
+        if (fewer > ours).any():
+            panel.fill_between(across, ours, fewer, where=fewer > ours, color="0.72", linewidth=0)
+    for name, side in {"bf16": "left", "another seed": "right"}.items():
         for row in (row for row in rows if row["name"] == name):
             panel.axhline(row["quality"][field], color="0.6", linestyle=":", linewidth=1)
-            panel.annotate(name, (1, row["quality"][field]), xycoords=("axes fraction", "data"), xytext=(0, 2),
-                           textcoords="offset points", ha="right", fontsize=8, color="0.4")  # fmt: skip
+            place = (0.01 if side == "left" else 1, row["quality"][field])
+            panel.annotate(name, place, xycoords=("axes fraction", "data"), xytext=(0, 2),
+                           textcoords="offset points", ha=side, fontsize=8, color="0.4")  # fmt: skip
 
 
 if __name__ == "__main__":  # the plot of a file of results anew

@@ -23,9 +23,8 @@ def minimum_tokens(device_type: str) -> int:
 class Automatic(Method):
     """Leave out keys and values wherever that gains something.
 
-    On both trained models measured, that stays nearer to the unreduced picture than merging at the same amount of work
-    (benchmarks/results/token_reduction_quality.png). In cross-attention and feed-forward layers only merging makes the
-    tokens fewer.
+    On the trained models measured, that stays nearer to the unreduced picture than merging at the same amount of work
+    (benchmarks/results/peers_cpu.json). In cross-attention and feed-forward layers only merging makes the tokens fewer.
     """
 
     name = "auto"

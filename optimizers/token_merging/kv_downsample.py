@@ -3,7 +3,7 @@
 After ToDo (Smith et al., https://arxiv.org/abs/2402.13573): neighbouring tokens are much alike. Nothing is matched,
 spread again or drawn, and all shapes are static. Unlike there, the last row and column always stay: trained models rest
 much of their attention on tokens at the border, and a grid without one can lose the whole picture
-(benchmarks/token_reduction_quality.py: 10 dB instead of 45 on one of two trained models).
+(benchmarks/TRIED.md: 10 dB instead of 45 on one of two trained models).
 """
 
 from __future__ import annotations

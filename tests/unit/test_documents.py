@@ -13,6 +13,8 @@ import yaml
 from comfy_host.paths import ROOT
 
 RESULTS = ROOT / "docs" / "results.md"
+MEASURED = (RESULTS, ROOT / "docs" / "alternatives.md")
+"""Pages whose sections name the files of results that their numbers are from."""
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "weights" / "README.md"]
 LINK = re.compile(r'\]\(([^)\s]+)\)|<img src="([^"]+)"')
 UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
@@ -79,9 +81,9 @@ def test_links_and_anchors_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), f"{link}: no such heading"
 
 
-def test_each_number_of_the_page_of_results_is_in_the_files_that_its_section_names() -> None:
+def test_each_number_of_a_page_of_results_is_in_the_files_that_its_section_names() -> None:
     checked = 0
-    for section in sections(RESULTS.read_text(encoding="utf-8")):
+    for section in (section for page in MEASURED for section in sections(page.read_text(encoding="utf-8"))):
         names = [anchor.replace("-", "_") for anchor in re.findall(r"RESULTS\.md#([\w-]+)\)", section)]
         known = [value for name in names for value in values(name)]
         for number, unit in measured(section):
@@ -105,7 +107,7 @@ def test_numbers_elsewhere_are_those_of_the_page_of_results(page: Path) -> None:
 
 def test_each_file_of_results_supports_something() -> None:
     """A sentence on the page of results, a row of what was tried, or a rule in the code."""
-    places = [RESULTS, *(ROOT / "optimizers").rglob("*.py")]
+    places = [*MEASURED, *(ROOT / "optimizers").rglob("*.py")]
     text = "\n".join(path.read_text(encoding="utf-8") for path in places)
     unused = [
         path.stem
