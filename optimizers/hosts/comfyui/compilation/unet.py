@@ -220,11 +220,11 @@ def _forward(network: torch.nn.Module) -> str:
 def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
     options = kwargs.get("transformer_options")
     call = options.get(KEY) if isinstance(options, dict) else None
-    if not isinstance(call, ModelCall):
+    if not isinstance(options, dict) or not isinstance(call, ModelCall):
         yield kwargs
         return
     part = call.part()
-    shared = {name: value for name, value in options.items() if name not in _PLACE}  # type: ignore[union-attr]
+    shared = {name: value for name, value in options.items() if name not in _PLACE}
     yield {**kwargs, "transformer_options": {**shared, KEY: part}}
     call.add(part, block)
 
