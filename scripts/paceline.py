@@ -99,7 +99,7 @@ class PacelineScript(scripts.Script):
                     list(BACKENDS), value=single.backend, label="Set Attention Processor: backend", info=BACKEND_TOOLTIP
                 )
                 gr.HTML(f'<span style="color: var(--block-info-text-color)">{NOT_HERE}</span>')
-            report = gr.Button("Full report of the last picture with Paceline", elem_id=self.elem_id("report"))
+            report = gr.Button("Full report of the last picture", elem_id=self.elem_id("report"))
             report.click(_page_of_report, outputs=[gr.HTML(elem_id=self.elem_id("reported"))])
         inputs = [choice, hires, method, ratio, max_downsample, budget, backend]
         pasted = dict(zip(ARGUMENTS[2:], inputs[1:], strict=True))

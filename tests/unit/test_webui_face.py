@@ -13,14 +13,13 @@ LANGUAGES = {"ar_AR": "ar", "es_ES": "es", "ja_JP": "ja", "th_TH": "th", "zh_CN"
 
 
 def labels() -> set[str]:
-    """Return the labels of all controls but the pack's own name."""
+    """Return the labels of all controls and buttons but the pack's own name."""
     tree = ast.parse((ROOT / "scripts" / "paceline.py").read_text())
     words = [word for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords]
     found = {word.value.value for word in words if word.arg == "label" and isinstance(word.value, ast.Constant)}
-    accordions = [
-        node for node in ast.walk(tree) if isinstance(node, ast.Call) and "Accordion" in ast.unparse(node.func)
-    ]
-    found |= {node.args[0].value for node in accordions if isinstance(node.args[0].value, str)}
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    named = [call for call in calls if ast.unparse(call.func) in ("InputAccordion", "gr.Accordion", "gr.Button")]
+    found |= {call.args[0].value for call in named if isinstance(call.args[0].value, str)}
     return found - {"Paceline"}
 
 
