@@ -7,7 +7,7 @@ import torch
 from comfy_host import transformers
 from paceline.core.technique import ATTENTION, STEP_REUSE
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from reusing import outcome
+from reusing import outcome, reuse
 from webui_drawing import LOOSE, MERGE, SIZE, Host
 
 
@@ -32,9 +32,9 @@ def comfyui_draws(studio, forge, model, **options):
 def test_as_many_steps_are_reused_as_in_comfyui(studio, forge, flux, cfg):
     plain, sampling = forge.draw(cfg=cfg, steps=16), {"cfg": cfg, "steps": 16}
     torch.testing.assert_close(plain, comfyui_draws(studio, forge, flux, **sampling), rtol=1e-3, atol=1e-3)
-    settings = StepReuseSettings(budget=0.4, use_guidance=False)
+    settings = StepReuseSettings(budget=1.0, forecast="hold", use_guidance=False)
     found = forge.draw({STEP_REUSE: settings}, **sampling)
-    model = studio.run("PacelineReuseSteps", model=flux, budget=0.4, reuse_guidance=False)
+    model = reuse(studio, flux)
     expected, counts = comfyui_draws(studio, forge, model, **sampling), forge.said[-1].summary.counts
     assert counts["forecast"] == outcome(model).forecast > 0
     assert counts["computed"] == outcome(model).computed
