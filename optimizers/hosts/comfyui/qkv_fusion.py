@@ -13,6 +13,7 @@ from torch.nn import Module, Parameter
 
 from ....core.activity import Activity
 from ....core.shadow import Shadows
+from ....core.technique import COMPILATION, find
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
 from ...qkv_fusion.projections import FusedProjections, place_of
@@ -60,9 +61,13 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         found = _groups_of(network)
         shadows = call.cleanup.enter_context(Shadows())
         shadows.on_undo(found.reset)
+        compiled = find(call.techniques, COMPILATION) is not None
         for group, reason in zip(found.groups, found.prepare(device), strict=True):
             if reason is None:
                 group.activity = activity
+                if compiled:  # blocks share compiled code only if each of them begins with the same counts
+                    group.activity = Activity()
+                    call.cleanup.callback(activity.add, group.activity)
                 group.put_in(shadows)
             else:
                 activity.fall_back(reason)
