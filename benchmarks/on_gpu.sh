@@ -160,7 +160,8 @@ run_stages() {
     bench flux_step 300 stacks.py --quick --layout flux --latent 8 --steps 1 --rounds 1 --compiler eager \
       --variants "Apply ToMe balanced"
     bench reuse_sdxl 300 step_reuse_time.py --quick --width 32 --only sdxl --with-tome --solver dpmpp_2m --latents 16 --rounds 1
-    bench reuse_sd15 300 step_reuse_time.py --quick --width 32 --only sd15 --solver euler --latents 16 --rounds 1
+    bench reuse_sd15 300 step_reuse_time.py --quick --width 32 --only sd15 --solver euler --latents 16 --rounds 1 \
+      --with-easycache
     bench reuse_flux 300 step_reuse_time.py --quick --only flux --solver euler --latents 16 --rounds 1
     bench first_image 300 compile.py --quick --only start
     bench int8_layers 300 quantization.py --quick --only layers
@@ -188,7 +189,7 @@ run_stages() {
       "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
     bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
     bench reuse_sdxl 200 step_reuse_time.py --only sdxl --with-tome --solver dpmpp_2m
-    bench reuse_sd15 90 step_reuse_time.py --only sd15
+    bench reuse_sd15 120 step_reuse_time.py --only sd15 --with-easycache
     bench reuse_flux 200 step_reuse_time.py --only flux
     bench first_image 300 compile.py --only start
     # Its third part, quality, needs another model, and no GPU.

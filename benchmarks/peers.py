@@ -43,8 +43,6 @@ CHANGES_NOTES = {
     "relative error": "the largest of these distances",
     "graphs, recompiles": "of all changes together",
 }
-
-
 PICTURES_NOTES = {
     "psnr": "dB, of the pictures, mean over the pairs of prompt and seed; *psnr worst* of the worst pair",
     "share": "distance of the latents as a share of what another seed changes",
