@@ -39,7 +39,7 @@ help: ## list the targets
 setup: ## build the environment and fetch ComfyUI (does nothing when all is there, repairs what is broken)
 	@$(PYTHON) tools/setup_env.py
 
-demo: setup ## run ComfyUI with and without the optimizations and show what they do (CHECKPOINT=... for your model)
+demo: setup ## make a workflow faster in a real ComfyUI, and show what that is worth on one page (CHECKPOINT=... for your model)
 	@$(VENV_PYTHON) demo/run_demo.py $(DEMO_ARGS)
 
 test: setup ## run the tests that every change must pass (PYTEST_ARGS="-k name -x" to choose, TEST_PROCESSES=1 for one by one)

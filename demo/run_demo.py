@@ -1,172 +1,189 @@
-"""Run the example workflows in a real ComfyUI, headless, and show what the nodes did to speed and image.
+"""Make a workflow faster in a real ComfyUI, and show on one page what that is worth and what else would do.
 
-``make demo`` uses a generated model of Stable Diffusion 1.5's layout; ``CHECKPOINT=/path/model.safetensors make demo``
-uses your own.
+``make demo`` draws with a small trained model; ``CHECKPOINT=/path/model.safetensors make demo`` with yours.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import os
+import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo")]
 
-from comfy_host.client import ComfyClient, Result  # noqa: E402
+from comfy_host import cached, in_process  # noqa: E402
+from comfy_host.client import ComfyClient, Prompt  # noqa: E402
 from comfy_host.server import ComfyServer, has_gpu  # noqa: E402
-from picture import amplified_difference, side_by_side  # noqa: E402
-from PIL import Image  # noqa: E402
-from prompts import Prompt, emoji_workflow, example_workflow, nodes_of, with_inputs  # noqa: E402
-from quality import Distance, mean_distance  # noqa: E402
+from drawing import FEWER_STEPS, Easel  # noqa: E402
+from page import Found, LargePicture, Trial, write  # noqa: E402
+from workflows import ICON_TEXTS, PHOTO_TEXTS, Workflows, setting, with_inputs  # noqa: E402
 
-OUTPUT = ROOT / "demo" / "output"
-EMOJI_TEXTS = ["red apple", "watermelon", "penguin", "cherries"]
-SEED, OTHER_SEED = 42, 1042
+OUTPUT = ROOT / "demo" / "output" / "index.html"
+SHARES_OF_STEPS = (0.4, 0.6, 0.8)
+BUDGETS = (0.02, 0.15, 0.3)
+CACHES = {"EasyCache": (0.1, 0.2, 0.4), "LazyCache": (0.05, 0.1, 0.2)}
+"""ComfyUI's own nodes, with thresholds from careful to bold."""
 
+TRIES = 2
+"""Further thresholds, to come nearer to the same work."""
 
-@dataclass
-class Row:
-    """One variant: its prompt, and what its runs gave."""
+PICTURES_OF_A_TRIAL = 40
+"""About as long as so many pictures takes what one click does, on a machine that is not busy."""
 
-    name: str
-    prompt: Prompt
-    steps: list[float] = field(default_factory=list)
-    first_steps: list[float] = field(default_factory=list)
-    pictures: list[Image.Image] = field(default_factory=list)
-    peak_bytes: int = 0
-    report: str = ""
-
-    def add(self, result: Result, peak_bytes: int) -> None:
-        """Add one run."""
-        for sampler in nodes_of(self.prompt, "KSampler"):
-            self.steps += result.step_seconds(sampler)
-            self.first_steps.append(result.first_step_seconds(sampler))
-        # The same prompt gives the same pictures: keep those of the first run.
-        self.pictures = self.pictures or [images[0] for _, images in sorted(result.images.items())]
-        self.peak_bytes = max(self.peak_bytes, peak_bytes)
-        self.report = next((texts[0] for texts in result.texts.values()), self.report)
+LARGE = 1024
+SECONDS_FOR_LARGE = 90.0
+MOST_ROUNDS = 5
 
 
-def measure(server: ComfyServer, client: ComfyClient, rows: list[Row], rounds: int) -> None:
-    """Run every row ``rounds`` times, in turn, so that a drifting machine meets all of them alike."""
-    for number in range(1, rounds + 1):
-        for row in rows:
-            print(f"  round {number} of {rounds}: {row.name} ...", end="", flush=True)
-            client.free()  # forget cached results and models: every run does all of its work
-            server.reset_peak_memory()
-            result = client.run(row.prompt, timeout=1800)
-            row.add(result, server.peak_memory_bytes())
-            print(f" {result.seconds:.1f} s")
+@contextmanager
+def part(title: str) -> Iterator[None]:
+    """Say what begins, and how long it took."""
+    print(f"\n{title}", flush=True)
+    started = time.monotonic()
+    yield
+    print(f"  {time.monotonic() - started:.0f} s", flush=True)
 
 
-def print_table(title: str, rows: list[Row]) -> None:
-    """Print one line for each row, compared with the first."""
-    reference = rows[0]
-    header = f"{'':<26}{'s/step':>9}{'speed-up':>10}{'first step':>12}{'peak MiB':>10}{'PSNR dB':>9}{'SSIM':>8}"
-    print(f"\n{title}\n{header}\n{'-' * len(header)}")
-    for row in rows:
-        gap = Distance(float("inf"), 1.0) if row is reference else mean_distance(row.pictures, reference.pictures)
-        psnr = "same" if gap.psnr == float("inf") else f"{gap.psnr:.1f}"
-        seconds = median(row.steps)
-        print(
-            f"{row.name:<26}{seconds:>9.3f}{median(reference.steps) / seconds:>9.2f}x{median(row.first_steps):>12.2f}"
-            f"{row.peak_bytes / 2**20:>10.0f}{psnr:>9}{gap.ssim:>8.3f}"
+def tune(server: ComfyServer, plain: Prompt) -> Trial:
+    """Make a workflow faster as *Make this workflow faster* does, with what is hardly visible, and say how it goes."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "workflow.json", Path(folder) / "faster.json"
+        before.write_text(json.dumps(plain), encoding="utf-8")
+        command = [sys.executable, str(ROOT), "tune", str(before), "-o", str(after), "--measure"]
+        lines = []
+        process = subprocess.Popen(
+            [*command, "--server", server.base_url],
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            text=True,
         )
+        with process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.strip() != str(after):
+                    print(f"  {line.strip()}", flush=True)
+                    lines.append(line.strip())
+        if process.returncode:
+            raise SystemExit(f"tune ended with status {process.returncode}.")
+        return Trial(lines, json.loads(after.read_text(encoding="utf-8")) if after.exists() else plain)
 
 
-def save_picture(name: str, rows: list[Row], cell: int) -> Path:
-    """Write the baseline, the optimised pictures, their difference and another seed side by side."""
-    by_name = {row.name: row for row in rows}
-    baseline, fast, other = (by_name[key].pictures for key in ("baseline", "ToMe + attention", "another seed"))
-    difference = [amplified_difference(a, b) for a, b in zip(fast, baseline, strict=True)]
-    titles = ("baseline", "ToMe + attention", "difference x 4", "another seed")
-    columns = list(zip(titles, (baseline, fast, difference, other), strict=True))
-    path = OUTPUT / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    side_by_side(columns, cell).save(path)
-    return path
+def compare(easel: Easel, workflows: Workflows, plain: Prompt, faster: Prompt, short: bool) -> Found:
+    """Draw with the faster workflow, and with what else does as much work.
+
+    Where nothing was certainly faster, Reuse Steps takes its place: work can be counted also where time cannot tell.
+    """
+    name, how = "made faster", ""
+    if faster == plain:
+        faster = workflows.through(plain, "PacelineReuseSteps")
+        name, how = "Reuse Steps", str(faster["PacelineReuseSteps"]["inputs"]["budget"])
+    tuned = easel.draw(name, how, faster)
+    steps = int(setting(plain, "steps"))
+    as_much = min(steps, math.ceil(tuned.evaluations - 0.05))
+    counts = sorted({as_much, *(() if short else (round(share * steps) for share in SHARES_OF_STEPS))})
+    points = [easel.draw(FEWER_STEPS, str(count), with_inputs(plain, "sampler", steps=count)) for count in counts]
+    same_work = [one for one in points if one.setting == str(as_much)]
+    for name, thresholds in CACHES.items():
+        cache = partial(workflows.through, plain, name, "reuse_threshold")
+        found = easel.curve(name, cache, thresholds[:2] if short else thresholds)
+        same_work.append(easel.nearest(name, cache, found, tuned.evaluations, 0 if short else TRIES))
+        points += found
+    if not short:
+        points += easel.curve("Reuse Steps", partial(workflows.through, plain, "PacelineReuseSteps", "budget"), BUDGETS)
+    return Found(easel.plain, tuned, same_work, easel.other_seed, points)
 
 
-def four_rows(build: Callable[[bool, int], Prompt]) -> list[Row]:
-    """Return the variants: two that are compared, and two that make the comparison readable."""
-    return [
-        Row("baseline", build(False, SEED)),
-        Row("ToMe + attention", build(True, SEED)),
-        Row("baseline, repeated", build(False, SEED)),
-        Row("another seed", build(False, OTHER_SEED)),
-    ]
+def where_time_goes(client: ComfyClient, workflows: Workflows, plain: Prompt) -> dict[str, Any]:
+    """Return what Profile shows of a workflow."""
+    result = client.run(workflows.measured(plain, "PacelineProfile"), timeout=3600)
+    profile: dict[str, Any] = result.outputs["measured"]["paceline_profile"][0]
+    return profile
 
 
-def checkpoint_rows(client: ComfyClient, checkpoint: Path, size: int, steps: int) -> list[Row]:
-    """Return the shipped example workflows, set to this checkpoint."""
-    info = client.object_info()
-    files = {True: "Text to image - token merging.json", False: "Text to image - without Paceline.json"}
+def large_picture(client: ComfyClient, workflows: Workflows, checkpoint: Path, model: str, size: int) -> LargePicture:
+    """Compare one step of a large picture without and with Apply ToMe, in as many rounds as there is time for."""
+    plain = workflows.checkpoint(checkpoint, size, steps=1, cfg=1.0)
+    seconds = client.run(plain, timeout=3600).first_step_seconds("sampler")
+    # Beside the rounds, each shorter than two steps, there are this step, one from another seed, and a repeated one.
+    rounds = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
+    print(f"  one step takes {seconds:.0f} s; plain and merged in turn, {rounds} round{'s' * (rounds > 1)}", flush=True)
+    merged = workflows.through(plain, "PacelineApplyToMe", "preset", "balanced")
+    sides = {"model_baseline": ["model", 0], "model_optimized": merged["sampler"]["inputs"]["model"]}
+    comparing = workflows.measured(merged, "PacelineCompareModels", **sides, runs=rounds, warmup_runs=0)
+    result = client.run(comparing, timeout=3600)
+    return LargePicture(model, size, result.outputs["measured"]["paceline_comparison"][0])
 
-    def build(optimized: bool, seed: int) -> Prompt:
-        prompt = example_workflow(ROOT / "example_workflows" / files[optimized], info)
-        prompt = with_inputs(prompt, "CheckpointLoaderSimple", ckpt_name=checkpoint.name)
-        prompt = with_inputs(prompt, "EmptyLatentImage", width=size, height=size)
-        return with_inputs(prompt, "KSampler", seed=seed, steps=steps)
 
-    return four_rows(build)
-
-
-def find_checkpoint() -> tuple[Path, str]:
-    """Return the user's checkpoint, or a generated one, and how to name it."""
+def find_checkpoint() -> Path | None:
+    """Return the user's checkpoint; None if none is named."""
     given = os.environ.get("CHECKPOINT")
-    if given:
-        path = Path(given).expanduser().resolve()
-        if not path.is_file():
-            raise SystemExit(f"CHECKPOINT is {given}, but there is no such file. Give the path of a .safetensors file.")
-        return path, path.name
-    from comfy_host import cached, in_process
+    path = Path(given or "").expanduser().resolve()
+    if given and not path.is_file():
+        raise SystemExit(f"CHECKPOINT is {given}, but there is no such file. Give the path of a .safetensors file.")
+    return path if given else None
 
-    print("Preparing a model in Stable Diffusion 1.5's layout with random weights ...", flush=True)
-    in_process.bootstrap()
-    path = cached.generated("sd15")
-    return path, "generated model, SD 1.5 layout, random weights"
+
+def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argparse.Namespace) -> None:
+    """Do everything on a running server, and write the page; ``large`` is what Apply ToMe is shown with."""
+    with server.client() as client:
+        workflows = Workflows(client.object_info())
+        plain, model, texts = workflows.icons(options.steps), "a small trained icon model", ICON_TEXTS
+        large_model = "Two attention blocks of Stable Diffusion 1.5's width, with random weights"
+        if checkpoint is not None:
+            plain, texts = workflows.checkpoint(checkpoint, options.size, options.steps), PHOTO_TEXTS
+            model = large_model = checkpoint.name
+        with part(f"1 of 4: plain pictures, {options.steps} steps, by {model}"):
+            easel = Easel(client, workflows, plain, texts)
+            profile = where_time_goes(client, workflows, plain)
+        seconds = easel.seconds
+        with part(
+            f"2 of 4: Make this workflow faster, as one click does (about {PICTURES_OF_A_TRIAL * seconds:.0f} s)"
+        ):
+            trial = tune(server, plain)
+        ways = 8 if options.short else 18
+        with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
+            found = compare(easel, workflows, plain, trial.workflow, options.short)
+        size = options.large_size
+        with part(f"4 of 4: Apply ToMe, one step at {size} x {size} (about {SECONDS_FOR_LARGE:.0f} s)"):
+            merged = large_picture(client, workflows, large, large_model, size)
+    write(options.output, model, plain, texts, trial, found, profile, merged)
+    print(f"\n{trial.sentence}")
+    for one in (found.tuned, *found.same_work, found.other_seed):
+        print(f"  {one.summary}")
+    print(f"Apply ToMe at {size} x {size}: {merged.sentence}")
+    print(f"\nAll of it with pictures: {options.output}")
 
 
 def main() -> None:
-    """Measure both models and print what was found."""
-    gpu = has_gpu()
+    """Start ComfyUI and show what the pack does."""
+    checkpoint, gpu = find_checkpoint(), has_gpu()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=512, help="width and height of the checkpoint's image in pixels")
-    parser.add_argument("--steps", type=int, default=20 if gpu else 3, help="sampling steps of the checkpoint")
-    parser.add_argument("--rounds", type=int, default=3 if gpu else 2, help="times each variant of it is run")
+    parser.add_argument("--size", type=int, default=512, help="width and height of the checkpoint's pictures in pixels")
+    parser.add_argument("--steps", type=int, default=30, help="steps of the workflow that is made faster")
+    short = checkpoint is not None and not gpu
+    parser.add_argument("--short", action="store_true", default=short, help="fewer points on the plot")
+    parser.add_argument("--large-size", type=int, default=LARGE, help="of the picture that Apply ToMe is shown with")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the page")
     options = parser.parse_args()
-
-    checkpoint, name = find_checkpoint()
+    large = checkpoint
+    if large is None:
+        in_process.bootstrap()
+        large = cached.generated("sd15_smallest")
     print("Starting ComfyUI ...", flush=True)
-    packs, models = [ROOT / "demo" / "emoji_nodes"], {"checkpoints": [checkpoint]}
-    with ComfyServer(custom_nodes=packs, models=models) as server, server.client() as client:
-        stats = client.get("/system_stats")
-        system = stats["system"]
-        print(f"ComfyUI {system['comfyui_version']}, torch {system['pytorch_version']}, {stats['devices'][0]['name']}")
-
-        print(f"\n{name}, {options.size} x {options.size}, {options.steps} steps")
-        rows = checkpoint_rows(client, checkpoint, options.size, options.steps)
-        measure(server, client, rows, options.rounds)
-        print("\nA small model trained on emoji, 32 x 32")
-        info = client.object_info()
-        emoji = four_rows(lambda optimized, seed: emoji_workflow(info, EMOJI_TEXTS, seed, optimized))
-        measure(server, client, emoji, rounds=1)
-
-    print_table(f"{name}: {options.size} x {options.size}", rows)
-    print_table("trained emoji model: 32 x 32 (too small for token merging to save time; look at the pictures)", emoji)
-    print(
-        "\ns/step is the median without the first step. PSNR and SSIM compare with the baseline: 'baseline, repeated'"
-        "\nis what the machine does by itself, 'another seed' what a different image scores."
-    )
-    print(f"\nOptimization Report of the last optimised run ({name}):\n{rows[1].report}")
-    for file, table, cell in (("checkpoint.png", rows, 320), ("emoji.png", emoji, 160)):
-        print(f"\nwrote {save_picture(file, table, cell).relative_to(ROOT)}", end="")
-    print()
+    packs = [ROOT / "demo" / "emoji_nodes"]
+    with ComfyServer(custom_nodes=packs, models={"checkpoints": [large]}) as server:
+        run(server, checkpoint, large, options)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ import torch
 
 FOLDER = Path(__file__).resolve().parent
 DEFAULT_WEIGHTS = FOLDER / "emoji32.safetensors"
+WEIGHTS_BESIDE = FOLDER.parents[1] / "benchmarks" / "weights"
 IGNORED_WORDS = frozenset({"a", "an", "and", "of", "the", "with"})
 
 
@@ -127,6 +128,11 @@ class EmojiText:
             f"The emoji model does not know: {', '.join(unknown)}.{hint} "
             f"It was trained on these {len(known)} words only: {', '.join(known)}."
         )
+
+
+def files() -> dict[str, Path]:
+    """Return the weights files in this folder, and in the repository's ``benchmarks/weights``, by name."""
+    return {path.name: path for folder in (FOLDER, WEIGHTS_BESIDE) for path in folder.glob("*.safetensors")}
 
 
 def load(

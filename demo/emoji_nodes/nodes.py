@@ -1,4 +1,4 @@
-"""The four nodes of the emoji model."""
+"""The nodes of the emoji model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import torch
 from comfy_api.latest import ComfyExtension, io
 
 from . import model as emoji
+from .counting import CountRows
 
 CATEGORY = "emoji model"
 EmojiTextType = io.Custom("EMOJI_TEXT")
@@ -17,7 +18,6 @@ class EmojiModelLoader(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        files = sorted(path.name for path in emoji.FOLDER.glob("*.safetensors"))
         return io.Schema(
             node_id="EmojiModelLoader",
             display_name="Load Emoji Model",
@@ -26,9 +26,9 @@ class EmojiModelLoader(io.ComfyNode):
             inputs=[
                 io.Combo.Input(
                     "weights",
-                    options=files,
+                    options=sorted(emoji.files()),
                     default=emoji.DEFAULT_WEIGHTS.name,
-                    tooltip="Which of the weights files in this node pack's folder to load.",
+                    tooltip="Emoji, or icons where this repository is around the nodes.",
                 ),
             ],
             outputs=[
@@ -40,7 +40,7 @@ class EmojiModelLoader(io.ComfyNode):
     @classmethod
     def execute(cls, weights: str) -> io.NodeOutput:
         """Load the file; only names that the list offers get here."""
-        return io.NodeOutput(*emoji.load(emoji.FOLDER / weights))
+        return io.NodeOutput(*emoji.load(emoji.files()[weights]))
 
 
 class EmojiTextEncode(io.ComfyNode):
@@ -125,4 +125,4 @@ class EmojiExtension(ComfyExtension):
     """Lists the nodes for ComfyUI."""
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        return [EmojiModelLoader, EmojiTextEncode, EmojiEmptyLatent, EmojiDecode]
+        return [EmojiModelLoader, EmojiTextEncode, EmojiEmptyLatent, EmojiDecode, CountRows]

@@ -53,11 +53,8 @@ def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_chec
     pixels = np.asarray(result.image())
     assert pixels.shape == (64, 64, 3)
     assert 10 < pixels.std() < 120, "a flat or saturated image"
-    assert len(result.step_seconds("sample")) == 2
-    assert all(seconds > 0 for seconds in result.step_seconds("sample"))
     assert result.first_step_seconds("sample") > 0
     assert list(server.output_dir.glob("test_*.png"))
-    assert server.peak_memory_bytes() > 100e6
     assert "invalid value encountered" not in server.log
 
 

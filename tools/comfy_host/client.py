@@ -82,23 +82,15 @@ class Result:
         """Return the data of every message of this type, for example of a node's own event."""
         return [event.data for event in self.events if event.type == event_type]
 
-    def step_seconds(self, node_id: str) -> list[float]:
-        """Return the duration of each sampling step but the first, which also loads and compiles."""
-        times = self._step_times(node_id)
-        return [after - before for before, after in zip(times, times[1:], strict=False)]
-
     def first_step_seconds(self, node_id: str) -> float:
         """Return the time from the node's start to the end of its first step; 0 if it did not step."""
-        times = self._step_times(node_id)
         started = [e.seconds for e in self.events if e.type == "executing" and e.data.get("node") == node_id]
-        return times[0] - started[0] if times and started else 0.0
-
-    def _step_times(self, node_id: str) -> list[float]:
-        times: dict[float, float] = {}
-        for event in self.events:
-            if event.type == "progress" and event.data.get("node") == node_id and event.data["value"] > 0:
-                times.setdefault(event.data["value"], event.seconds)
-        return [times[value] for value in sorted(times)]
+        stepped = [
+            e.seconds
+            for e in self.events
+            if e.type == "progress" and e.data.get("node") == node_id and e.data["value"] > 0
+        ]
+        return stepped[0] - started[0] if stepped and started else 0.0
 
 
 class ComfyClient:

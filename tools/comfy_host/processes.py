@@ -32,15 +32,6 @@ def die_with_parent() -> None:
     _prctl(parent_death_signal, signal.SIGKILL)
 
 
-def peak_resident_bytes(pid: int) -> int:
-    """Return the most memory the process has held so far (Linux; 0 elsewhere)."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
-
-
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """End a process that leads its group, and the group; politely first."""
     for number in (signal.SIGTERM, signal.SIGKILL):

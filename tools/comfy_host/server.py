@@ -20,7 +20,7 @@ from typing import Any
 
 from .client import ComfyClient, without_proxy
 from .paths import ROOT, host_dir
-from .processes import die_with_parent, end_group, free_port, peak_resident_bytes, temporary_folder
+from .processes import die_with_parent, end_group, free_port, temporary_folder
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
@@ -79,7 +79,6 @@ class ComfyServer:
         self._base = Path(base_directory).resolve() if base_directory is not None else None
         self._process: subprocess.Popen[bytes] | None = None
         self._log_text = ""
-        self._peak = 0
         self.port = 0
 
     # ---- life cycle
@@ -110,7 +109,6 @@ class ComfyServer:
         """Stop the server and everything it started, and delete its folders. Does nothing if it is not running."""
         process, self._process = self._process, None
         if process is not None:
-            self._peak = max(self._peak, peak_resident_bytes(process.pid))
             end_group(process)
         if self._base is not None and not self._keep_base:
             self._log_text = self.log
@@ -193,18 +191,6 @@ class ComfyServer:
         address = f"{self.base_url}/system_stats"  # of our own server, never another kind of address than http
         with without_proxy.open(address, timeout=30) as answer:
             return json.load(answer)
-
-    def peak_memory_bytes(self) -> int:
-        """Return the most main memory the server has held (Linux; 0 elsewhere). Also works after it stopped."""
-        if self._process is not None:
-            self._peak = max(self._peak, peak_resident_bytes(self._process.pid))
-        return self._peak
-
-    def reset_peak_memory(self) -> None:
-        """Start a new measurement of the peak (Linux)."""
-        self._peak = 0
-        with contextlib.suppress(OSError):
-            Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     # ---- inside
 

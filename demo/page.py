@@ -1,0 +1,177 @@
+"""Write what the demo found as one page that needs nothing else: no script, no other file, no network."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from comfy_host.client import Prompt
+from comfy_host.paths import commit
+from drawing import Drawn, fraction
+from PIL import Image
+from plot import plot
+
+FOLDER = Path(__file__).resolve().parent
+"""Has the page's frame and its style."""
+
+_WHOLE, _FINDINGS = "All of it", ("kept ", "left out ", "inserted ", "converted ")
+_LARGEST = 320
+"""Pixels that a picture on the page has at most."""
+
+_PARTS = {
+    "attention": "attention",
+    "linear": "matrix products",
+    "convolution": "convolutions",
+    "norm_elementwise": "norms and elementwise",
+    "copies": "copies",
+    "ours": "Paceline's own work",
+    "gaps": "waiting for Python",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What ``tune`` printed, and the workflow that it wrote."""
+
+    lines: list[str]
+    workflow: Prompt
+
+    @property
+    def sentence(self) -> str:
+        """The verdict on everything that was kept."""
+        whole = [line.partition(": ")[2] for line in self.lines if line.startswith(_WHOLE)]
+        return whole[-1] if whole else "No node is certainly faster on this machine as it is now."
+
+    @property
+    def findings(self) -> list[str]:
+        """What became of each node."""
+        return [line for line in self.lines if line.startswith(_FINDINGS)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Ways to draw the same pictures: ``same_work`` as ``tuned``, and all ``points`` of the plot."""
+
+    plain: Drawn
+    tuned: Drawn
+    same_work: list[Drawn]
+    other_seed: Drawn
+    points: list[Drawn]
+
+
+@dataclass(frozen=True)
+class LargePicture:
+    """What Compare Models found for one step of a large picture with Apply ToMe."""
+
+    model: str
+    size: int
+    comparison: dict[str, Any]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        return str(self.comparison["verdict"])
+
+
+def write(
+    path: Path,
+    model: str,
+    plain: Prompt,
+    texts: Sequence[str],
+    trial: Trial,
+    found: Found,
+    profile: dict[str, Any],
+    large: LargePicture,
+) -> None:
+    """Write the page."""
+    headline, _, rest = trial.sentence.rstrip(".").partition("; ")
+    sampler, about, tuned = plain["sampler"]["inputs"], profile["about"], found.tuned
+    # A machine that is too busy to time anything still counts right.
+    rest = (
+        rest
+        or f"counted instead of timed, {tuned.title} takes {tuned.evaluations:.1f} of {sampler['steps']} evaluations"
+    )
+    frame = Template((FOLDER / "page.html").read_text(encoding="utf-8"))
+    html = frame.substitute(
+        style=(FOLDER / "page.css").read_text(encoding="utf-8"),
+        headline=escape(headline),
+        rest=escape(f"{rest[:1].upper()}{rest[1:]}."),
+        model=escape(model),
+        settings=escape(f"{sampler['steps']} steps of {sampler['sampler_name']}, guidance {sampler['cfg']:g}"),
+        tried="".join(f"<li>{escape(line)}</li>" for line in trial.findings),
+        pictures=_pictures(texts, (found.plain, found.tuned, *found.same_work, found.other_seed)),
+        tuned=escape(tuned.title),
+        plot=plot(found.points, found.tuned, int(sampler["steps"])),
+        parts=_parts(profile),
+        size=large.size,
+        large=escape(large.sentence),
+        large_model=escape(large.model),
+        machine=escape(f"{about['device']}, {os.cpu_count()} cores"),
+        versions=escape(f"ComfyUI {about['comfyui']}, torch {about['torch']}, Python {platform.python_version()}"),
+        commit=escape(commit() or "unknown"),
+        date=time.strftime("%Y-%m-%d %H:%M"),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(html, encoding="utf-8")
+
+
+def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
+    """Return a table: a row for each text, a column for each way to draw, and below what it took and changed."""
+    plain = columns[0]
+    heads = "".join(f'<th scope="col">{escape(one.title)}</th>' for one in columns)
+    rows = [f"<thead><tr><td></td>{heads}</tr></thead><tbody>"]
+    for number, text in enumerate(texts):
+        cells = "".join(_cell(f"{text}, {one.title}", one, plain, number) for one in columns)
+        rows.append(f'<tr><th scope="row">{escape(text)}</th>{cells}</tr>')
+    for name, value in (
+        ("evaluations of the network", lambda one: f"{one.evaluations:.1f}".removesuffix(".0")),
+        ("difference, mean", lambda one: "" if one is plain else fraction(one.mean)),
+        ("in the worst picture", lambda one: "" if one is plain else fraction(one.worst)),
+    ):
+        cells = "".join(f"<td>{value(one)}</td>" for one in columns)
+        rows.append(f'<tr class="numbers"><th scope="row">{name}</th>{cells}</tr>')
+    return "".join([*rows, "</tbody>"])
+
+
+def _cell(alt: str, drawn: Drawn, plain: Drawn, number: int) -> str:
+    """Return a picture, and below it what differs from the plain one, four times as strong: the style subtracts."""
+    picture, reference = (_data(one.pictures[number]) for one in (drawn, plain))
+    difference = ""
+    if drawn is not plain:
+        both = f'<img src="{reference}" alt=""><img src="{picture}" alt="">'
+        difference = f'<div class="difference"><div>{both}</div></div>'
+    return f'<td><img src="{picture}" alt="{escape(alt)}">{difference}</td>'
+
+
+def _data(picture: Image.Image) -> str:
+    smaller = picture.copy()
+    smaller.thumbnail((_LARGEST, _LARGEST), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    smaller.save(buffer, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def _parts(profile: dict[str, Any]) -> str:
+    """Return the parts of one step as bars, and which nodes can make them shorter."""
+    parts = sorted(profile["slices"].items(), key=lambda part: -part[1])
+    largest, rows = parts[0][1], []
+    for name, seconds in parts:
+        share = seconds / profile["step"]
+        if share < 0.005:
+            continue
+        nodes = [one for one in profile["remedies"] if one["part"] == name]
+        less = "; ".join(f"{one['title']}: at most {one['at_most']:.0%} less" for one in nodes)
+        bar = f'<td class="bar"><i style="width:{seconds / largest:.1%}"></i></td>'
+        rows.append(
+            f'<tr><th scope="row">{_PARTS.get(name, name)}</th>{bar}<td>{share:.0%}</td><td>{escape(less)}</td></tr>'
+        )
+    return "".join(rows)

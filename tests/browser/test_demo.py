@@ -1,0 +1,80 @@
+"""The demo, with few steps: what it does in a real ComfyUI, and the page that it writes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.conftest import AXE
+from browser.page import Page
+from comfy_host.paths import ROOT
+from comfy_host.server import ComfyServer
+from needs import missing
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def written(server: ComfyServer, sd15_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page of a demo with few steps, few points and a small picture."""
+    path = tmp_path_factory.mktemp("demo") / "index.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "demo"))
+        import run_demo
+
+        options = argparse.Namespace(steps=STEPS, short=True, large_size=64, output=path)
+        run_demo.run(server, None, sd15_checkpoint, options)
+        yield path
+
+
+@pytest.fixture
+def shown(page: Page, written: Path) -> Iterator[Page]:
+    """The page, in a browser that goes back to ComfyUI afterwards."""
+    page.driver.get(written.as_uri())
+    yield page
+    page.open()
+
+
+def test_the_page_shows_the_verdict_and_every_way_to_draw(shown: Page):
+    headline = shown.script("return document.querySelector('h1').innerText")
+    assert "faster" in headline
+    columns = shown.script("return [...document.querySelectorAll('.pictures thead th')].map((one) => one.innerText)")
+    assert columns[0] == "plain" and columns[-1] == "another seed"
+    assert [name.split()[-1] for name in columns[2:3]] == ["steps"]
+    assert [name.split()[0] for name in columns[3:5]] == ["EasyCache", "LazyCache"]
+    loaded = shown.script("return [...document.images].map((image) => image.naturalWidth > 0)")
+    assert len(loaded) == 3 * (1 + 5 * 3) and all(loaded)  # beside each picture the two of its difference
+    numbers = "(row) => [...row.cells].slice(1).map((cell) => cell.innerText)"
+    evaluations, means, _ = shown.script(f"return [...document.querySelectorAll('.numbers')].map({numbers})")
+    assert evaluations[0] == evaluations[-1] == str(STEPS)
+    assert all(0 < float(count) <= STEPS for count in evaluations)
+    assert means[-1] == "1"  # another seed, as a share of what another seed changes
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_wrong_with_it_in_either_theme_and_it_asks_for_nothing(shown: Page, theme: str):
+    if not AXE.exists():
+        missing("axe-core is not installed: run `npm ci` in tests/browser")
+    scheme = {"name": "prefers-color-scheme", "value": theme}
+    shown.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    try:
+        shown.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        found: list[dict[str, Any]] = shown.script("return (await axe.run()).violations")
+        assert [one["id"] for one in found] == []
+        requests = shown.script("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert [name for name in requests if not name.startswith("data:")] == []
+
+    finally:
+        shown.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_machine_that_is_too_busy_is_told_so_in_words(written: Path):
+    import page
+
+    noisy = "left out Reuse Steps (budget 0.05), for KSampler: Between 0.84x and 1.26x: too noisy to tell."
+    trial = page.Trial([noisy, "Nothing was changed, so nothing was written."], {})
+    assert trial.sentence == "No node is certainly faster on this machine as it is now."
+    assert trial.findings == [noisy]
