@@ -98,7 +98,7 @@ gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, an
 results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/results
 	@$(VENV_PYTHON) benchmarks/render_results.py
 
-train-emoji: setup ## train the demo's small model anew
+train-emoji: setup ## train the tests' small model anew
 	@$(VENV_PYTHON) tools/train_emoji.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated

@@ -62,8 +62,8 @@ class Drawn:
     @property
     def summary(self) -> str:
         """All of it in one line."""
-        far = f"difference {fraction(self.mean)} of a seed change, {fraction(self.worst)} in the worst picture"
-        return f"{self.title:<18} {self.evaluations:4.1f} evaluations, {far}"
+        far = f"{in_words(self.mean)} of a seed change, {in_words(self.worst)} in the worst picture"
+        return f"{self.title:<18} {self.evaluations:4.1f} evaluations, difference {far if self.worst else 'none'}"
 
 
 class Easel:
@@ -126,6 +126,11 @@ class Easel:
             found += self.curve(method, bound, [threshold])
         enough = [one for one in found if one.evaluations >= evaluations - _SAME]
         return min(enough or found, key=lambda one: abs(one.evaluations - evaluations))
+
+
+def in_words(share: float) -> str:
+    """Return a share of a seed change as verdicts say it."""
+    return fraction(share) if share else "none"
 
 
 def _bytes(pictures: list[Image.Image]) -> torch.Tensor:

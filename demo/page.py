@@ -16,7 +16,7 @@ from typing import Any
 
 from comfy_host.client import Prompt
 from comfy_host.paths import commit
-from drawing import Drawn, fraction
+from drawing import Drawn, in_words
 from PIL import Image
 from plot import plot
 
@@ -134,8 +134,8 @@ def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
         rows.append(f'<tr><th scope="row">{escape(text)}</th>{cells}</tr>')
     for name, value in (
         ("evaluations of the network", lambda one: f"{one.evaluations:.1f}".removesuffix(".0")),
-        ("difference, mean", lambda one: "" if one is plain else fraction(one.mean)),
-        ("in the worst picture", lambda one: "" if one is plain else fraction(one.worst)),
+        ("difference, mean", lambda one: "" if one is plain else in_words(one.mean)),
+        ("in the worst picture", lambda one: "" if one is plain else in_words(one.worst)),
     ):
         cells = "".join(f"<td>{value(one)}</td>" for one in columns)
         rows.append(f'<tr class="numbers"><th scope="row">{name}</th>{cells}</tr>')
