@@ -43,7 +43,8 @@ PICTURES_OF_A_TRIAL = 40
 
 LARGE = 1024
 SECONDS_FOR_LARGE = 90.0
-MOST_ROUNDS = 5
+ROUNDS, MOST_ROUNDS = 3, 20
+"""Of a large picture: as many as make the answer clear, and as there is time for."""
 
 
 @contextmanager
@@ -114,13 +115,14 @@ def where_time_goes(client: ComfyClient, workflows: Workflows, plain: Prompt) ->
 def large_picture(client: ComfyClient, workflows: Workflows, checkpoint: Path, model: str, size: int) -> LargePicture:
     """Compare one step of a large picture without and with Apply ToMe, in as many rounds as there is time for."""
     plain = workflows.checkpoint(checkpoint, size, steps=1, cfg=1.0)
-    seconds = client.run(plain, timeout=3600).first_step_seconds("sampler")
-    # Beside the rounds, each shorter than two steps, there are this step, one from another seed, and a repeated one.
-    rounds = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
-    print(f"  one step takes {seconds:.0f} s; plain and merged in turn, {rounds} round{'s' * (rounds > 1)}", flush=True)
+    seconds = client.run(plain, timeout=3600).seconds
+    # Beside the rounds, each shorter than two of it, there are this one, one from another seed, and a repeated one.
+    most = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
+    print(f"  one picture takes {seconds:.0f} s; plain and merged in turn, rounds: at most {most}", flush=True)
     merged = workflows.through(plain, "PacelineApplyToMe", "preset", "balanced")
+    rounds = {"runs": min(ROUNDS, most), "most_runs": most, "warmup_runs": 0}
     sides = {"model_baseline": ["model", 0], "model_optimized": merged["sampler"]["inputs"]["model"]}
-    comparing = workflows.measured(merged, "PacelineCompareModels", **sides, runs=rounds, warmup_runs=0)
+    comparing = workflows.measured(merged, "PacelineCompareModels", **sides, **rounds)
     result = client.run(comparing, timeout=3600)
     return LargePicture(model, size, result.outputs["measured"]["paceline_comparison"][0])
 

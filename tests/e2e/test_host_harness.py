@@ -53,7 +53,6 @@ def test_it_renders_an_image(server: ComfyServer, client: ComfyClient, sd15_chec
     pixels = np.asarray(result.image())
     assert pixels.shape == (64, 64, 3)
     assert 10 < pixels.std() < 120, "a flat or saturated image"
-    assert result.first_step_seconds("sample") > 0
     assert list(server.output_dir.glob("test_*.png"))
     assert "invalid value encountered" not in server.log
 

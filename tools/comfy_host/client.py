@@ -82,16 +82,6 @@ class Result:
         """Return the data of every message of this type, for example of a node's own event."""
         return [event.data for event in self.events if event.type == event_type]
 
-    def first_step_seconds(self, node_id: str) -> float:
-        """Return the time from the node's start to the end of its first step; 0 if it did not step."""
-        started = [e.seconds for e in self.events if e.type == "executing" and e.data.get("node") == node_id]
-        stepped = [
-            e.seconds
-            for e in self.events
-            if e.type == "progress" and e.data.get("node") == node_id and e.data["value"] > 0
-        ]
-        return stepped[0] - started[0] if stepped and started else 0.0
-
 
 class ComfyClient:
     """Talks to one ComfyUI server.
