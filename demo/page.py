@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import platform
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,12 @@ from plot import plot
 FOLDER = Path(__file__).resolve().parent
 """Has the page's frame and its style."""
 
-_WHOLE, _FINDINGS = "All of it", ("kept ", "left out ", "inserted ", "converted ")
+_WHOLE = re.compile(r"(All of it|[\d.]+x less work), for [^:]*: (.*)")
+"""What ``tune`` prints of all that it has kept, by time or by work; the last of several is in the workflow."""
+
+_ON_THE_WAY = ("measuring ", "trying ", "drawing ", "All of it", "Nothing was ")
+"""How lines begin that are no findings."""
+
 _LARGEST = 320
 """Pixels that a picture on the page has at most."""
 
@@ -48,13 +54,16 @@ class Trial:
     @property
     def sentence(self) -> str:
         """The verdict on everything that was kept."""
-        whole = [line.partition(": ")[2] for line in self.lines if line.startswith(_WHOLE)]
-        return whole[-1] if whole else "No node is certainly faster on this machine as it is now."
+        whole = [match for line in self.lines if (match := _WHOLE.match(line))]
+        if not whole:
+            return "No node is certainly faster on this machine as it is now."
+        what, verdict = whole[-1].groups()
+        return verdict if what.startswith("All") else f"{what}: {verdict}"
 
     @property
     def findings(self) -> list[str]:
-        """What became of each node."""
-        return [line for line in self.lines if line.startswith(_FINDINGS)]
+        """What became of each node and setting."""
+        return [line for line in self.lines if not line.startswith(_ON_THE_WAY)]
 
 
 @dataclass(frozen=True)

@@ -78,3 +78,7 @@ def test_a_machine_that_is_too_busy_is_told_so_in_words(written: Path):
     trial = page.Trial([noisy, "Nothing was changed, so nothing was written."], {})
     assert trial.sentence == "No node is certainly faster on this machine as it is now."
     assert trial.findings == [noisy]
+    timed = "All of it, for KSampler: 1.50x faster (1.42 to 1.55); difference is 1/21 of a seed change."
+    assert page.Trial([noisy, timed], {}).sentence == timed.partition(": ")[2]
+    counted = "2.10x less work, for KSampler: 20 steps; difference 1/12 of a seed change in the worst of 8 pictures"
+    assert page.Trial([timed, counted], {}).sentence.startswith("2.10x less work: 20 steps; difference 1/12")
