@@ -21,10 +21,8 @@ from .trial_scene import NotMeasurable, Scene, scene_for
 
 TRIAL = "/paceline/trial"
 
-QUICK = {"runs": 3, "warmup_runs": 1}
-
-MORE = {"runs": 9, "warmup_runs": 1}
-"""Where three rounds are too noisy to tell."""
+ROUNDS = {"runs": 3, "most_runs": 9, "warmup_runs": 1}
+"""Of each measurement: more than three where that is not clear."""
 
 _COMPARE = "paceline_trial"
 
@@ -73,13 +71,12 @@ def trial_payload(sent: Any) -> Payload:
         if not chain or not all(id in prompt for id in chain):
             raise NotMeasurable("What was inserted is not in the workflow that would run.")
         scene = scene_for(prompt, str(sent["name"]), chain)
-        for node, before, after, times in _measurements(chain, choice, findings, trial):
+        for node, before, after in _measurements(chain, choice, findings, trial):
             made = _prompt_for(prompt, scene, chain, before, after)
             if not findings and not trial.judged:
                 refused = why_refused(made, _COMPARE)
                 if refused:
                     raise NotMeasurable(refused)
-            made[_COMPARE]["inputs"] |= times
             return trial.payload(made, node)
         return trial.payload()
     except InvalidSetting:
@@ -93,19 +90,14 @@ def trial_payload(sent: Any) -> Payload:
 
 def _measurements(
     chain: Sequence[str], choice: str, findings: list[Finding], trial: Trial
-) -> Iterator[tuple[str, list[str], list[str], Mapping[str, int]]]:
+) -> Iterator[tuple[str, list[str], list[str]]]:
     """Go through the findings, and yield what is measured where they end: the node, and both sides."""
     for node in chain:
-        once = 0.0
-        for times in (QUICK, MORE):
-            if not findings:
-                yield node, list(trial.kept), [*trial.kept, node], times
-            found = findings.pop(0)
-            once += float(found["compiling"])
-            good = found["quality"] in _ALLOWED[choice]
-            if found["found"] != "unknown" or not good:
-                break
-        worth = good and found["found"] == "faster"
+        if not findings:
+            yield node, list(trial.kept), [*trial.kept, node]
+        found = findings.pop(0)
+        once = float(found["compiling"])
+        worth = found["quality"] in _ALLOWED[choice] and found["found"] == "faster"
         judged = {"node": node, "kept": worth, "verdict": str(found["verdict"]), "once": once, "saves": _saved(found)}
         trial.judged.append(judged)
         if worth:
@@ -114,7 +106,7 @@ def _measurements(
             trial.once += once
     if len(trial.kept) > 1:
         if not findings:
-            yield "", [], list(trial.kept), QUICK
+            yield "", [], list(trial.kept)
         trial.best = findings.pop(0)
 
 
@@ -140,6 +132,6 @@ def _prompt_for(
         return value
 
     sides = {"baseline": behind(before, "a"), "optimized": behind(after, "b")}
-    known[_COMPARE] = {"class_type": "_PacelineTrial", "inputs": {**scene.inputs, **sides}}
+    known[_COMPARE] = {"class_type": "_PacelineTrial", "inputs": {**scene.inputs, **sides, **ROUNDS}}
     needed = reached([_COMPARE], lambda id: (origin for origin, _ in links_into(known, id).values()))
     return {id: known[id] for id in (_COMPARE, *needed)}

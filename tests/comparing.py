@@ -48,7 +48,10 @@ class Emoji:
         seed, clock = options.pop("seed", 42), options.pop("clock", None) or count().__next__
         say = options.pop("say", str)
         steps = options.pop("steps", 8)
-        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras")
+        further = options.pop("further", ())
+        job = SamplingJob(
+            self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further
+        )
         sides = [
             comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
             for title, side in (("baseline", baseline), ("optimized", optimized))

@@ -71,13 +71,18 @@ MACHINES = {
 }
 
 
-def verdict(gain: float, rounds: int, machine: Machine, seed: int) -> str:
-    """Return the state of the verdict on a model that is ``gain`` times as fast and draws the same."""
+def verdict(gain: float, rounds: int, machine: Machine, seed: int, least: int = 0) -> str:
+    """Return the state of the verdict on a model that is ``gain`` times as fast and draws the same.
+
+    From ``least`` rounds on, if given, it is looked at after each, and the first clear one counts.
+    """
     noise = machine(random.Random(seed))
     seconds: dict[str, list[float]] = {"baseline": [], "optimized": []}
     for number in range(rounds):
         for side in interleaved(tuple(seconds), number):
             seconds[side].append(next(noise) / (gain if side == "optimized" else 1.0))
+        if least and number + 1 >= least and measure_speedup(**seconds).settled:
+            break
     return judge(Evidence(measure_speedup(**seconds), SAME, True, ANOTHER)).state
 
 
@@ -96,9 +101,9 @@ FALSE = {1.0: ("faster", "slower"), 1.03: ("slower", "no_effect"), 1 / 1.03: ("f
 """Verdicts that claim what is not so, by how many times as fast a model is. "Not certain" is never wrong."""
 
 
-def verdicts(gain: float, rounds: int, machine: str, runs: int) -> Counter[str]:
+def verdicts(gain: float, rounds: int, machine: str, runs: int, least: int = 0) -> Counter[str]:
     """Return how often each verdict is given on a model that is ``gain`` times as fast, on one of the ``MACHINES``."""
-    return Counter(verdict(gain, rounds, MACHINES[machine], seed) for seed in range(runs))
+    return Counter(verdict(gain, rounds, MACHINES[machine], seed, least) for seed in range(runs))
 
 
 # ---- pictures

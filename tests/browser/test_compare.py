@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 
 import pytest
 from browser.comparing import LOADED, looks_at
@@ -185,14 +186,20 @@ def test_the_right_button_opens_the_menu_of_the_node(page: Page, compared: int, 
     page.script("document.querySelectorAll('.litecontextmenu').forEach((menu) => menu.remove())")
 
 
-def test_a_batch_is_turned_over(page: Page, compared: int):
+def test_all_pairs_of_two_seeds_and_a_batch_are_turned_over_the_worst_first(page: Page, compared: int):
     looks_at(page, compared, VUE)
     source = "return document.querySelector('.paceline-layer-left img').src"
-    first = page.script(source)
-    assert page.text(".paceline-pager output") == "1 / 2"
-    page.click_on(lambda: page.driver.find_elements("css selector", ".paceline-pager button")[1], "next picture")
-    page.wait(lambda: page.text(".paceline-pager output") == "2 / 2", "next picture")
-    assert page.script(source) != first
+    seen, shown = [], []
+    for _ in range(4):
+        seen.append(text := page.text(".paceline-pager output"))
+        shown.append(page.script(source))
+        page.click_on(lambda: page.driver.find_elements("css selector", ".paceline-pager button")[1], "next picture")
+        page.wait(lambda text=text: page.text(".paceline-pager output") != text, "next picture")
+    assert page.text(".paceline-pager output") == seen[0] and len(set(shown)) == 4
+    numbers, shares = zip(*(re.fullmatch(r"(\d) / 4: ([\d.]+)", text).groups() for text in seen), strict=True)
+    assert sorted(numbers) == ["1", "2", "3", "4"]
+    assert list(map(float, shares)) == sorted(map(float, shares), reverse=True)
+    assert f"picture {numbers[0]}" in page.text(".paceline-verdict")
 
 
 def test_differences_and_blinking(page: Page, compared: int):

@@ -27,7 +27,7 @@ def test_a_video_begins_with_its_worst_frame_moves_and_can_be_heard(page: Page, 
     )
     try:
         page.wait(lambda: page.script(LOADED), "pictures")
-        assert page.text(".paceline-pager output") == "25 / 40"
+        assert page.text(".paceline-pager output") == "25 / 40: 0.25"
         assert page.text(".paceline-comparison .paceline-quality") == "audible difference"
         played = "return [...document.querySelectorAll('.paceline-sound')].map(({ innerText }) => innerText.trim())"
         assert page.script(played) == ["Baseline", "Optimized"]
@@ -38,6 +38,6 @@ def test_a_video_begins_with_its_worst_frame_moves_and_can_be_heard(page: Page, 
         page.screenshot("compare_video")
         assert axe(".paceline-comparison") == []
         page.click_on(lambda: page.driver.find_elements("css selector", ".paceline-pager button")[1], "next frame")
-        page.wait(lambda: page.text(".paceline-pager output") == "27 / 40", "next frame")
+        page.wait(lambda: page.text(".paceline-pager output") == "27 / 40: 0", "next frame")
     finally:
         page.script("document.querySelector('.paceline-comparison').replaceChildren(...window.kept)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 import torch
 from comparing import Work
@@ -23,6 +25,72 @@ def test_the_runs_take_turns_and_warm_ups_are_not_timed(emoji):
     assert len(found.baseline) == len(found.optimized) == 3
     assert work.seconds == 8 * 2
     assert found.baseline[0].process_bytes > 50e6
+
+
+def told(emoji, baseline, optimized, **options):
+    """Compare with up to nine rounds; return the result, and how many rounds there were."""
+    work, said = Work(), []
+    options = {"runs": 3, "most_runs": 9, "warmup_runs": 1, "steps": 2, "fewer_steps": False, **options}
+    found = emoji.compare(work.watch(baseline), work.watch(optimized, 0.5), clock=work, say=said.append, **options)
+    assert len(found.baseline) == sum(text.startswith("round") for text in said) / 2
+    return found, said
+
+
+def test_rounds_end_when_the_answer_is_clear(emoji):
+    same, said = told(emoji, emoji.model, emoji.model)
+    assert len(same.baseline) == 3 and "round 3 of at most 9: baseline" in said
+    assert "baseline again, from the same seed" not in said, "both drew the same bits"
+    slightly = emoji.model.clone()
+    slightly.set_model_attn1_output_patch(lambda output, options: output * 0.999)
+    other, said = told(emoji, emoji.model, slightly)
+    assert len(other.baseline) >= 5 and other.evidence.count == len(other.baseline), "so few pictures prove no quality"
+    assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
+
+
+@pytest.mark.parametrize("wrong", [1, 4, 5])
+def test_a_model_that_ruins_one_seed_of_five_is_found_and_shown_first(emoji, wrong):
+    rounds = count()
+
+    def spoil(output, options):  # of five rounds with two steps, after a warm-up
+        changed = output * 0.999
+        number = next(rounds) // 2 if options["block"] == ("output", 5) else 0
+        return torch.randn(output.shape) * 4 * output.std() if number == wrong else changed
+
+    ruined = emoji.model.clone()
+    ruined.set_model_attn1_output_patch(spoil)
+    found, _ = told(emoji, emoji.model, ruined)
+    assert found.verdict.state == "suspicious" and f"picture {wrong} " in found.verdict.text
+    assert found.shown[0] == wrong - 1 and found.verdict.mean_share < found.verdict.seed_share
+
+
+def test_seeds_and_prompts_take_turns(emoji, monkeypatch):
+    from paceline.workbench.comfyui import sampling
+
+    drawn = []
+    sample = sampling.sample
+
+    def watched(model, job, seed, *others):
+        drawn.append((seed, job.positive is second))
+        return sample(model, job, seed, *others)
+
+    monkeypatch.setattr(sampling, "sample", watched)
+    second = [[text.clone(), dict(more)] for text, more in emoji.negative]
+    found = emoji.compare(emoji.model, emoji.model, runs=1, warmup_runs=1, steps=1, further=(second,))
+    assert drawn == [(62, False)] * 2 + [(42, False)] * 2 + [(43, True)] * 2, "each prompt once, also in one run"
+    assert found.evidence.count == 2 and found.evidence.seed.rmse > 0
+
+
+def test_a_seed_that_changes_nothing_is_said_to_and_ends_the_rounds(emoji, monkeypatch):
+    """As with fixed noise from a file, and samplers that take none."""
+    from comfy import sample
+
+    noise = torch.randn(1, 4, 32, 32, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(sample, "prepare_noise", lambda *_: noise)
+    slightly = emoji.model.clone()
+    slightly.set_model_attn1_output_patch(lambda output, options: output * 0.9)
+    found, _ = told(emoji, emoji.model, slightly)
+    assert len(found.baseline) == 3
+    assert "another seed changes nothing here, so there is nothing to compare it with" in found.verdict.text
 
 
 def test_it_samples_as_the_sampler_node_does(emoji, core_node):

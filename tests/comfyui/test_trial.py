@@ -58,7 +58,7 @@ def measured(comfyui: Executor, prompt: dict[str, Any]) -> dict[str, Any]:
     """Return what the trial's first measurement finds, with one run of each side."""
     state = asked(prompt, ["tried"])
     assert state["why_not"] == ""
-    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    state["prompt"]["paceline_trial"]["inputs"] |= ONCE
     return comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
 
 
@@ -111,6 +111,7 @@ def two_models(first: str, second: str) -> dict[str, Any]:
     }
 
 
+ONCE = {"runs": 1, "most_runs": 0}
 LINKS = {"model": ["tried", 0], "positive": ["positive", 0], "negative": ["negative", 0]}
 WORKFLOWS = {
     "ManualSigmas": ({}, 3),
@@ -149,7 +150,7 @@ def test_both_sides_draw_what_the_workflow_draws(comfyui, studio, runs, name):
     prompt = base(comfyui, studio) | copy.deepcopy(changes)
     state = asked(prompt, ["tried"])
     assert state["why_not"] == "" and state["node"] == "tried"
-    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    state["prompt"]["paceline_trial"]["inputs"] |= ONCE
     found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
     drawn = comfyui.value(prompt, ["sampler", 0])["samples"]
     assert [seed for seed, _ in runs] == [20, 20, 0, 0]
@@ -159,6 +160,26 @@ def test_both_sides_draw_what_the_workflow_draws(comfyui, studio, runs, name):
     assert found["about"]["steps"] == str(steps)
     assert (found["speedup_of"] == "step") == (steps > 1)
     assert found["lines"][0].startswith("one step:" if steps > 1 else "one sampling run:")
+
+
+def test_each_round_draws_from_a_seed_of_its_own_also_where_it_comes_over_a_link(comfyui, studio, runs):
+    prompt = base(comfyui, studio) | {"noise": node("RandomNoise", noise_seed=["number", 0])}
+    prompt |= {"number": node("PrimitiveInt", value=11)}
+    state = asked(prompt, ["tried"])
+    state["prompt"]["paceline_trial"]["inputs"] |= {"runs": 2, "most_runs": 0, "warmup_runs": 0}
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    assert [seed for seed, _ in runs] == [20, 0, 0, 1, 1] and found["count"] == 2
+    drawn = comfyui.value(prompt | {"number": node("PrimitiveInt", value=12)}, ["sampler", 0])["samples"]
+    assert all(torch.equal(sampled.latent, drawn) == (seed == 1) for seed, sampled in runs)
+
+
+def test_a_workflow_without_a_seed_is_measured_and_says_that_no_seed_changes_it(comfyui, studio, runs):
+    prompt = base(comfyui, studio) | {"noise": node("DisableNoise")}
+    state = asked(prompt, ["tried"])
+    state["prompt"]["paceline_trial"]["inputs"] |= {"runs": 2, "most_runs": 0, "warmup_runs": 0}
+    found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
+    assert found["seed_share"] is None or found["quality"] == "identical"
+    assert all(torch.equal(sampled.latent, runs[0][1].latent) for _, sampled in runs)
 
 
 def test_a_latent_of_video_and_sound_is_measured(comfyui, studio, runs):
@@ -267,7 +288,7 @@ def test_a_vae_is_measured_by_its_decoding_and_encodes_without_what_is_tried(com
     }
     state = asked(prompt, ["tried"], "vae")
     assert state["why_not"] == ""
-    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    state["prompt"]["paceline_trial"]["inputs"] |= ONCE
     found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
     assert found["speedup_of"] == "decode" and [seed for seed, _ in runs] == [20, 0]
     plain = prompt | {"latent": node("VAEEncode", pixels=["photo", 0], vae=["vae", 0])}
@@ -293,7 +314,7 @@ def test_a_controlnet_is_measured_by_what_the_sampler_draws_with_it(comfyui, stu
     }  # fmt: skip
     state = asked(prompt, ["tried"], "control_net")
     assert state["why_not"] == "" and "ours" not in state["prompt"]  # what is judged is nothing else of ours
-    state["prompt"]["paceline_trial"]["inputs"]["runs"] = 1
+    state["prompt"]["paceline_trial"]["inputs"] |= ONCE
     found = comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
     assert "Compile ControlNet" in found["about"]["recipe"] and found["speedup_of"] == "sampling"
     prompt["apply"]["inputs"]["control_net"] = ["control", 0]

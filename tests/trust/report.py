@@ -72,16 +72,21 @@ def _again(wrong: Found) -> str:
 
 
 def _verdicts(found: Found) -> str:
+    runs, rounds = found["runs"], ", ".join(map(str, found["rounds"]))
+    pictures = _table([(f"{name}: wrong verdicts of {runs:,}", wrong) for name, wrong in found["pictures"].items()])
+    fixed = f"Shares of {runs:,} verdicts for each of {rounds} rounds together, on a model that is\n\n"
+    clear = "\n\nThe same from 3 rounds on, up to 9 until the time is clear\n\n"
+    return fixed + _times(found["times"]) + clear + _times(found["until_clear"]) + "\n\n" + pictures + _about(found)
+
+
+def _times(machines: Found) -> str:
     kinds = {"1.00": "as fast", "1.03": "3 % faster", "0.97": "3 % slower"}
     lines = [f"| machine | {' | '.join(kinds.values())} |", "|---|---:|---:|---:|"]
-    for machine, rows in found["times"].items():
+    for machine, rows in machines.items():
         cells = [f"{row['wrong'] / row['of']:.1%} false, {row['uncertain'] / row['of']:.0%} not certain" for row in
                  map(rows.__getitem__, kinds)]  # fmt: skip
         lines.append(f"| {machine} | {' | '.join(cells)} |")
-    runs, rounds = found["runs"], ", ".join(map(str, found["rounds"]))
-    pictures = _table([(f"{name}: wrong verdicts of {runs:,}", wrong) for name, wrong in found["pictures"].items()])
-    text = f"Shares of {runs:,} verdicts for each of {rounds} rounds together, on a model that is\n\n"
-    return text + "\n".join(lines) + "\n\n" + pictures + _about(found)
+    return "\n".join(lines)
 
 
 def _bad_inputs(found: Found) -> str:

@@ -23,6 +23,8 @@ if __name__ == "__main__":
     pack.load_pack()
 
 ROUNDS = (3, 5, 10)
+UNTIL_CLEAR = (9, 3)
+"""At most so many rounds; from the second number on the times are looked at after each."""
 
 
 def judge_planted(runs: int) -> dict[str, Any]:
@@ -31,15 +33,18 @@ def judge_planted(runs: int) -> dict[str, Any]:
 
     started = time.monotonic()
     times = {name: {f"{gain:.2f}": _times(name, gain, runs) for gain in FALSE} for name in MACHINES}
+    clear = {name: {f"{gain:.2f}": _times(name, gain, runs, UNTIL_CLEAR) for gain in FALSE} for name in MACHINES}
     pictures = {name: sum(not right(seed) for seed in range(runs)) for name, right in FAULTS.items()}
     minutes = (time.monotonic() - started) / 60
-    return {"runs": runs, "rounds": ROUNDS, "times": times, "pictures": pictures, "minutes": minutes}
+    found = {"times": times, "until_clear": clear, "pictures": pictures}
+    return {"runs": runs, "rounds": ROUNDS, **found, "minutes": minutes}
 
 
-def _times(machine: str, gain: float, runs: int) -> dict[str, int]:
+def _times(machine: str, gain: float, runs: int, *plans: tuple[int, int]) -> dict[str, int]:
     from planted import FALSE, verdicts
 
-    found = sum((verdicts(gain, rounds, machine, runs) for rounds in ROUNDS), Counter[str]())
+    given = plans or tuple((rounds, 0) for rounds in ROUNDS)
+    found = sum((verdicts(gain, most, machine, runs, least) for most, least in given), Counter[str]())
     wrong = sum(found[state] for state in FALSE[gain])
     return {"wrong": wrong, "uncertain": found["unknown"], "of": found.total()}
 

@@ -12,7 +12,7 @@ from comfy_host.packages import PackageMissing
 from needs import missing
 from paceline.core.errors import InvalidSetting
 from paceline.workbench.measurement.lpips import Lpips, WrongWeights
-from paceline.workbench.measurement.quality import compare_pictures, to_8_bit
+from paceline.workbench.measurement.quality import compare_pictures, no_picture, seed_change, to_8_bit
 from PIL import Image
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
@@ -79,6 +79,24 @@ def test_bytes_are_those_that_comfyui_saves():
     expected = np.clip(255.0 * images.numpy(), 0, 255).astype(np.uint8)  # what its SaveImage node does
     assert np.array_equal(to_8_bit(images).numpy(), expected)
     assert to_8_bit(torch.tensor([float("nan"), float("inf"), -1.0])).tolist() == [0, 255, 0]
+
+
+def test_what_is_no_picture_is_found_in_a_batch_and_named():
+    pictures = noisy_pair(16, 16, 0.1, batch=3)[0]
+    assert no_picture("The image", pictures) == ""
+    flat, finite = pictures.clone(), torch.tensor([True, True, False])
+    flat[1] = 7
+    assert no_picture("The image", flat) == "The image 2 of 3 is one flat colour"
+    assert no_picture("The image", flat[1:2]) == "The image is one flat colour"
+    assert no_picture("The image", pictures, finite).startswith("The image 3 of 3 has values that are not numbers")
+
+
+def test_seed_changes_are_those_of_all_pairs_with_the_same_prompt():
+    draws = [noisy_pair(16, 16, 0.1 * number, batch=2)[0] for number in range(4)]
+    first, second = draws[:3], [draws[3], draws[0]]
+    pairs = [(0, 1), (0, 2), (1, 2), (3, 0)]
+    errors = [compare_pictures(draws[one], draws[other]).rmse ** 2 for one, other in pairs]
+    assert seed_change([first, second]).rmse == pytest.approx(np.mean(errors) ** 0.5)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("ex_p0", 0.722), ("ex_p1", 0.138)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -66,6 +66,14 @@ class Speedup:
     @property
     def same(self) -> bool:
         return not (self.faster or self.slower) and self.low >= 1 / (1 + SAME) and self.high <= 1 + SAME
+
+    @property
+    def settled(self) -> bool:
+        """Whether an interval twice as wide is clear too: who looks after each round sees chance more often."""
+        if self.rounds < 2:
+            return False
+        wide = replace(self, low=self.low**1.5 / self.high**0.5, high=self.high**1.5 / self.low**0.5)
+        return wide.faster or wide.slower or wide.same
 
     @property
     def _claim(self) -> tuple[float, float]:

@@ -70,7 +70,7 @@ def compare(
 
             def clear() -> bool:
                 speedup = speedup_of(before.runs, after.runs)[1]
-                return pairs.clear() if speedup.faster else speedup.slower or speedup.same
+                return speedup.settled and (not speedup.faster or pairs.clear())
 
             rounds.measure(runs, least, most, clear)
             again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
