@@ -24,7 +24,10 @@ def plot(rows: Rows, path: Path) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    works = list(dict.fromkeys(row["work"] for row in rows))
+    # Without rivals there is nothing to see side by side.
+    works = list(dict.fromkeys(row["work"] for row in rows if row["name"].startswith("EasyCache")))
+    if not works:
+        return
     size = (1.2 + 3.6 * len(works), 7.4)
     figure, panels = pyplot.subplots(
         2, len(works), figsize=size, sharex="col", sharey=True, squeeze=False, layout="constrained"
