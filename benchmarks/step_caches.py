@@ -1,6 +1,6 @@
 """How near do pictures stay with Reuse Steps, with other step caches and with fewer steps, at as many evaluations?
 
-    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only emoji|icons|icons-flux]
+    python benchmarks/step_caches.py [--quick] [--json PATH] [--threads N] [--only icons|icons-flux]
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--without-rivals]
 
@@ -25,7 +25,6 @@ from plots.step_caches import plot
 from record import Row, keep, report
 from roof import operations
 from step_reuse import (
-    EMOJI,
     FLOW_SOLVERS,
     ICONS,
     ICONS_FLUX,
@@ -37,7 +36,7 @@ from step_reuse import (
 )
 from step_reuse_quality import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 
-WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS), "emoji": (EMOJI, SOLVERS)}
+WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
 """Each trained model with the solvers that it is sampled with."""
 QUICK = (SOLVERS[0].name, FLOW_SOLVERS[0].name)
 BUDGETS = (0.02, 0.05, 0.15, 0.3)

@@ -1,7 +1,7 @@
 """Trained models with the solvers that draw with them: what step_caches and what judges Reuse Steps have in common.
 
-Two trained models in ComfyUI: the demo's emoji model, which knows 48 pictures by heart, and the icon model, in which
-another seed is another picture. Each pair of prompt and seed is a run by itself, as a user makes it.
+The icon model, in ComfyUI: in it another seed is another picture. Each pair of prompt and seed is a run by itself, as a
+user makes it.
 """
 
 from __future__ import annotations
@@ -85,15 +85,6 @@ class Witness:
     frames: int = 0
 
 
-EMOJI = Witness(
-    "emoji",
-    ROOT / "demo" / "emoji_nodes" / "emoji32.safetensors",
-    (
-        "red apple", "pizza", "birthday cake", "fox", "panda", "ladybug", "sunflower", "moon",
-        "banana", "cat", "penguin", "rose", "tree", "octopus", "cookie", "fire",
-    ),
-    2.0,
-)  # fmt: skip
 ICONS = Witness(
     "icons",
     icon_data.WEIGHTS,
