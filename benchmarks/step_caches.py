@@ -24,16 +24,7 @@ from common import arguments
 from plots.step_caches import plot
 from record import Row, keep, report
 from roof import operations
-from step_reuse import (
-    FLOW_SOLVERS,
-    ICONS,
-    ICONS_FLUX,
-    SOLVERS,
-    Apply,
-    Bench,
-    about_weights,
-    reused,
-)
+from step_reuse import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, about_weights, reused
 from step_reuse_quality import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
 
 WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}

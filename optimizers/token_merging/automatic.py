@@ -7,10 +7,9 @@ from .kv_downsample import KVDownsampling
 from .merging import Merging
 from .method import Method, Reduction
 
-# CPU: leaving out keys and values shortens a self-attention even at 64 tokens
-# (benchmarks/results/break_even_cpu.json), but levels that coarse are under one per cent of a step and hold the meaning
-# of the picture. Elsewhere: not measured yet; published measurements of ToDo against FlashAttention begin to gain at
-# 4096 tokens. `python benchmarks/break_even.py` on a GPU prints the number that belongs here.
+# CPU: leaving out keys and values shortens a self-attention even at 64 tokens (benchmarks/TRIED.md), but levels that
+# coarse are under one per cent of a step and hold the meaning of the picture. Elsewhere: not measured yet; published
+# measurements of ToDo against FlashAttention begin to gain at 4096 tokens.
 MINIMUM_TOKENS = {"cpu": 256}
 MINIMUM_TOKENS_ELSEWHERE = 4096
 
