@@ -18,7 +18,8 @@ def build(page: Page, **values: Any) -> int:
         EMOJI
         + """
         const other = make("PacelineModelPrecision", 320, 520, {});
-        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, runs: args[1] };
+        const rounds = { runs: args[1], most_runs: 0 };
+        const settings = { seed: 42, cfg: 2, sampler_name: "dpmpp_2m", scheduler: "karras", steps: 2, ...rounds };
         const sweep = make("PacelineBenchmarkSweep", 660, 0, { ...settings, ...args[0] });
         link(loader, 0, sweep, "model");
         link(loader, 0, other, "model");

@@ -49,6 +49,7 @@ for (const { name, value } of sampler.widgets) {
   if (widget) widget.value = value;
 }
 compare.widgets.find(({ name }) => name === "runs").value = 2;
+compare.widgets.find(({ name }) => name === "most_runs").value = 0;
 return compare.id;
 """
 

@@ -9,6 +9,9 @@ import { words } from "./words.js";
 /** What a sampler and Benchmark Sweep have in common, as far as it changes how long a step takes. */
 const SHARED = ["model", "positive", "negative", "latent_image", "cfg", "sampler_name", "scheduler"];
 
+/** Rounds after which most cells are clear: with fewer pictures nothing good is said of a difference. */
+const CLEAR = 5;
+
 /**
  * @param {LGraphNode} node Benchmark Sweep, before its first cell
  * @returns {Promise<number | null>} seconds of a step of both sides together, if this machine has sampled the same with a
@@ -30,7 +33,8 @@ export async function expectedPerStep(node) {
  */
 export function wholeTime(node, cells, secondsPerStep) {
   const value = (/** @type {string} */ name) => Number(node.widgets?.find((one) => one.name === name)?.value ?? 1);
-  return cells * secondsPerStep * value("steps") * (value("runs") + Math.max(1, value("warmup_runs")));
+  const rounds = Math.max(value("runs"), Math.min(value("most_runs"), CLEAR));
+  return cells * secondsPerStep * value("steps") * (rounds + Math.max(1, value("warmup_runs")));
 }
 
 /**
