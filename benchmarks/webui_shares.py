@@ -1,17 +1,15 @@
 """What Reuse Steps and Apply ToMe leave out in Stable Diffusion WebUI and Forge, and in ComfyUI, of the same picture.
 
-    WEBUI_PATH=... FORGE_PATH=... python benchmarks/webui_shares.py [--quick] [--json PATH] [--starts 3]
+    WEBUI_PATH=... FORGE_PATH=... python benchmarks/webui_shares.py [--quick] [--json PATH]
 
 The hosts draw from one random checkpoint of SD 1.5's layout, with the same sampler, schedule, seed and prompts. *share*
-is what is left: of the evaluations with Reuse Steps; of the tokens of all self-attention blocks with Apply ToMe. With
-``--starts`` each host is also started so often with and without the extension, in turn: processor time until ready.
+is what is left: of the evaluations with Reuse Steps; of the tokens of all self-attention blocks with Apply ToMe.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -93,24 +91,8 @@ def in_webui(name: str, cases: list[Case]) -> Iterator[float]:
             yield share(host.report()[what])
 
 
-def starts(name: str, rounds: int) -> Iterator[Row]:
-    """Yield the processor time of starts without and with the extension, and their difference."""
-    seconds: dict[bool, list[float]] = {False: [], True: []}
-    for _ in range(rounds):
-        for extended in seconds:
-            with tempfile.TemporaryDirectory() as folder:
-                given = {"paceline": ROOT} if extended else {}
-                with running(name, Path(folder), given) as host:
-                    user, system = Path(f"/proc/{host.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
-                    seconds[extended].append((int(user) + int(system)) / os.sysconf("SC_CLK_TCK"))
-    for extended, found in seconds.items():
-        kind = "with the extension" if extended else "without"
-        yield Row(kind, f"start of {name}", cpu_seconds_median=statistics.median(found), rounds=rounds)
-
-
 def main() -> None:
-    title = (__doc__ or "").splitlines()[0]
-    options = arguments(title, more=lambda parser: parser.add_argument("--starts", type=int, default=0))
+    options = arguments((__doc__ or "").splitlines()[0])
     cases = CASES[::3] if options.quick else CASES
     in_process.bootstrap()
     names = [name for name in NAMES if os.environ.get(f"{name}_PATH")]
@@ -120,8 +102,6 @@ def main() -> None:
         for at, (what, how, amount) in enumerate(cases)
         for host, left in ((host, shares[at]) for host, shares in found.items())
     ]
-    for name in names if options.starts else ():
-        rows += starts(name, options.starts)
     report(rows, "ComfyUI", options.json)
 
 

@@ -21,16 +21,6 @@ MADE = "document.querySelector('#txt2img_gallery img')"
 SWITCH = "document.querySelector('#tab_txt2img [id$=paceline_on-visible-checkbox]')"
 CHOSEN = "document.querySelector('#tab_txt2img [id$=paceline_choice] input:checked')"
 
-INSTALL = """
-const tab = document.querySelector("#tab_extensions");
-const label = [...tab.querySelectorAll("label")].find((one) => one.innerText.includes("URL for extension"));
-const box = label.querySelector("textarea, input");
-box.value = args[0];
-box.dispatchEvent(new Event("input", { bubbles: true }));
-await new Promise((later) => setTimeout(later, 1000));
-[...tab.querySelectorAll("button")].filter((one) => one.innerText.trim() === "Install").at(-1).click();
-"""
-
 FILE = f"""
 const file = await (await fetch({MADE}.src)).blob(), reader = new FileReader();
 return new Promise((done) => {{
@@ -58,11 +48,15 @@ class WebUIPage(Tab):
         return self.script(f"return {CHOSEN}?.value")
 
     def switch(self) -> None:
-        self.script(f"{SWITCH}.click()")
+        """Click on the accordion: opened it is on, closed it is off."""
+        before = self.is_on
+        self.script("document.querySelector('#tab_txt2img [id$=paceline_on] .label-wrap').click()")
+        self.wait(lambda: self.is_on != before, "change of the accordion")
 
     def choose(self, choice: str) -> None:
-        find = "return document.querySelector(`#tab_txt2img [id$=paceline_choice] input[value='${args[0]}']`)"
-        self.click_on(lambda: self.script(find, choice), choice)
+        self.script(
+            "document.querySelector(`#tab_txt2img [id$=paceline_choice] input[value='${args[0]}']`).click()", choice
+        )
         self.wait(lambda: self.choice == choice, choice)
 
     def generate(self) -> bytes:
@@ -90,13 +84,6 @@ class WebUIPage(Tab):
         self.element(place).send_keys(str(file))
         self.wait(lambda: "Steps:" in self.text("#tab_pnginfo"), "text of the picture")
         self.script("document.querySelector('#tab_pnginfo #txt2img_tab').click()")
-
-    def install(self, address: str) -> str:
-        """Install an extension from its address, and return what the host says."""
-        self.script(INSTALL, address)
-        said = "return document.querySelector('#tab_extensions .error, #extension_card')?.innerText"
-        found = "return document.querySelector('#tab_extensions').textContent.match(/Installed into .*|Error: .*/)?.[0]"
-        return self.wait(lambda: self.script(found) or self.script(said), "answer of the host", 120)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""In a real browser: the accordion, lines under the picture, what a picture brings back, and how it is installed."""
+"""The page of the real hosts in a real browser: the accordion, lines under the picture, what a picture brings back."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
-from comfy_host.paths import ROOT
 from PIL import Image
-from webui.host import NAMES, Host, needed, running
+from webui.host import Host
 from webui.page import opened
 
 pytestmark = pytest.mark.slow
@@ -43,19 +42,3 @@ def test_on_and_off_and_on_again_from_a_picture(host: Host, tmp_path: Path):
         page.wait(lambda: page.is_on and page.choice == "Fastest", "old choice")
         assert pixels(page.generate()) == pixels(fast)
         assert page.complaints() == []
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_stranger_installs_it_from_its_address(name: str, tmp_path: Path):
-    """A fresh folder, the host's own way to install, and a second start: nothing else is installed."""
-    needed(name)
-    assert not (ROOT / "install.py").exists()
-    with running(name, tmp_path, {}) as host:
-        plain = host.draw(width=128, height=128)
-        with opened(host, tmp_path / "browser") as page:
-            assert "Installed into" in page.install(f"file://{ROOT}")
-    with running(name, tmp_path, {}) as host:
-        assert host.draw(width=128, height=128) == plain
-        assert host.draw((True, "Fastest"), width=128, height=128) != plain
-        assert set(host.report()) == set(TECHNIQUES)
-        assert host.draw(width=128, height=128) == plain

@@ -24,6 +24,9 @@ class TroubleScript(scripts.Script):
             gr.Checkbox(False, label="Trouble: look around"),
         ]
 
+    def process(self, p, *args):
+        torch.manual_seed(0)  # the hosts' encoders draw numbers, and nobody gives them a seed
+
     def process_before_every_sampling(self, p, again, fail_in, stop_in, look, **given):
         sampler = p.sampler
         after_step = type(sampler).callback_state.__get__(sampler)
@@ -42,16 +45,15 @@ class TroubleScript(scripts.Script):
     def postprocess_image(self, p, pp, again, *others):
         if not again or hasattr(p, "trouble_drawn"):
             return
-        more = processing.StableDiffusionProcessingImg2Img(
-            init_images=[pp.image],
-            denoising_strength=0.7,
+        more = processing.StableDiffusionProcessingTxt2Img(
             sd_model=p.sd_model,
             prompt=p.prompt,
             negative_prompt=p.negative_prompt,
-            seed=p.seeds[0],
+            seed=p.seeds[0] + 1,
+            subseed=0,
             sampler_name=p.sampler_name,
             scheduler=p.scheduler,
-            steps=p.steps,
+            steps=p.steps - 2,
             cfg_scale=p.cfg_scale,
             width=p.width,
             height=p.height,
@@ -60,7 +62,6 @@ class TroubleScript(scripts.Script):
         )
         more.scripts, more.script_args = copy(p.scripts), tuple(p.script_args)
         more.trouble_drawn = True
-        torch.manual_seed(p.seeds[0])  # the host's encoder draws numbers
         pp.image = processing.process_images(more).images[0]
 
 
