@@ -149,9 +149,8 @@ def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argp
             easel = Easel(client, workflows, plain, texts)
             profile = where_time_goes(client, workflows, plain)
         seconds = easel.seconds
-        with part(
-            f"2 of 4: Make this workflow faster, as one click does (about {PICTURES_OF_A_TRIAL * seconds:.0f} s)"
-        ):
+        least = PICTURES_OF_A_TRIAL * seconds
+        with part(f"2 of 4: Make this workflow faster, as one click does (about {least:.0f} s, more if it is busy)"):
             trial = tune(server, plain)
         ways = 8 if options.short else 18
         with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
