@@ -141,7 +141,7 @@ def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argp
     with server.client() as client:
         workflows = Workflows(client.object_info())
         plain, model, texts = workflows.icons(options.steps), "a small trained icon model", ICON_TEXTS
-        large_model = "Two attention blocks of Stable Diffusion 1.5's width, with random weights"
+        large_model = "Two blocks of Stable Diffusion 1.5's width with random weights; the whole model gains less"
         if checkpoint is not None:
             plain, texts = workflows.checkpoint(checkpoint, options.size, options.steps), PHOTO_TEXTS
             model = large_model = checkpoint.name
