@@ -101,7 +101,7 @@ def result_of(cell: Cell, found: Comparison) -> Result:
     ratio, share = found.evidence.control_ratio, verdict.seed_share
     further = {
         # An interval that says nothing leaves out no slowness either.
-        "speedup_low": 0.0 if numbers["speedup_low"] is None and found.settings.runs > 1 else numbers["speedup_low"],
+        "speedup_low": 0.0 if numbers["speedup_low"] is None and len(found.baseline) > 1 else numbers["speedup_low"],
         "speedup_high": numbers["speedup_high"],
         "baseline_seconds": numbers["seconds"]["baseline"],
         "psnr": difference.psnr,
