@@ -17,6 +17,7 @@ from .built_in_presets import BUILT_IN
 from .foreign import CONVERSIONS, conversions_payload, converted_inputs
 from .recipes import Nodes, check_steps
 from .run_routes import RUN, run_payload
+from .search import SEARCH, search_payload
 from .trial import TRIAL, trial_payload
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def register_routes(nodes: Nodes) -> None:
     answers(ADVICE, partial(advice_payload, nodes=nodes))
     answers(CONVERSIONS, partial(conversion_payload, nodes=nodes))
     answers(TRIAL, trial_payload)
+    answers(SEARCH, search_payload)
     server.routes.get(CONVERSIONS)(conversions)
     server.routes.get(RUN)(run)
     server.routes.get(PATH)(size)

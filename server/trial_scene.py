@@ -40,8 +40,8 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
     """
     plain = _without_ours(prompt, chain[-1])
     users = users_of(plain, [WIRE])
-    end = _decoded(plain, users) if name == "vae" else _sampled(plain, users)
-    inputs: dict[str, Any] = {} if name == "vae" else _decoder(plain, end[0])
+    end = _decoded(plain, users) if name == "vae" else sampled(plain, users)
+    inputs: dict[str, Any] = {} if name == "vae" else decoder(plain, end[0])
     needed = {end[0]: None} | reached([end[0]], lambda id: (origin for origin, _ in links_into(plain, id).values()))
     inside = [] if name == "vae" else [id for id in needed if id in users]
     if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
@@ -49,7 +49,7 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
         plain = {id: _relinked(node, source) for id, node in plain.items()}
     if name != "model":
         inputs["model"] = _model(plain, needed)
-    seeded = [id for id in needed if _draws(plain[id])]
+    seeded = [id for id in needed if draws(plain[id])]
     decided = {*seeded, *users_of(plain, seeded)}
     drawn = [id for id in needed if id in decided and id not in inside]
     for id in (*inside, *drawn):
@@ -94,7 +94,7 @@ def _without_ours(prompt: Prompt, last: str) -> dict[str, Mapping[str, Any]]:
     return plain
 
 
-def _sampled(prompt: Prompt, users: Iterable[str]) -> Link:
+def sampled(prompt: Prompt, users: Iterable[str]) -> Link:
     """Return the LATENT of the last sampler behind a wire; of several that are no others' latents, the first."""
     samplers = [
         id for id in prompt if id in users and _gives(prompt[id], "LATENT") and _takes(prompt, id, "MODEL", "GUIDER")
@@ -114,7 +114,7 @@ def _decoded(prompt: Prompt, users: Iterable[str]) -> Link:
     raise NotMeasurable("This VAE decodes no pictures of the workflow, and only that is measured.")
 
 
-def _decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
+def decoder(prompt: Prompt, sampler: str) -> dict[str, Any]:
     """Return ``vae`` and ``audio_vae``, which decode what a sampler gives to pictures and sound, where they do."""
     users = users_of(prompt, [sampler])
     coders = [id for id in prompt if id in users and _takes(prompt, id, "LATENT") and _takes(prompt, id, "VAE")]
@@ -141,7 +141,8 @@ def _gives(node: Mapping[str, Any], type: str) -> bool:
     return type in output_types(node["class_type"])
 
 
-def _draws(node: Mapping[str, Any]) -> bool:
+def draws(node: Mapping[str, Any]) -> bool:
+    """Return whether a node draws from a seed of its own."""
     seeded = any(name in node["inputs"] for name in SEEDS)
     return seeded and (_gives(node, "NOISE") or _gives(node, "LATENT"))
 

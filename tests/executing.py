@@ -33,6 +33,7 @@ class Executor:
         import nodes
 
         asyncio.run(nodes.init_builtin_extra_nodes())
+        self._seen: list[Any] = []
         self._types = {type: _giver(type) for type in ("MODEL", "VAE", "CONDITIONING", "LATENT", "CONTROL_NET")}
         self._nodes = {**pack.load_nodes(), **{f"Test{type}": giver for type, giver in self._types.items()}}
         nodes.NODE_CLASS_MAPPINGS.update(self._nodes)
@@ -65,7 +66,8 @@ class Executor:
         """Return what an output of a prompt gives."""
         from nodes import NODE_CLASS_MAPPINGS
 
-        seen: list[Any] = []
+        seen = self._seen  # one list for all calls: ComfyUI keeps the objects of nodes with the same id and type
+        seen.clear()
 
         class Look:
             RETURN_TYPES, FUNCTION, CATEGORY, OUTPUT_NODE = (), "look", "", True

@@ -109,6 +109,13 @@ def input_types(node: str) -> dict[str, str]:
         return {}
 
 
+def default_values(node: str) -> dict[str, Any]:
+    """Return the values that a new node of an installed type has, as far as its type says."""
+    groups = class_of(node).INPUT_TYPES()
+    inputs = {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
+    return {name: entry[1]["default"] for name, entry in inputs.items() if len(entry) > 1 and "default" in entry[1]}
+
+
 def output_types(node: str) -> tuple[str, ...]:
     """Return the types of the outputs of a type of nodes; empty if it is not installed."""
     return tuple(str(kind) for kind in getattr(class_of(node), "RETURN_TYPES", ()) or ())

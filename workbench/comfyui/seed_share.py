@@ -1,0 +1,24 @@
+"""How far a latent is from the plain one, as a share of what another seed changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from .latents import streams_of
+
+
+def distance(one: object, two: object) -> tuple[float, int]:
+    """Return the root mean square of the difference of two samples' farthest picture, and its number in the batch."""
+    pairs = list(zip(streams_of(one), streams_of(two), strict=True))
+    squares = torch.stack([(a.double() - b.double()).square().flatten(1).mean(1).cpu() for a, b in pairs]).amax(0)
+    number = int(squares.nan_to_num(torch.inf).argmax())
+    return float(squares[number].sqrt()), number
+
+
+def seed_distance(plain: Sequence[Tensor]) -> float:
+    """Return the mean distance between samples of different seeds."""
+    found = [distance(a, b)[0] for i, a in enumerate(plain) for b in plain[:i]]
+    return sum(found) / len(found)
