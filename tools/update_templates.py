@@ -74,7 +74,7 @@ def look(host: template_runs.Host, template: templates.Template, row: Row) -> No
 
     prompt = host.prompt_of(template)
     with contextlib.redirect_stdout(io.StringIO()):
-        faster = tune(Server(host.server.base_url), prompt, "fast", measure=False)
+        faster = tune(Server(host.server.base_url), prompt, "fast", 0.0)
     said: set[tuple[str, str]] = set()
     for made in (faster, host.with_node(prompt, "PacelineFuseQKV")):
         for report in template_runs.reports(host.draw(made), made).values():

@@ -4,7 +4,8 @@ r"""``tune``: make a workflow faster, as "Make this workflow faster" does in the
 
 Reads a workflow in the API format (in ComfyUI: File > Export (API)), or a PNG that ComfyUI has saved, which has its
 workflow in it, and writes a faster one beside it, in the API format. With --measure each node is measured on this
-machine with the workflow's own model, size and sampler, and only what is certainly faster stays. What comes after --
+machine with the workflow's own model, size and sampler, and only what is certainly faster stays; then fewer steps,
+other samplers and budgets of Reuse Steps are tried, and the fastest stays that draws the picture. What comes after --
 goes to ComfyUI.
 """
 
@@ -23,6 +24,7 @@ from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
+from .search import asked, search
 from .server import Server, start_server
 
 _CHOICES = {
@@ -43,7 +45,7 @@ def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> No
     prompt = read_workflow(options.workflow)
     address = options.server
     server = Server(address) if address else start_server(find_comfyui(options.comfyui, pack), comfyuis)
-    found = tune(server, prompt, options.choice, options.measure)
+    found = tune(server, prompt, options.choice, options.pictures if options.measure else 0.0)
     if found == prompt:
         print("Nothing was changed, so nothing was written.")
         return
@@ -53,10 +55,11 @@ def _run(options: argparse.Namespace, comfyuis: Sequence[str], pack: Path) -> No
     print(target)
 
 
-def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
+def tune(server: Server, prompt: Prompt, choice: str, most: float) -> Prompt:
     """Return a faster prompt, as the server proposes it, and say on the way what is done and why.
 
-    With ``measure`` only what is certainly faster here is kept.
+    With ``most`` only what is certainly faster here is kept, and other settings are tried with at most the work of so
+    many pictures.
     """
     wires = server.ask("/paceline/advice", prompt)["wires"]
     if not wires:
@@ -68,44 +71,71 @@ def tune(server: Server, prompt: Prompt, choice: str, measure: bool) -> Prompt:
     if faster.prompt == prompt:
         print("Nothing is left to insert: the nodes for this choice are there already.")
         return prompt
-    kept = [(wire, _kept(server, faster, at, wire, choice, measure)) for at, wire in enumerate(wires)]
-    if not measure:
+    kept, edits = [], []
+    for at, wire in enumerate(wires):
+        steps, edited = _kept(server, faster, at, wire, choice, most)
+        kept.append((wire, steps))
+        edits += edited
+    if not most:
         print("Nothing was measured. With --measure only what is certainly faster on this machine stays.")
-    return _rewritten(server, prompt, kept, choice).prompt
+    made = _rewritten(server, prompt, kept, choice).prompt
+    for edit in edits:
+        made[edit["node"]]["inputs"][edit["input"]] = edit["after"]
+    return made
 
 
 def _kept(
-    server: Server, faster: Rewritten, at: int, wire: Mapping[str, Any], choice: str, measure: bool
-) -> list[dict[str, Any]]:
+    server: Server, faster: Rewritten, at: int, wire: Mapping[str, Any], choice: str, most: float
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the nodes to insert on a wire, and the widgets of others to change."""
     steps, chain = list(wire["plans"][choice]["steps"]), faster.chains[at]
     where = ", ".join(title_of(faster.prompt, receiver["node"]) for receiver in wire["receivers"])
     names = [settings_of(faster.prompt[id], step) for id, step in zip(chain, steps, strict=True)]
     for foreign in wire["plans"][choice]["foreign"]:
         print(f"converted to {title_of(faster.prompt, foreign['node'])}, for {where}")
-    if not measure or not steps:
+    if not most:
         for name in names:
             print(f"inserted {name}, for {where}")
-        return steps
-    sent = {"prompt": faster.prompt, "choice": choice, "chain": chain, "name": wire["name"]}
+        return steps, []
+    searched = asked(faster.prompt, wire, chain, choice, most)
+    first = server.ask("/paceline/search", searched) if wire["name"] == "model" else {"why_not": "no model"}
+    if not first["why_not"]:  # which also tries these
+        left = [place for place, id in enumerate(chain) if id not in first["own"]]
+        steps, chain, names = ([every[place] for place in left] for every in (steps, chain, names))
+    kept, best = _measured(server, faster.prompt, chain, names, wire["name"], choice, where) if chain else ([], None)
+    if first["why_not"]:
+        return [steps[chain.index(id)] for id in kept], []
+    found = search(server, searched, kept, best["speedup"] if best else 1.0, where)
+    if found is not None and not found["with_nodes"]:
+        kept = []
+    steps = [steps[chain.index(id)] for id in kept]
+    return (steps, []) if found is None else ([*steps, *found["steps"]], found["edits"])
+
+
+def _measured(
+    server: Server, prompt: Prompt, chain: list[str], names: list[str], name: str, choice: str, where: str
+) -> tuple[list[str], Any]:
+    """Return which of a chain's nodes are worth it, by their ids, and what is known of them together."""
+    sent = {"prompt": prompt, "choice": choice, "chain": chain, "name": name}
     findings: list[Any] = []
     while True:
         state = server.ask("/paceline/trial", {**sent, "findings": findings})
         if state["why_not"]:
-            for name in names:
-                print(f"inserted {name}, for {where}, and did not measure it: {state['why_not']}")
-            return steps
+            for title in names:
+                print(f"inserted {title}, for {where}, and did not measure it: {state['why_not']}")
+            return chain, None
         if state["prompt"] is None:
             break
         node = state["node"]
         print(f"measuring {names[chain.index(node)] if node else 'all of it together'}, for {where}", flush=True)
         shown = server.run(state["prompt"])
         findings += [entry["paceline_comparison"][0] for entry in shown.values() if "paceline_comparison" in entry]
-    for name, one in zip(names, state["judged"], strict=True):
-        print(f"{'kept' if one['kept'] else 'left out'} {name}, for {where}: {one['verdict']}")
+    for title, one in zip(names, state["judged"], strict=True):
+        print(f"{'kept' if one['kept'] else 'left out'} {title}, for {where}: {one['verdict']}")
     if state["best"] is not None:
         cost = f" Compiling took {state['once']:.0f} s once." if state["once"] > 1 else ""
         print(f"All of it, for {where}: {state['best']['verdict']}{cost}")
-    return [step for step, one in zip(steps, state["judged"], strict=True) if one["kept"]]
+    return [one["node"] for one in state["judged"] if one["kept"]], state["best"]
 
 
 def _rewritten(
@@ -135,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     choices = "; ".join(f"{name}: {sentence}" for name, sentence in _CHOICES.items())
     add("--choice", choices=_CHOICES, default="balanced", help=f"{choices}; default: balanced")
     add("--measure", action="store_true", help="measure each node here, and keep only what is certainly faster")
+    add("--pictures", type=float, default=24.0, metavar="N", help="try settings for the work of N pictures; default 24")
     add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
     add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
     return parser
