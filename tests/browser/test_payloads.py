@@ -86,6 +86,8 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
     comparison = shown_comparison(compared(distance), files, verdict, [], 0.0)
     advice, trial = advised()
     plan = advice["wires"][0]["plans"]["fast"]
+    found = searched()
+    (trade,) = found["trades"]
     (step,) = shown_steps([Step("PacelineApplyToMe", {"ratio": 0.5})])
     return {
         "ActivityPayload": set(server.sent[0][1]),
@@ -108,6 +110,9 @@ def sent_keys(server: Server) -> dict[str, set[str]]:
         "Conversion": set(conversions_payload()["EasyCache"]),
         "TrialState": set(trial),
         "Judged": set(trial["judged"][0]),
+        "SearchState": set(found),
+        "Trade": set(trade),
+        "Edit": set(trade["edits"][0]),
         "Cache": set(routes.cache_payload()),
         "Refusal": set(routes.refusal_payload("")),
     }
@@ -124,6 +129,17 @@ def advised() -> tuple[dict[str, Any], dict[str, Any]]:
     tried = {"class_type": "PacelineApplyToMe", "inputs": {"model": ["1", 0]}}
     sent = {"prompt": PROMPT | {"2": tried}, "name": "model", "chain": ["2"], "choice": "fast"}
     return advice_payload(PROMPT, NODES), trial_payload(sent | {"findings": [finding("slower")]})
+
+
+def searched() -> dict[str, Any]:
+    """Return what the page is told of a search in which fewer steps hold."""
+    from faster import PROMPT
+    from paceline.server.search import search_payload
+
+    share = {"key": "euler normal 16  0.0 1.0 False", "gain": 1.25, "share": 0.001, "repeat": 0.0, "picture": None}
+    drawn = [share | {"seed": seed, "seconds": {"baseline": 2.0, "optimized": 1.6}} for seed in range(3)]
+    sent = {"prompt": PROMPT, "receivers": [{"node": "5", "input": "model"}], "choice": "fast", "drawn": drawn}
+    return search_payload(sent | {"chain": [], "kept": [], "faster": 1.0, "fixed": [], "most": 3})
 
 
 def compared(distance: dict[str, Any]) -> dict[str, Any]:
@@ -200,12 +216,13 @@ def test_the_scripts_read_no_other_keys():
 def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
     from paceline.optimizers.hosts.comfyui.compilation.comfy_env import COMPILE_EVENT
-    from paceline.server import advice, foreign, routes, run_routes, trial
+    from paceline.server import advice, foreign, routes, run_routes, search, trial
     from paceline.server.sweep_view import SWEEP_EVENT
 
     assert ours("faster.js") == {advice.ADVICE}
     assert ours("convert.js") == {foreign.CONVERSIONS}
     assert ours("trial.js") == {trial.TRIAL}
+    assert ours("search.js") == {search.SEARCH}
     assert ours("server.js") == {run_routes.RUN}
     assert ours("events.js") == {reporting.ACTIVITY_EVENT, COMPILE_EVENT, SWEEP_EVENT}
     assert ours("cache.js") == {routes.PATH}

@@ -141,6 +141,64 @@ export interface Judged {
   saves: number;
 }
 
+/** Answer of the route `/paceline/search`, from `search_payload` in server/search.py. */
+export interface SearchState {
+  /** Why nothing can be searched; empty where it can. */
+  why_not: string;
+  /** What draws the next picture; null when all is known. */
+  prompt: Prompt | null;
+  /** What that tries, in a few words. */
+  label: string;
+  /** Plain pictures whose work is done. */
+  pictures: number;
+  /** How many it may be. */
+  most: number;
+  /** Of the workflow's own sampler. */
+  steps: number;
+  /** What else is to be known; may be empty. */
+  note: string;
+  /** Execution ids of inserted nodes that the search tries itself. */
+  own: string[];
+  /** Widgets that may be changed. */
+  sites: { node: string; input: string }[];
+  /** The best, from the most careful to the fastest. */
+  trades: Trade[];
+}
+
+/** Other settings that hold. */
+export interface Trade {
+  /** In a few words. */
+  label: string;
+  /** How many times less work. */
+  gain: number;
+  /** How many times as fast it was; null where that was not measured. */
+  time: number | null;
+  /** The farthest picture, as a share of what another seed changes. */
+  worst: number;
+  /** How many were drawn. */
+  pictures: number;
+  /** The farthest one, beside the plain one; null without a VAE. */
+  picture: SavedImage | null;
+  edits: Edit[];
+  /** Nodes to insert, in order. */
+  steps: Step[];
+  /** Whether the nodes that were kept before are part of it. */
+  with_nodes: boolean;
+  /** Whether a node of this pack is part of it. */
+  ours: boolean;
+}
+
+/** A widget of another node that changes. */
+export interface Edit {
+  /** Execution id. */
+  node: string;
+  input: string;
+  before: string | number;
+  after: string | number;
+  /** Of the node. */
+  title: string;
+}
+
 /** What our nodes hand over beside their outputs: `ui` of the node's result, `output` of ComfyUI's `executed`. */
 export interface NodeOutput {
   paceline_comparison?: Comparison[];
@@ -148,6 +206,8 @@ export interface NodeOutput {
   paceline_sweep?: Sweep[];
   paceline_profile?: Profile[];
   paceline_steps?: Step[];
+  /** Goes back to the server as it is. */
+  paceline_tried?: unknown[];
 }
 
 /** A node that Optimize (Preset) has applied, and what it has set. */

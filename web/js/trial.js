@@ -12,10 +12,12 @@ const ROUTE = "/paceline/trial";
  * @param {Prompt} prompt
  * @param {Inserted} inserted
  * @param {string} choice
+ * @param {string[]} [others] execution ids of nodes that are tried in another way
  */
-export function sceneOf(prompt, { wire, nodes }, choice) {
+export function sceneOf(prompt, { wire, nodes }, choice, others = /** @type {string[]} */ ([])) {
   const { name, prefix } = wire;
-  return { prompt, name, chain: nodes.map(({ id }) => prefix + id), choice };
+  const chain = nodes.map(({ id }) => prefix + id).filter((id) => !others.includes(id));
+  return { prompt, name, chain, choice };
 }
 
 /**

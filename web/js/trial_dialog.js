@@ -5,13 +5,18 @@ import { showDialog } from "./dialog.js";
 import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
+import { number } from "./said.js";
+import { applyTrade, findSearch, runSearch } from "./search.js";
+import { describe, SpeedHistory } from "./speed_history.js";
+import { createTrades } from "./trades.js";
 import { outcomeWords } from "./trial_words.js";
 import { measure, next, sceneOf } from "./trial.js";
 import { openPrompt } from "./prompt.js";
 import { remember } from "./trial_memory.js";
 import { words } from "./words.js";
 
-/** @typedef {{item: Inserted, scene: Scene}} Measurable */
+/** @typedef {{item: Inserted, scene: Scene, search: Search | null}} Measurable */
+/** @typedef {import("./search.js").Search} Search */
 
 /**
  * Ask whether to measure what was inserted, and do so.
@@ -25,19 +30,23 @@ export async function offerTrial(inserted, choice) {
   /** @type {string[]} */
   const untried = [];
   for (const item of inserted.filter(({ nodes }) => nodes.length)) {
-    const scene = sceneOf(prompt, item, choice);
-    const { why_not } = await next(scene, []);
+    const search = await findSearch(prompt, item, choice);
+    const scene = sceneOf(prompt, item, choice, search?.state.own);
+    const { why_not } = scene.chain.length ? await next(scene, []) : { why_not: "" };
     if (why_not) untried.push(`${item.nodes.map((node) => node.getTitle()).join(", ")}. ${why_not}`);
-    else measurable.push({ item, scene });
+    else measurable.push({ item, scene, search });
   }
   if (!measurable.length) {
     if (untried.length) tell("info", words("trialImpossible"), untried.join("\n"));
     return;
   }
-  const text = createElement("p", { textContent: words("trialOffer"), role: "status" });
+  const text = createElement("p", { textContent: [words("trialOffer"), ...(await timeWords(measurable))].join(" "), role: "status" });
   const list = createElement("ol");
   const bar = createElement("progress", { hidden: true, max: 1, ariaLabel: words("trialMeasuring") });
-  const content = createBox("paceline-trial", text, bar, list);
+  const found = createBox("paceline-trial-trades");
+  const content = createBox("paceline-trial", text, bar, list, found);
+  /** @type {Map<Inserted, Trade>} what Keep changes */
+  const chosen = new Map();
   content.append(...untried.map((line) => createElement("small", {}, `${words("trialImpossible")} ${line}`)));
   const later = createButton(words("trialLater"), () => dialog.close());
   const start = createButton(words("trialStart"), () => void run());
@@ -53,23 +62,76 @@ export async function offerTrial(inserted, choice) {
     /** @type {string[]} */
     const sentences = [];
     try {
-      for (const { item, scene } of measurable) {
-        const outcome = await trial(item, scene);
-        const found = outcomeWords(outcome);
+      for (const { item, scene, search } of measurable) {
+        const outcome = scene.chain.length ? await trial(item, scene) : null;
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
-        sentences.push(measurable.length > 1 ? `${where}: ${found}` : found);
-        await remember(scene.prompt, item, choice, outcome);
+        if (outcome && (outcome.best || !search)) {
+          const said = outcomeWords(outcome);
+          sentences.push(measurable.length > 1 ? `${where}: ${said}` : said);
+        }
+        if (search) sentences.push(await searchOn(item, search, outcome));
+        else if (outcome) await remember(scene.prompt, item, choice, outcome);
       }
       show(sentences.join(" · "));
     } catch (error) {
       const { name, message } = /** @type {Error} */ (error);
       text.textContent = words(name === "AbortError" ? "trialStopped" : "trialFailed");
       if (name !== "AbortError") text.after(createElement("small", { textContent: message }));
-      const keep = createButton(words("keep"), () => dialog.close());
+      const keep = createKeep(words("keep"));
       row.replaceChildren(undo(), keep);
       keep.focus();
     }
     bar.hidden = true;
+  }
+
+  /**
+   * Try other settings; those found by then can also be kept where it is stopped.
+   * @param {Inserted} item
+   * @param {Search} search
+   * @param {TrialState | null} outcome of the nodes
+   * @returns {Promise<string>} what was found
+   */
+  async function searchOn(item, search, outcome) {
+    const kept = (outcome?.judged ?? []).filter((one) => one.kept).map(({ node }) => node);
+    /** @type {SearchState | undefined} */
+    let last;
+    const box = createBox("");
+    found.append(box);
+    try {
+      const tell = (/** @type {SearchState} */ state) => {
+        text.textContent = `${words("searching")} ${state.label}`;
+        bar.value = state.pictures / state.most;
+        last = state;
+      };
+      await runSearch(search, kept, outcome?.best?.speedup ?? 1, tell, stop.signal);
+    } finally {
+      const trades = last?.trades ?? [];
+      if (last && !last.prompt) asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
+      const choose = (/** @type {Trade | undefined} */ trade) => void (trade ? chosen.set(item, trade) : chosen.delete(item));
+      if (trades.length) box.append(createTrades(trades, choose));
+      if (last?.note) box.append(createElement("small", { textContent: last.note }));
+    }
+    const best = last?.trades.at(-1);
+    return best ? `${number(best.gain, ".2f")}x ${words("lessWork")}` : words("searchNothing");
+  }
+
+  /**
+   * @param {string} label
+   * @returns {HTMLButtonElement} closes the dialog, and changes what was chosen
+   */
+  function createKeep(label) {
+    return createButton(label, () => {
+      for (const { item, search } of measurable) {
+        const trade = chosen.get(item);
+        if (!trade || !search) continue;
+        asOneStep(() => {
+          takeOut(ownOf(item, search), item.wire.name);
+          applyTrade(item, trade);
+        });
+      }
+      app.canvas.setDirty(true, true);
+      dialog.close();
+    });
   }
 
   /**
@@ -113,8 +175,8 @@ export async function offerTrial(inserted, choice) {
   function show(result) {
     text.className = "paceline-trial-result";
     text.textContent = result;
-    const left = inserted.some(({ nodes }) => nodes.some((node) => node.graph));
-    const done = createButton(left ? words("keep") : words("close"), () => dialog.close());
+    const left = chosen.size > 0 || inserted.some(({ nodes }) => nodes.some((node) => node.graph));
+    const done = createKeep(left ? words("keep") : words("close"));
     done.classList.add("paceline-primary");
     row.replaceChildren(...(left ? [undo()] : []), done);
     done.focus();
@@ -130,4 +192,32 @@ export async function offerTrial(inserted, choice) {
       dialog.close();
     });
   }
+}
+
+/**
+ * @param {Inserted} item
+ * @param {Search} search
+ * @returns {LGraphNode[]} the nodes that the search tries itself, as far as they are there
+ */
+function ownOf({ wire, nodes }, { state }) {
+  return nodes.filter((node) => node.graph && state.own.includes(wire.prefix + node.id));
+}
+
+/**
+ * @param {Measurable[]} measurable
+ * @returns {Promise<string[]>} how long the search takes at most, where there is one
+ */
+async function timeWords(measurable) {
+  const history = new SpeedHistory();
+  let [pictures, seconds] = [0, 0];
+  for (const { item, scene, search } of measurable) {
+    if (!search) continue;
+    const { wire } = item;
+    const step = await history.of(describe(scene.prompt, wire.prefix + wire.receivers[0].node.id).key);
+    pictures += search.state.most;
+    seconds += step === null ? NaN : step * search.state.steps * search.state.most;
+  }
+  if (!pictures) return [];
+  const time = Number.isFinite(seconds) ? [words("searchTime").replace("%s", number(seconds, ".0f"))] : [];
+  return [words("searchTakes").replace("%n", String(pictures)), ...time];
 }

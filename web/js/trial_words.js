@@ -12,12 +12,18 @@ export function outcomeWords({ best, once, saves }) {
   const { speedup, quality, seed_share } = best;
   const parts = [`${number(speedup, ".2f")}x ${words("faster")}`];
   if (quality === "identical") parts.push(words("quality_identical"));
-  else if (seed_share) {
-    const share = seed_share > 0.35 ? number(seed_share, ".2g") : `1/${Math.min(100, Math.round(1 / seed_share))}`;
-    parts.push(words("shareOfSeed").replace("%s", share));
-  }
+  else if (seed_share) parts.push(shareWords(seed_share));
   if (once > 1 && saves > 0) parts.push(filled("paysAfter", once, saves));
   return parts.join(", ");
+}
+
+/**
+ * @param {number} share of what another seed changes
+ * @returns {string} e.g. "difference 1/14 of a seed change"
+ */
+export function shareWords(share) {
+  const said = share > 0.35 ? number(share, ".2g") : `1/${Math.min(100, Math.round(1 / Math.max(share, 0.01)))}`;
+  return words("shareOfSeed").replace("%s", said);
 }
 
 /**

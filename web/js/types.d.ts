@@ -20,6 +20,8 @@ declare global {
   type Step = payloads.Step;
   type Sweep = payloads.Sweep;
   type SweepCell = payloads.SweepCell;
+  type SearchState = payloads.SearchState;
+  type Trade = payloads.Trade;
   type TrialState = payloads.TrialState;
 
   type ActivityStore = import("./store.js").ActivityStore;

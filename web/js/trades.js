@@ -1,0 +1,52 @@
+// The trades that a search has found: how much less work, how far the farthest picture moved, what changes in other nodes.
+
+import { createBox, createElement } from "./elements.js";
+import { number } from "./said.js";
+import { address } from "./server.js";
+import { shareWords } from "./trial_words.js";
+import { words } from "./words.js";
+
+/**
+ * @param {Trade[]} trades from the most careful to the fastest
+ * @param {(trade: Trade | undefined) => void} choose undefined for none of them
+ * @returns {HTMLElement} a choice among them, and the picture of the one that is chosen
+ */
+export function createTrades(trades, choose) {
+  const picture = createElement("img", { className: "paceline-trade-picture", alt: words("worstPicture") });
+  const show = (/** @type {Trade | undefined} */ trade) => {
+    picture.hidden = !trade?.picture;
+    if (trade?.picture) picture.src = address(trade.picture);
+    choose(trade);
+  };
+  const rows = [...trades].reverse().map((trade, index) => row(tradeLines(trade), index === 0, () => show(trade)));
+  const none = row([words("searchKeep")], false, () => show(undefined));
+  const fastest = trades[trades.length - 1];
+  show(fastest);
+  const ours = fastest.ours ? [] : [createElement("small", {}, words("notOurs"))];
+  const caption = createElement("figcaption", {}, createElement("small", {}, words("worstPicture")));
+  const figure = createElement("figure", { hidden: !trades.some((trade) => trade.picture) }, picture, caption);
+  return createBox("paceline-trades", ...rows, none, ...ours, figure);
+}
+
+/**
+ * @param {string[]} lines
+ * @param {boolean} checked
+ * @param {() => void} onChosen
+ */
+function row([first, ...more], checked, onChosen) {
+  const radio = createElement("input", { type: "radio", name: "paceline-trade", checked });
+  radio.addEventListener("change", onChosen);
+  const small = more.map((textContent) => createElement("small", { textContent }));
+  return createElement("label", {}, radio, createElement("span", {}, createElement("strong", {}, first), ...small));
+}
+
+/**
+ * @param {Trade} trade
+ * @returns {string[]} e.g. "2.7x less work: 20 steps", "difference 1/12 of a seed change in the worst of 3 pictures"
+ */
+function tradeLines({ label, gain, time, worst, pictures, edits }) {
+  const far = `${shareWords(worst)} ${words("worstOf").replace("%n", String(pictures))}`;
+  const measured = time ? `, ${number(time, ".2f")}x ${words("faster")}` : "";
+  const changes = edits.map(({ title, input, before, after }) => `${title}: ${input} ${before} → ${after}`);
+  return [`${number(gain, ".2f")}x ${words("lessWork")}: ${label}`, far + measured, ...changes];
+}
