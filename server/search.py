@@ -79,7 +79,7 @@ def search_payload(sent: Any) -> Payload:
     ``most``, how many plain pictures' work it may be.
     """
     try:
-        require_choice("choice", sent["choice"], BUDGETS)
+        require_choice("choice", sent["choice"], tuple(BUDGETS))
         shown, most = list(sent["drawn"]), float(sent["most"])
         task = _task(sent)
         drawn = [_read(one) for one in shown]

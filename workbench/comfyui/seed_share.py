@@ -10,7 +10,7 @@ from torch import Tensor
 from .latents import streams_of
 
 
-def distance(one: object, two: object) -> tuple[float, int]:
+def distance(one: Tensor, two: Tensor) -> tuple[float, int]:
     """Return the root mean square of the difference of two samples' farthest picture, and its number in the batch."""
     pairs = list(zip(streams_of(one), streams_of(two), strict=True))
     squares = torch.stack([(a.double() - b.double()).square().flatten(1).mean(1).cpu() for a, b in pairs]).amax(0)
