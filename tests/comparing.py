@@ -49,9 +49,7 @@ class Emoji:
         say = options.pop("say", str)
         steps = options.pop("steps", 8)
         further = options.pop("further", ())
-        job = SamplingJob(
-            self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further
-        )
+        job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further)
         sides = [
             comparison.Side(title, *side) if isinstance(side, tuple) else comparison.Side(title, side)
             for title, side in (("baseline", baseline), ("optimized", optimized))

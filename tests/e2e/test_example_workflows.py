@@ -39,7 +39,11 @@ STAND_INS = {
     "PacelineCompileControlNet": {"backend": "eager"},
     "PacelineCompareModels": {"steps": 2, "runs": 2, "most_runs": 0, "warmup_runs": 0},
     "PacelineBenchmarkSweep": {
-        "steps": 2, "runs": 1, "most_runs": 0, "warmup_runs": 0, "grid": "ApplyToMe.preset: quality",
+        "steps": 2,
+        "runs": 1,
+        "most_runs": 0,
+        "warmup_runs": 0,
+        "grid": "ApplyToMe.preset: quality",
     },  # fmt: skip
 }
 """Generated models, and sizes that a CPU draws in seconds. What is compiled is only traced."""

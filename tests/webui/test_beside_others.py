@@ -75,7 +75,6 @@ def test_a_refiner_takes_over(host):
 
 
 def test_an_extension_that_draws_each_picture_again(host):
-    """What is drawn inside of another picture is another one each time, also without Paceline: only ends compare."""
     plain, accelerated = host.draw(steps=14), host.draw(ALL, steps=14)
     assert host.draw(ALL, steps=14, **trouble(again=True)) not in (plain, accelerated)
     said = host.report()

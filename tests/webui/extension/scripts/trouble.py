@@ -60,6 +60,7 @@ class TroubleScript(scripts.Script):
             do_not_save_samples=True,
             do_not_save_grid=True,
         )
+        more.is_api = True  # else the host takes steps and seed from the page
         more.scripts, more.script_args = copy(p.scripts), tuple(p.script_args)
         more.trouble_drawn = True
         pp.image = processing.process_images(more).images[0]
