@@ -113,6 +113,19 @@ def tome_workflow(sd15_checkpoint: Path) -> dict[str, Any]:
     return example("Text to image - token merging", sd15_checkpoint)
 
 
+@pytest.fixture
+def baseline(page: Page, sd15_checkpoint: Path) -> dict[str, Any]:
+    """A workflow without our nodes, open in the canvas renderer."""
+    from browser.graphs import example
+    from browser.page import CANVAS
+
+    workflow = example("Text to image - without Paceline", sd15_checkpoint)
+    workflow["nodes"] = [node for node in workflow["nodes"] if not node["type"].startswith("Paceline")]
+    page.use(CANVAS)
+    page.load(workflow)
+    return workflow
+
+
 @pytest.fixture(scope="session")
 def seeds() -> Iterator[int]:
     """Numbers that no run had yet: ComfyUI runs again what it would else take from its cache."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import permutations
 from typing import Any
@@ -14,6 +14,7 @@ import torch
 from comfy_host import checkpoints, in_process, pack
 from comfy_host.packages import PackageMissing
 from comparing import Emoji
+from executing import Executor
 from int8_models import TINY
 
 # What the node cannot do without; for the rest, the defaults of the settings are those of the node.
@@ -77,6 +78,14 @@ class Studio:
 @pytest.fixture(scope="session")
 def studio() -> Studio:
     return Studio()
+
+
+@pytest.fixture(scope="module")
+def comfyui(studio: Studio) -> Iterator[Executor]:
+    """ComfyUI's executor, in this process."""
+    executor = Executor()
+    yield executor
+    executor.close()
 
 
 @pytest.fixture(scope="module")

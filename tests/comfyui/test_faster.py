@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from executing import Executor
 from faster import PROMPT, finding
 from paceline.core.errors import InvalidSetting
 
@@ -16,13 +15,6 @@ from paceline.core.errors import InvalidSetting
 @pytest.fixture(autouse=True)
 def nodes_of_comfyui(comfy: Any) -> None:
     import_module("nodes")
-
-
-@pytest.fixture(scope="module")
-def comfyui(studio):
-    executor = Executor()
-    yield executor
-    executor.close()
 
 
 def advice_payload(prompt: Any) -> dict[str, Any]:

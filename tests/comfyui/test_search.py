@@ -14,13 +14,6 @@ from executing import Executor
 
 
 @pytest.fixture(scope="module")
-def comfyui(studio):
-    executor = Executor()
-    yield executor
-    executor.close()
-
-
-@pytest.fixture(scope="module")
 def icons(studio):
     return emoji_model.load(icon_data.WEIGHTS)
 

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import pytest
 import torch
 from comfy_host import checkpoints, in_process, transformers, vaes
-from executing import Executor
 from sound_calls import AudioVAE
-
-
-@pytest.fixture(scope="module")
-def comfyui(studio):
-    executor = Executor()
-    yield executor
-    executor.close()
+from trials import ONCE, advanced, asked, base, measured, node, ours
 
 
 @pytest.fixture
@@ -34,56 +26,6 @@ def runs(monkeypatch):
 
     monkeypatch.setattr(WorkflowJob, "sample", watched)
     return seen
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    return {"class_type": kind, "inputs": inputs}
-
-
-def ours(kind: str, **inputs: Any) -> dict[str, Any]:
-    """Return a node of ours with its defaults for what is not given."""
-    from paceline.nodes import NODES
-
-    settings = {put.id: put.default for put in NODES[kind].define_schema().inputs if hasattr(put, "default")}
-    return node(kind, **settings | inputs)
-
-
-def asked(prompt: dict[str, Any], chain: list[str], name: str = "model") -> dict[str, Any]:
-    from paceline.server.trial import trial_payload
-
-    return trial_payload({"prompt": prompt, "name": name, "chain": chain, "choice": "fast", "findings": []})
-
-
-def measured(comfyui: Executor, prompt: dict[str, Any]) -> dict[str, Any]:
-    """Return what the trial's first measurement finds, with one run of each side."""
-    state = asked(prompt, ["tried"])
-    assert state["why_not"] == ""
-    state["prompt"]["paceline_trial"]["inputs"] |= ONCE
-    return comfyui.run(state["prompt"])["paceline_trial"]["paceline_comparison"][0]
-
-
-def base(comfyui: Executor, studio: Any) -> dict[str, Any]:
-    """Models, conditionings, a latent, and a node of ours on the first model."""
-    return {
-        "model": comfyui.give("MODEL", "model", studio.model),
-        "second": comfyui.give("MODEL", "second", studio.model),
-        "positive": comfyui.give("CONDITIONING", "positive", studio.positive),
-        "negative": comfyui.give("CONDITIONING", "negative", studio.negative),
-        "vae": comfyui.give("VAE", "vae", vaes.taesd()),
-        "latent": node("EmptyLatentImage", width=64, height=64, batch_size=1),
-        "noise": node("RandomNoise", noise_seed=11),
-        "euler": node("KSamplerSelect", sampler_name="euler"),
-        "tried": ours("PacelineFuseQKV", model=["model", 0]),
-        "guider": node("CFGGuider", model=["tried", 0], positive=["positive", 0], negative=["negative", 0], cfg=4.0),
-        "sigmas": node("ManualSigmas", sigmas="10., 3., 1., 0."),
-        "sampler": advanced("latent", "sigmas"),
-        "decode": node("VAEDecode", samples=["sampler", 0], vae=["vae", 0]),
-    }
-
-
-def advanced(latent: str, sigmas: str, guider: str = "guider", noise: str = "noise", slot: int = 0) -> dict[str, Any]:
-    links = {"noise": noise, "guider": guider, "sampler": "euler", "latent_image": latent}
-    return node("SamplerCustomAdvanced", **{name: [id, 0] for name, id in links.items()}, sigmas=[sigmas, slot])
 
 
 def two_stages() -> dict[str, Any]:
@@ -111,7 +53,6 @@ def two_models(first: str, second: str) -> dict[str, Any]:
     }
 
 
-ONCE = {"runs": 1, "most_runs": 0}
 LINKS = {"model": ["tried", 0], "positive": ["positive", 0], "negative": ["negative", 0]}
 WORKFLOWS = {
     "ManualSigmas": ({}, 3),
@@ -204,26 +145,6 @@ def test_a_latent_of_video_and_sound_is_measured(comfyui, studio, runs):
     assert torch.equal(runs[-1][1].latent, video) and found["about"]["steps"] == "2"
 
 
-@pytest.mark.parametrize(
-    ("missing", "sentence"),
-    [
-        ({"photo": node("LoadImage", image="my cat.png")}, "LoadImage (node photo): .*image.*my cat.png"),
-        ({"latent": node("VAEEncode", vae=["vae", 0])}, "VAEEncode (node latent) has nothing at its input pixels."),
-        ({"vae": node("VAELoader", vae_name="none.safetensors")},
-         "VAELoader (node vae) needs 'none.safetensors' for vae_name, which is not there."),
-        ({"photo": node("SomePack", image="x")}, "Node 'SomePack' not found"),
-    ],
-)  # fmt: skip
-def test_what_the_workflow_lacks_is_named(comfyui, studio, missing, sentence):
-    photo = node("VAEEncode", pixels=["photo", 0], vae=["vae", 0])
-    image = node("EmptyImage", width=64, height=64, batch_size=1, color=0)
-    prompt = base(comfyui, studio) | {"latent": photo, "photo": image}
-    assert asked(prompt, ["tried"])["why_not"] == ""
-    state = asked(prompt | missing, ["tried"])
-    assert state["why_not"].startswith("ComfyUI cannot run this workflow: ") and state["prompt"] is None
-    assert re.search(re.escape(sentence).replace(r"\.\*", ".*"), state["why_not"])
-
-
 def test_a_model_of_sound_alone_is_measured_by_what_is_heard(comfyui, studio, tmp_path, monkeypatch):
     import folder_paths
 
@@ -241,41 +162,6 @@ def test_a_model_of_sound_alone_is_measured_by_what_is_heard(comfyui, studio, tm
     found = measured(comfyui, prompt)
     assert sorted(found["sounds"]) == ["baseline", "optimized"]
     assert any("sound" in line for line in found["lines"])
-
-
-@pytest.mark.parametrize("expands", [False, True])
-def test_a_node_that_cannot_be_run_repeatedly_is_named_before_anything_runs(comfyui, studio, monkeypatch, expands):
-    from comfy_api.latest import io
-
-    import nodes
-
-    class Odd(io.ComfyNode):
-        @classmethod
-        def define_schema(cls):
-            models = {"inputs": [io.Model.Input("model")], "outputs": [io.Model.Output()]}
-            return io.Schema(node_id="Odd", enable_expand=expands, **models)
-
-        @classmethod
-        def execute(cls, model):
-            return io.NodeOutput(model)
-
-    class Waiting(Odd):
-        @classmethod
-        async def execute(cls, model):
-            return io.NodeOutput(model)
-
-    monkeypatch.setitem(nodes.NODE_CLASS_MAPPINGS, "Odd", Odd if expands else Waiting)
-    prompt = base(comfyui, studio) | {
-        "odd": node("Odd", model=["tried", 0]) | {"_meta": {"title": "My odd node"}},
-        "guider": node("BasicGuider", model=["odd", 0], conditioning=["positive", 0]),
-    }
-    said = "My odd node waits for others, or makes nodes of its own: it cannot be run repeatedly."
-    assert asked(prompt, ["tried"])["why_not"] == said
-
-
-def test_a_model_that_nothing_samples_with_says_so(comfyui, studio):
-    prompt = {key: value for key, value in base(comfyui, studio).items() if key not in ("sampler", "decode")}
-    assert asked(prompt, ["tried"])["why_not"].startswith("No sampler follows that gives a latent")
 
 
 def test_a_vae_is_measured_by_its_decoding_and_encodes_without_what_is_tried(comfyui, studio, runs):
@@ -319,15 +205,3 @@ def test_a_controlnet_is_measured_by_what_the_sampler_draws_with_it(comfyui, stu
     assert "Compile ControlNet" in found["about"]["recipe"] and found["speedup_of"] == "sampling"
     prompt["apply"]["inputs"]["control_net"] = ["control", 0]
     assert torch.equal(runs[-2][1].latent, comfyui.value(prompt, ["sampler", 0])["samples"])
-
-
-@pytest.mark.parametrize("circle", [("decoder", "decoder"), ("decoder", "other")])
-def test_a_workflow_that_goes_in_a_circle_says_so(comfyui, studio, circle):
-    first, second = circle
-    prompt = base(comfyui, studio) | {
-        first: ours("PacelineCompileVAE", vae=[second, 0]),
-        second: ours("PacelineCompileVAE", vae=[first, 0]),
-        "decode": node("VAEDecode", samples=["sampler", 0], vae=["decoder", 0]),
-    }
-    state = asked(prompt, ["tried"])
-    assert state["prompt"] is None and "Dependency cycle detected" in state["why_not"]
