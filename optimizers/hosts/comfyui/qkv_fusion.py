@@ -14,6 +14,7 @@ from torch.nn import Module, Parameter
 from ....core.activity import Activity
 from ....core.shadow import Shadows
 from ....core.technique import COMPILATION, find
+from ...compilation.policy import CompilePolicy
 from ...families import find_layer, names
 from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
 from ...qkv_fusion.projections import FusedProjections, place_of
@@ -61,11 +62,13 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
         found = _groups_of(network)
         shadows = call.cleanup.enter_context(Shadows())
         shadows.on_undo(found.reset)
-        compiled = find(call.techniques, COMPILATION) is not None
+        compiled = find(call.techniques, COMPILATION)
+        policy = None if compiled is None else compiled.policy
+        by_blocks = isinstance(policy, CompilePolicy) and policy.how.scope == "repeated_blocks"
         for group, reason in zip(found.groups, found.prepare(device), strict=True):
             if reason is None:
                 group.activity = activity
-                if compiled:  # blocks share compiled code only if each of them begins with the same counts
+                if by_blocks:  # which share compiled code only if each of them begins with the same counts
                     group.activity = Activity()
                     call.cleanup.callback(activity.add, group.activity)
                 group.put_in(shadows)
