@@ -24,11 +24,11 @@ import torch
 from common import arguments
 from record import ROOT, Row, table, write
 from step_reuse import ICONS, Bench, Solver, about_weights, reused
-from step_reuse_quality import rms
 from torch import Tensor
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process  # noqa: E402
+from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
 from paceline.workbench.search.engine import PICTURES, Drawn, Search  # noqa: E402
 from paceline.workbench.search.space import EASY, REUSE, Candidate, Space  # noqa: E402
 
@@ -119,7 +119,7 @@ class Table:
         if place not in self.seen:
             latent, work = self._sample(one, *self.pair(picture))
             reference, whole = self.reference(picture)
-            share = rms(latent, reference) / self.seed_distance(picture)
+            share = distance(latent, reference)[0] / self.seed_distance(picture)
             self.seen[place] = Drawn(one.key, picture, whole / work, share if math.isfinite(share) else math.inf)
         return self.seen[place]
 
@@ -138,8 +138,7 @@ class Table:
             else:  # few steps do for another seed's picture
                 others = [self._sample(_QUICK, prompt, seed + more)[0] for more in (50, 51)]
                 latents = [self.reference(picture)[0], *others]
-            distances = [rms(a, b) for i, a in enumerate(latents) for b in latents[:i]]
-            self._seed_distances[prompt] = statistics.fmean(distances)
+            self._seed_distances[prompt] = seed_distance(latents)
         return self._seed_distances[prompt]
 
     def _sample(self, one: Candidate, prompt: str, seed: int) -> tuple[Tensor, float]:
@@ -169,7 +168,7 @@ def search(table: Table, limit: float, pictures: int, plain: float = math.inf) -
     drawn: list[Drawn] = []
     while True:
         now = Search(table.space(limit), drawn)
-        found = now.next() if len(drawn) < pictures and _plain(drawn) < plain else None
+        found = now.next() if len(drawn) < pictures and now.work < plain else None
         if found is None:
             return now, drawn
         drawn.append(table.drawn(*found))
@@ -217,15 +216,6 @@ def single(found: Search, name: str) -> Candidate | None:
     return max(alone, key=lambda one: held[one], default=None)
 
 
-def label(one: Candidate | None) -> str:
-    """Return e.g. ``dpmpp_2m simple 12 steps, Reuse Steps 0.1``."""
-    if one is None:
-        return "nothing"
-    more = [f"{one.cache[0]} {one.cache[1]:g}"] if one.cache[0] else []
-    more += [f"no guidance after {one.unguided:.0%}"] if one.unguided < 1 else []
-    return ", ".join([f"{one.sampler} {one.scheduler} {one.steps} steps", *more])
-
-
 def measure(number: int, workflow: Workflow, limits: dict[str, float]) -> list[JudgedRow]:
     """Return the rows of one workflow: what each way of choosing finds, and what that does to later pictures."""
     torch.set_num_threads(1)
@@ -235,21 +225,17 @@ def measure(number: int, workflow: Workflow, limits: dict[str, float]) -> list[J
         tenth = whole // 10
         ways = {"one click": search(drawings, limit, tenth), "first answer": search(drawings, limit, tenth, FIRST)}
         every = grid(drawings, limit)
-        chosen = {name: (best(found), found, len(drawn), _plain(drawn)) for name, (found, drawn) in ways.items()}
+        chosen = {name: (best(found), found, len(drawn), found.work) for name, (found, drawn) in ways.items()}
         chosen["exhaustive grid"] = (best(every), every, whole, None)
         chosen |= {name: (single(every, name), every, None, None) for name in ALONE}
         for name, (one, found, pictures, plain) in chosen.items():
+            changed = " + ".join(found.space.changes(one)) if one else "nothing"
             known = next((trade.gain for trade in found.holding() if trade.candidate == one), 1.0)
             numbers = afterwards(drawings, one, limit) | {"found": known}
             numbers |= {name: value for name, value in (("pictures", pictures), ("plain", plain)) if value is not None}
-            rows.append(JudgedRow(name, f"{workflow.name}: {choice} ({limit:g})", quality=numbers, choice=label(one)))
+            rows.append(JudgedRow(name, f"{workflow.name}: {choice} ({limit:g})", quality=numbers, choice=changed))
             print(rows[-1].work, name, rows[-1].choice, numbers, flush=True)
     return rows
-
-
-def _plain(drawn: list[Drawn]) -> float:
-    """Return the work of a search in plain pictures, with those that it needs itself and the first once more."""
-    return PICTURES + 1 + sum(1 / one.gain for one in drawn)
 
 
 def medians(rows: list[JudgedRow]) -> Iterator[JudgedRow]:

@@ -17,6 +17,7 @@ from ..workbench.comfyui.links import require_control_net, require_decoder
 from ..workbench.comfyui.prompt import Link, require_prompt
 from ..workbench.comfyui.segment import Segment
 from ..workbench.comfyui.workflow_job import StepWatch, WorkflowJob
+from ..workbench.measurement.timing import MOST_ROUNDS
 from .common import PacelineNode
 from .compare_models import show
 
@@ -34,12 +35,12 @@ class _PacelineTrial(PacelineNode):
                 io.String.Input("scene", multiline=True),
                 io.AnyType.Input("baseline"),
                 io.AnyType.Input("optimized"),
-                io.Int.Input("runs", default=3, min=1, max=20),
-                io.Int.Input("warmup_runs", default=1, min=0, max=20),
+                io.Int.Input("runs", default=3, min=1, max=MOST_ROUNDS),
+                io.Int.Input("warmup_runs", default=1, min=0, max=MOST_ROUNDS),
                 io.Model.Input("model", optional=True),
                 io.Vae.Input("vae", optional=True),
                 io.Vae.Input("audio_vae", optional=True),
-                io.Int.Input("most_runs", default=0, min=0, max=20, optional=True),
+                io.Int.Input("most_runs", default=0, min=0, max=MOST_ROUNDS, optional=True),
             ],
             outputs=[],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],

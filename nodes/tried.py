@@ -16,6 +16,7 @@ from ..workbench.comfyui.seed_share import distance, seed_distance
 from ..workbench.comfyui.work_count import WorkCount, work_of
 from ..workbench.measurement.picture import side_by_side
 from ..workbench.measurement.quality import to_8_bit
+from ..workbench.search.engine import PICTURES
 from .common import PacelineNode
 
 
@@ -44,14 +45,14 @@ class _PacelineTried(PacelineNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        plain = [io.Latent.Input(f"plain_{seed}") for seed in range(3)]
+        plain = [io.Latent.Input(f"plain_{seed}") for seed in range(PICTURES)]
         return cls.schema(
             node_id="_PacelineTried",
             display_name="Tried",
             description="Compares what a workflow draws with other settings. Make this workflow faster runs it.",
             inputs=[
                 io.String.Input("key"),
-                io.Int.Input("seed", min=0, max=2),
+                io.Int.Input("seed", min=0, max=PICTURES - 1),
                 io.Float.Input("limit"),
                 *plain,
                 io.Latent.Input("again"),
@@ -80,7 +81,7 @@ class _PacelineTried(PacelineNode):
     ) -> io.NodeOutput:
         for latent in (tried, again, *plain.values()):
             require_latent("The sampler's result", latent)
-        drawn = [plain[f"plain_{number}"]["samples"] for number in range(3)]
+        drawn = [plain[f"plain_{number}"]["samples"] for number in range(PICTURES)]
         apart, own = seed_distance(drawn), distance(again["samples"], drawn[0])[0]
         far, number = distance(tried["samples"], drawn[seed])
         share = far / apart if apart else math.inf

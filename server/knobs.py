@@ -73,13 +73,7 @@ class Knobs:
 
     def label(self, one: Candidate) -> str:
         """Return a candidate in a few words, e.g. ``20 steps + Reuse Steps 0.1``."""
-        plain, (name, setting) = self.space.plain, one.cache
-        path = [part for part in ("sampler", "scheduler") if getattr(one, part) != getattr(plain, part)]
-        parts = [" ".join([*(getattr(one, part) for part in path), f"{one.steps} steps"])] if path else []
-        parts += [f"{one.steps} steps"] if one.steps != plain.steps and not path else []
-        parts += [f"{name} {setting:g}"] if name else []
-        parts += [f"no guidance after {one.unguided:.0%}"] if one.unguided < 1 else []
-        return " + ".join([*parts, *(self.nodes if one.with_nodes else ())])
+        return " + ".join([*self.space.changes(one), *(self.nodes if one.with_nodes else ())])
 
 
 def find_knobs(

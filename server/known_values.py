@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached
+from ..workbench.comfyui.prompt import Link, Prompt, link_of, needed_for, output_types
 from ..workbench.comfyui.segment import Segment
 
 NUMBERS = ("INT", "FLOAT", "BOOLEAN", "COMFY_MATCHTYPE_V3")
@@ -19,7 +19,7 @@ def known(prompt: Prompt, value: Any, types: Collection[str]) -> Any:
         return value
     if link[0] not in prompt:
         return None
-    made_by = {link[0]: None} | reached([link[0]], lambda id: (origin for origin, _ in links_into(prompt, id).values()))
+    made_by = needed_for(prompt, link[0])
     if any(not (given := output_types(prompt[id]["class_type"])) or not {*given} <= {*types} for id in made_by):
         return None
     return _run(prompt, link)

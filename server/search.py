@@ -21,10 +21,9 @@ from ..workbench.comfyui.prompt import (
     Prompt,
     default_values,
     link_of,
-    links_into,
+    needed_for,
     node_before,
     output_types,
-    reached,
     require_prompt,
     title_of,
     users_of,
@@ -43,9 +42,6 @@ SEARCH = "/paceline/search"
 
 _NODE = "paceline_trial"
 """Begins with what the page knows prompts by that are no runs; see web/js/run_prompt.js."""
-
-_PLAIN = 4
-"""Plain pictures: of each seed one, and the first once more."""
 
 _NOTE = "The model's own pictures of one seed differ by {} of a seed change, so others may differ as much."
 
@@ -88,8 +84,7 @@ def search_payload(sent: Any) -> Payload:
         if any(one["repeat"] is None for one in shown):
             raise NotMeasurable("Another seed draws the same picture here, so there is nothing to judge pictures by.")
         search = Search(replace(task.knobs.space, limit=limit), drawn)
-        done = _PLAIN + sum(1 / max(one.gain, 1e-3) for one in drawn)
-        found = search.next() if done < most else None
+        found = search.next() if search.work < most else None
         prompt = None if found is None else _prompt(task, *found, limit)
         if prompt is not None and not drawn and (refused := why_refused(prompt, _NODE)):
             raise NotMeasurable(refused)
@@ -97,7 +92,7 @@ def search_payload(sent: Any) -> Payload:
             "why_not": "",
             "prompt": prompt,
             "label": "" if found is None else task.knobs.label(found[0]),
-            "pictures": done,
+            "pictures": search.work,
             "most": most,
             "steps": task.knobs.space.plain.steps,
             "note": _NOTE.format(fraction(own)) if own > BUDGETS[sent["choice"]] else "",
@@ -199,8 +194,7 @@ def _prompt(task: _Task, one: Candidate, seed: int, limit: float) -> Nodes:
         "inputs": {**about, **given, **models, **vae, "again": list(again), "tried": list(tried)},
     }
     known: dict[str, Mapping[str, Any]] = {**task.prompt, **nodes}
-    needed = reached([_NODE], lambda id: (origin for origin, _ in links_into(known, id).values()))
-    return {id: dict(known[id]) for id in (_NODE, *needed)}
+    return {id: dict(known[id]) for id in needed_for(known, _NODE)}
 
 
 def _drawing(task: _Task, nodes: Nodes, one: Candidate | None, seed: int, run: str) -> tuple[Link, str]:
@@ -220,8 +214,7 @@ def _drawing(task: _Task, nodes: Nodes, one: Candidate | None, seed: int, run: s
     own[counter] = {"class_type": "_PacelineCounted", "inputs": {"model": source, "run": run}}
     for node, put in task.receivers:
         base[node]["inputs"][put] = [counter, 0]
-    needed = reached([task.end[0]], lambda id: (origin for origin, _ in links_into(base, id).values()))
-    needed |= {task.end[0]: None}
+    needed = needed_for(base, task.end[0])
     seeded = [id for id in needed if id in base and draws(base[id])] if seed else []
     for id in seeded:
         inputs = base[id]["inputs"]

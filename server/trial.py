@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
-from ..workbench.comfyui.prompt import Prompt, links_into, reached, require_prompt
+from ..workbench.comfyui.prompt import Prompt, needed_for, require_prompt
 from ..workbench.comfyui.runnable import why_refused
 from .built_in_presets import BUILT_IN
 from .trial_scene import NotMeasurable, Scene, scene_for
@@ -133,5 +133,4 @@ def _prompt_for(
 
     sides = {"baseline": behind(before, "a"), "optimized": behind(after, "b")}
     known[_COMPARE] = {"class_type": "_PacelineTrial", "inputs": {**scene.inputs, **sides, **ROUNDS}}
-    needed = reached([_COMPARE], lambda id: (origin for origin, _ in links_into(known, id).values()))
-    return {id: known[id] for id in (_COMPARE, *needed)}
+    return {id: known[id] for id in needed_for(known, _COMPARE)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import PacelineError
-from ..workbench.comfyui.prompt import Link, Prompt, link_of, links_into, output_types, reached, title_of, users_of
+from ..workbench.comfyui.prompt import Link, Prompt, link_of, needed_for, output_types, title_of, users_of
 from ..workbench.comfyui.segment import NOT_AGAIN, SEEDS, runs_again
 from ..workbench.comfyui.workflow_job import WIRE
 from .wires import is_ours, typed_links
@@ -42,7 +42,7 @@ def scene_for(prompt: Prompt, name: str, chain: list[str]) -> Scene:
     users = users_of(plain, [WIRE])
     end = _decoded(plain, users) if name == "vae" else sampled(plain, users)
     inputs: dict[str, Any] = {} if name == "vae" else decoder(plain, end[0])
-    needed = {end[0]: None} | reached([end[0]], lambda id: (origin for origin, _ in links_into(plain, id).values()))
+    needed = needed_for(plain, end[0])
     inside = [] if name == "vae" else [id for id in needed if id in users]
     if name == "vae":  # other uses of the VAE, such as encoding a picture, go without what is tried
         source = prompt[chain[0]]["inputs"][name]

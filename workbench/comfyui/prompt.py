@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...core.errors import InvalidSetting
@@ -85,6 +85,11 @@ def users_of(prompt: Prompt, ids: Iterable[str]) -> dict[str, None]:
     return reached(ids, lambda id: users.get(id, ()))
 
 
+def needed_for(prompt: Prompt, id: str) -> dict[str, None]:
+    """Return a node and those that it needs, directly or through others."""
+    return {id: None} | reached([id], lambda one: (origin for origin, _ in links_into(prompt, one).values()))
+
+
 def reached(ids: Iterable[str], following: Callable[[str], Iterable[str]]) -> dict[str, None]:
     """Return the nodes that follow after some, and after these, in the order in which they are found."""
     found: dict[str, None] = {}
@@ -111,9 +116,22 @@ def input_types(node: str) -> dict[str, str]:
 
 def default_values(node: str) -> dict[str, Any]:
     """Return the values that a new node of an installed type has, as far as its type says."""
-    groups = class_of(node).INPUT_TYPES()
-    inputs = {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
-    return {name: entry[1]["default"] for name, entry in inputs.items() if len(entry) > 1 and "default" in entry[1]}
+    return defaults_of(class_of(node).INPUT_TYPES())
+
+
+def defaults_of(inputs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values of a new node, from what ``INPUT_TYPES`` or ``/object_info`` says of its inputs."""
+    entries = {name: entry for group in ("required", "optional") for name, entry in inputs.get(group, {}).items()}
+    values = {name: _default(entry) for name, entry in entries.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _default(entry: Sequence[Any]) -> Any:
+    kind, options = entry[0], entry[1] if len(entry) > 1 else {}
+    if "default" in options:
+        return options["default"]
+    choices = kind if isinstance(kind, list) else options.get("options", [])
+    return choices[0] if choices else None
 
 
 def output_types(node: str) -> tuple[str, ...]:

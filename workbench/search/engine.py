@@ -92,6 +92,11 @@ class Search:
             ratios = [self._gain(one) / self.space.gain(one) for one in known]
             self._slower[cache] = fmean(ratios) if ratios else 1.0
 
+    @property
+    def work(self) -> float:
+        """How many plain pictures' work all took, with the plain ones: of each seed one, and the first once more."""
+        return self.pictures + 1 + sum(1 / max(one.gain, 1e-3) for one in self.drawn)
+
     def next(self) -> tuple[Candidate, int] | None:
         """Return what to draw next and from which seed, counted from 0; None where nothing more is to be gained."""
         best = max((trade.gain for trade in self.trades()), default=1.0)

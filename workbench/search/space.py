@@ -115,6 +115,15 @@ class Space:
                     if sampler != plain.sampler and steps <= plain.steps * _SWITCHED:
                         yield other
 
+    def changes(self, one: Candidate) -> list[str]:
+        """Return what a candidate changes, each in a few words, e.g. ``dpmpp_2m 20 steps``, ``Reuse Steps 0.1``."""
+        plain, (name, setting) = self.plain, one.cache
+        path = [part for part in ("sampler", "scheduler") if getattr(one, part) != getattr(plain, part)]
+        parts = [" ".join([*(getattr(one, part) for part in path), f"{one.steps} steps"])] if path else []
+        parts += [f"{one.steps} steps"] if one.steps != plain.steps and not path else []
+        parts += [f"{name} {setting:g}"] if name else []
+        return [*parts, *([f"no guidance after {one.unguided:.0%}"] if one.unguided < 1 else [])]
+
     def gain(self, one: Candidate) -> float:
         """Return how many times less work is expected, before any was drawn."""
         name, setting = one.cache

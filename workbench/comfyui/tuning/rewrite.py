@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..prompt import Prompt, link_of
+from ..prompt import Prompt, defaults_of, link_of
 
 Described = Callable[[str], Mapping[str, Any]]
 """Returns what ComfyUI's ``/object_info`` says of a type of nodes."""
@@ -52,26 +52,14 @@ class Rewritten:
 
     def _made(self, node: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         about = self.describe(node)
-        defaults = {
-            name: _default(entry)
-            for group in ("required", "optional")
-            for name, entry in about.get("input", {}).get(group, {}).items()
-        }
-        values = {name: value for name, value in {**defaults, **inputs}.items() if value is not None}
+        given = {**defaults_of(about.get("input", {})), **inputs}
+        values = {name: value for name, value in given.items() if value is not None}
         return {"class_type": node, "inputs": values, "_meta": {"title": about.get("display_name", node)}}
 
     def _new_id(self) -> str:
         firsts = [id.split(":")[0] for id in self.prompt]
         numbers = [int(first) for first in firsts if first.isdecimal() and len(first) < _DIGITS]
         return str(max(numbers, default=0) + 1)
-
-
-def _default(entry: Sequence[Any]) -> Any:
-    kind, options = entry[0], entry[1] if len(entry) > 1 else {}
-    if "default" in options:
-        return options["default"]
-    choices = kind if isinstance(kind, list) else options.get("options", [])
-    return choices[0] if choices else None
 
 
 def settings_of(node: Mapping[str, Any], step: Mapping[str, Any]) -> str:

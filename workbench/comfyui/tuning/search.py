@@ -14,10 +14,8 @@ Asked = Mapping[str, Any]
 
 def asked(prompt: Prompt, wire: Asked, chain: Sequence[str], choice: str, most: float) -> dict[str, Any]:
     """Return what the server needs to search on a wire; ``chain`` are the nodes that were inserted there."""
-    return {
-        **{"prompt": prompt, "receivers": wire["receivers"], "chain": list(chain), "choice": choice, "most": most},
-        **{"kept": [], "faster": 1.0, "fixed": [], "drawn": []},
-    }
+    given = {"prompt": prompt, "receivers": wire["receivers"], "chain": list(chain), "choice": choice, "most": most}
+    return {**given, "kept": [], "faster": 1.0, "fixed": [], "drawn": []}
 
 
 def search(server: Server, sent: Asked, kept: Sequence[str], faster: float, where: str) -> dict[str, Any] | None:
