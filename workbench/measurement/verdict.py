@@ -32,7 +32,7 @@ class Verdict:
 
     Attributes:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
-            ``unknown`` (time: one run, or too noisy), ``suspicious`` (another picture altogether), ``broken`` (no
+            ``unknown`` (time: one run, too noisy, or not faster), ``suspicious`` (another picture altogether), ``broken`` (no
             picture).
         headline: one clause, which can be translated; ``text`` is all of it in one line.
         seed_share: the worst difference as a share of a seed change, of picture or sound, whichever is larger; None if
@@ -88,7 +88,8 @@ def judge(evidence: Evidence) -> Verdict:
         return verdict("slower", speed, f"; {picture}")
     if evidence.speedup.same:
         return verdict("no_effect" if evidence.same_bits else "no_gain", speed, f"; {picture}")
-    return verdict("unknown", speed, f"; {more_text(evidence.speedup)}; {picture}")
+    more = "" if evidence.speedup.not_faster else f"; {more_text(evidence.speedup)}"
+    return verdict("unknown", speed, f"{more}; {picture}")
 
 
 def _ruin_text(evidence: Evidence, share: float) -> Phrase:
