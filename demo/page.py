@@ -27,7 +27,7 @@ FOLDER = Path(__file__).resolve().parent
 _WHOLE = re.compile(r"(All of it|[\d.]+x less work), for [^:]*: (.*)")
 """What ``tune`` prints of all that it has kept, by time or by work; the last of several is in the workflow."""
 
-_ON_THE_WAY = ("measuring ", "trying ", "drawing ", "All of it", "Nothing was ")
+_ON_THE_WAY = ("measuring ", "trying ", "drawing ", "first answer", "All of it", "Nothing was ")
 """How lines begin that are no findings."""
 
 _LARGEST = 320

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import json
 import re
 
 import pytest
+from browser.cards import saved_card
 from browser.comparing import LOADED, looks_at
 from browser.page import CANVAS, ESCAPE, LEFT, PICTURES, VUE, Page, save
-from browser.tab import ARTIFACTS
 from comfy_host.paths import ROOT
-from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -244,28 +241,9 @@ def test_full_screen_zooms_both_pictures_together(page: Page, compared: int, axe
 
 def test_the_card_shows_the_finding_and_holds_the_workflow(page: Page, compared: int):
     looks_at(page, compared, VUE)
-    page.script(
-        """
-        const { createObjectURL } = URL;
-        window.card = null;
-        URL.createObjectURL = (blob) => {
-          URL.createObjectURL = createObjectURL;
-          return createObjectURL((window.card = blob));
-        };
-        """
-    )
-    page.click("Save card", ".paceline-comparison")
-    page.wait(lambda: page.script("return window.card !== null"), "card")
-    encoded = page.script(
-        "return btoa([...new Uint8Array(await window.card.arrayBuffer())].map((b) => String.fromCharCode(b)).join(''))"
-    )
-    card = Image.open(io.BytesIO(base64.b64decode(encoded)))
-    card.load()
-    card.save(ARTIFACTS / "card.png")
-    assert card.size == (1200, 630)
+    card = saved_card(page, ".paceline-comparison")
     workflow = json.loads(card.text["workflow"])
     assert any(node["type"] == "PacelineCompareModels" for node in workflow["nodes"])
-    assert len(card.convert("RGB").resize((60, 30)).getcolors(4000)) > 100  # pictures and text, not an empty card
 
 
 def test_nothing_is_written_that_was_not_asked_for(page: Page, compared: int, server):

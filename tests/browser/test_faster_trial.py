@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.cards import saved_card
 from browser.graphs import EMOJI
 from browser.one_click import choose, graph, open_dialog, press
 from browser.page import CANVAS, PICTURES, VUE, Page
@@ -90,6 +91,7 @@ def test_fewer_steps_are_shown_before_they_are_kept_and_undone(page: Page, tome_
     trades = page.text(".paceline-trades")
     assert "KSampler: steps 10 → " in trades and "in the worst of 3 pictures" in trades and "x less work: " in trades
     assert page.script(f"return {steps}.value") == 10
+    saved_card(page, ".paceline-trades")
     press(page, "Keep")
     page.settle()
     assert f"KSampler: steps 10 → {page.script(f'return {steps}.value')}" in trades

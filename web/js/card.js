@@ -1,12 +1,12 @@
 // A card of 1200 x 630 pixels to show to others: both pictures, the finding, and what it was measured on.
 
-import { createElement } from "./elements.js";
+import { createButton, createElement, createIconButton } from "./elements.js";
 import { words, wordsOf } from "./words.js";
 import { textChunks, withChunks } from "./png.js";
 import { number } from "./said.js";
 
 const [WIDTH, HEIGHT, MARGIN, GAP] = [1200, 630, 40, 16];
-const PICTURE = { width: (WIDTH - 2 * MARGIN - GAP) / 2, height: 310 };
+const PICTURE_HEIGHT = 310;
 const INK = "#f4f4f5";
 const PALE = "#a9a9b4";
 const GROUND = "#15161a";
@@ -14,22 +14,21 @@ const MAT = "#202228";
 
 /**
  * @param {object} content
- * @param {HTMLImageElement[]} content.images left and right
+ * @param {HTMLImageElement[]} content.images beside each other
  * @param {string} content.headline the finding
  * @param {boolean} content.proved whether the headline is large
  * @param {string[]} content.lines below it
- * @param {string} content.sheet address of a PNG that has the workflow
- * @returns {Promise<Blob>} PNG, with the workflow in it
+ * @param {string} [content.sheet] address of a PNG that has the workflow
+ * @returns {Promise<Blob>} PNG, with that workflow in it
  */
 export async function createCard({ images, headline, proved, lines, sheet }) {
   const canvas = createElement("canvas", { width: WIDTH, height: HEIGHT });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.fillStyle = GROUND;
   context.fillRect(0, 0, WIDTH, HEIGHT);
-  images.forEach((image, index) => {
-    drawWhole(context, image, MARGIN + index * (PICTURE.width + GAP), MARGIN);
-  });
-  let y = MARGIN + PICTURE.height + (proved ? 72 : 56);
+  const width = (WIDTH - 2 * MARGIN - (images.length - 1) * GAP) / images.length;
+  images.forEach((image, index) => drawWhole(context, image, MARGIN + index * (width + GAP), width));
+  let y = MARGIN + PICTURE_HEIGHT + (proved ? 72 : 56);
   write(context, headline, y, proved ? 60 : 34, INK, 700);
   y += proved ? 42 : 38;
   const [verdict, ...others] = lines;
@@ -45,6 +44,7 @@ export async function createCard({ images, headline, proved, lines, sheet }) {
   context.textAlign = "right";
   write(context, "Paceline · ComfyUI", HEIGHT - 22, 18, PALE, 600, WIDTH - MARGIN);
   const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+  if (!sheet) return blob;
   const [card, source] = await Promise.all([blob, await (await fetch(sheet)).blob()].map(bytes));
   return withChunks(card, textChunks(source));
 }
@@ -54,17 +54,17 @@ export async function createCard({ images, headline, proved, lines, sheet }) {
  * @param {CanvasRenderingContext2D} context
  * @param {HTMLImageElement} image
  * @param {number} x
- * @param {number} y
+ * @param {number} place its width
  */
-function drawWhole(context, image, x, y) {
+function drawWhole(context, image, x, place) {
   const { naturalWidth, naturalHeight } = image;
-  const scale = Math.min(PICTURE.width / naturalWidth, PICTURE.height / naturalHeight);
-  const [width, height] = [naturalWidth * scale, naturalHeight * scale];
+  const scale = Math.min(place / naturalWidth, PICTURE_HEIGHT / naturalHeight);
+  const [width, height, y] = [naturalWidth * scale, naturalHeight * scale, MARGIN];
   context.fillStyle = MAT;
-  context.fillRect(x, y, PICTURE.width, PICTURE.height);
+  context.fillRect(x, y, place, PICTURE_HEIGHT);
   context.imageSmoothingEnabled = scale < 3;
   context.imageSmoothingQuality = "high";
-  context.drawImage(image, x + (PICTURE.width - width) / 2, y + (PICTURE.height - height) / 2, width, height);
+  context.drawImage(image, x + (place - width) / 2, y + (PICTURE_HEIGHT - height) / 2, width, height);
   context.font = "600 20px system-ui, sans-serif";
   const label = image.alt;
   context.fillStyle = "rgb(0 0 0 / 70%)";
@@ -109,22 +109,24 @@ async function bytes(blob) {
 }
 
 /**
- * Put a picture into the clipboard. A browser writes the picture anew there, without the workflow.
- * @param {Promise<Blob>} card
+ * @param {() => Promise<Blob>} make
+ * @returns {HTMLButtonElement[]} that copy and save a card
  */
-export function copyPicture(card) {
-  return navigator.clipboard.write([new ClipboardItem({ "image/png": card })]);
-}
-
-/**
- * Save a picture as a file of the user's.
- * @param {Blob} card
- * @param {string} name
- */
-export function savePicture(card, name) {
-  const link = createElement("a", { href: URL.createObjectURL(card), download: name });
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+export function cardButtons(make) {
+  const save = createIconButton("download", words("saveCard"), async () => {
+    const link = createElement("a", { href: URL.createObjectURL(await make()), download: "paceline.png" });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  });
+  // Browsers offer the clipboard to secure pages only: https or localhost.
+  if (!navigator.clipboard?.write) return [save];
+  const copy = createButton(words("copyCard"), async () => {
+    // A browser writes the picture anew there, without the workflow.
+    await navigator.clipboard.write([new ClipboardItem({ "image/png": make() })]);
+    copy.textContent = words("copied");
+    setTimeout(() => (copy.textContent = words("copyCard")), 2000);
+  });
+  return [copy, save];
 }
 
 /**

@@ -1,6 +1,6 @@
 // What Compare Models shows in the node: two pictures, what was found, every round, and the numbers behind it.
 
-import { copyPicture, createCard, finding, qualityWords, savePicture } from "./card.js";
+import { cardButtons, createCard, finding, qualityWords } from "./card.js";
 import { createBox, createButton, createChoice, createElement, createIconButton } from "./elements.js";
 import { modeButtons, openLightbox } from "./lightbox.js";
 import { createRounds, sideWords } from "./rounds.js";
@@ -190,17 +190,4 @@ function cardOf(comparison, images) {
     `torch ${torch} · ComfyUI ${comfyui}`,
   ].filter(Boolean);
   return createCard({ images, ...finding(comparison), lines, sheet: address(sheet) });
-}
-
-/** @param {() => Promise<Blob>} make */
-function cardButtons(make) {
-  const save = createIconButton("download", words("saveCard"), async () => savePicture(await make(), "paceline.png"));
-  // Browsers offer the clipboard to secure pages only: https or localhost.
-  if (!navigator.clipboard?.write) return [save];
-  const copy = createButton(words("copyCard"), async () => {
-    await copyPicture(make());
-    copy.textContent = words("copied");
-    setTimeout(() => (copy.textContent = words("copyCard")), 2000);
-  });
-  return [copy, save];
 }

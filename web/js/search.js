@@ -12,8 +12,11 @@ const ROUTE = "/paceline/search";
 /** Plain pictures whose work it may be. */
 const MOST = 24;
 
+/** The same for a first answer, before nodes are timed. */
+export const FIRST = 12;
+
 /** @typedef {ReturnType<typeof asked>} Asked */
-/** @typedef {{asked: Asked, state: SearchState}} Search as it begins */
+/** @typedef {{asked: Asked, state: SearchState, drawn: unknown[]}} Search as it begins, and what was drawn so far */
 
 /**
  * @param {Prompt} prompt
@@ -23,18 +26,19 @@ const MOST = 24;
 function asked(prompt, { wire, nodes }, choice) {
   const receivers = wire.receivers.map(({ node, input }) => ({ node: wire.prefix + node.id, input: node.inputs[input].name }));
   const fixed = /** @type {SearchState["sites"]} */ ([]);
-  return { prompt, receivers, chain: nodes.map(({ id }) => wire.prefix + id), choice, most: MOST, fixed };
+  return { prompt, receivers, chain: nodes.map(({ id }) => wire.prefix + id), choice, fixed };
 }
+
+/** @typedef {{kept: string[], faster: number, most: number}} Beside ids of nodes that make a step so many times faster */
 
 /**
  * @param {Asked} search
- * @param {string[]} kept execution ids of the nodes that make a step faster
- * @param {number} faster how many times
- * @param {unknown[]} drawn so far
+ * @param {unknown[]} [drawn] so far
+ * @param {Beside} [beside]
  * @returns {Promise<SearchState>}
  */
-function next(search, kept, faster, drawn) {
-  return ask(ROUTE, { ...search, kept, faster, drawn });
+function next(search, drawn = /** @type {unknown[]} */ ([]), beside = { kept: [], faster: 1, most: MOST }) {
+  return ask(ROUTE, { ...search, ...beside, drawn });
 }
 
 /**
@@ -46,25 +50,22 @@ function next(search, kept, faster, drawn) {
 export async function findSearch(prompt, inserted, choice) {
   if (inserted.wire.name !== "model") return null;
   const search = asked(prompt, inserted, choice);
-  const first = await next(search, [], 1, []);
+  const first = await next(search);
   search.fixed = first.sites.filter(({ node, input }) => !widgetOf(node, input));
-  const state = search.fixed.length ? await next(search, [], 1, []) : first;
-  return state.why_not ? null : { asked: search, state };
+  const state = search.fixed.length ? await next(search) : first;
+  return state.why_not ? null : { asked: search, state, drawn: [] };
 }
 
 /**
- * Draw until all is known, or somebody stops it: what was found by then is told either way.
+ * Draw until all is known, or it was work enough, or somebody stops it: what was found by then is told either way.
  * @param {Search} search
- * @param {string[]} kept
- * @param {number} faster
+ * @param {Beside} beside
  * @param {(state: SearchState) => void} tell
  * @param {AbortSignal} cancelled
  */
-export async function runSearch(search, kept, faster, tell, cancelled) {
-  /** @type {unknown[]} */
-  const drawn = [];
+export async function runSearch({ asked, drawn }, beside, tell, cancelled) {
   for (;;) {
-    const state = await next(search.asked, kept, faster, drawn);
+    const state = await next(asked, drawn, beside);
     tell(state);
     if (!state.prompt) return;
     drawn.push(...(await runPrompt(state.prompt, ({ paceline_tried }) => paceline_tried, undefined, cancelled)));

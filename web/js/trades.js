@@ -1,5 +1,6 @@
 // The trades that a search has found: how much less work, how far the farthest picture moved, what changes in other nodes.
 
+import { cardButtons, createCard } from "./card.js";
 import { createBox, createElement } from "./elements.js";
 import { number } from "./said.js";
 import { address } from "./server.js";
@@ -13,18 +14,22 @@ import { words } from "./words.js";
  */
 export function createTrades(trades, choose) {
   const picture = createElement("img", { className: "paceline-trade-picture", alt: words("worstPicture") });
+  /** @type {Trade | undefined} */
+  let shown;
   const show = (/** @type {Trade | undefined} */ trade) => {
-    picture.hidden = !trade?.picture;
+    shown = trade;
+    figure.hidden = !trade?.picture;
     if (trade?.picture) picture.src = address(trade.picture);
     choose(trade);
   };
   const rows = [...trades].reverse().map((trade, index) => row(tradeLines(trade), index === 0, () => show(trade)));
   const none = row([words("searchKeep")], false, () => show(undefined));
   const fastest = trades[trades.length - 1];
-  show(fastest);
   const ours = fastest.ours ? [] : [createElement("small", {}, words("notOurs"))];
   const caption = createElement("figcaption", {}, createElement("small", {}, words("worstPicture")));
-  const figure = createElement("figure", { hidden: !trades.some((trade) => trade.picture) }, picture, caption);
+  const card = createBox("paceline-toolbar", ...cardButtons(() => cardOf(trades, shown ?? fastest, picture)));
+  const figure = createElement("figure", {}, picture, caption, card);
+  show(fastest);
   return createBox("paceline-trades", ...rows, none, ...ours, figure);
 }
 
@@ -49,4 +54,16 @@ function tradeLines({ label, gain, time, worst, pictures, edits }) {
   const measured = time ? `, ${number(time, ".2f")}x ${words("faster")}` : "";
   const changes = edits.map(({ title, input, before, after }) => `${title}: ${input} ${before} → ${after}`);
   return [`${number(gain, ".2f")}x ${words("lessWork")}: ${label}`, far + measured, ...changes];
+}
+
+/**
+ * @param {Trade[]} trades
+ * @param {Trade} shown
+ * @param {HTMLImageElement} picture
+ */
+function cardOf(trades, shown, picture) {
+  const headline = `${number(shown.gain, ".2f")}x ${words("lessWork")}`;
+  const lines = [shown.label, ...tradeLines(shown).slice(1)];
+  const others = trades.filter((trade) => trade !== shown).map(({ gain, label, worst }) => `${number(gain, ".2f")}x: ${label}, ${shareWords(worst)}`);
+  return createCard({ images: [picture], headline, proved: true, lines: [...lines, others.reverse().join(" · ")].filter(Boolean) });
 }

@@ -6,7 +6,7 @@ import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
 import { number } from "./said.js";
-import { applyTrade, findSearch, runSearch } from "./search.js";
+import { applyTrade, findSearch, FIRST, runSearch } from "./search.js";
 import { describe, SpeedHistory } from "./speed_history.js";
 import { createTrades } from "./trades.js";
 import { outcomeWords } from "./trial_words.js";
@@ -63,14 +63,23 @@ export async function offerTrial(inserted, choice) {
     const sentences = [];
     try {
       for (const { item, scene, search } of measurable) {
+        const box = createBox("");
+        found.append(box);
+        if (search && scene.chain.length) await searchOn(item, search, { kept: [], faster: 1, most: FIRST }, box);
         const outcome = scene.chain.length ? await trial(item, scene) : null;
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
         if (outcome && (outcome.best || !search)) {
           const said = outcomeWords(outcome);
           sentences.push(measurable.length > 1 ? `${where}: ${said}` : said);
         }
-        if (search) sentences.push(await searchOn(item, search, outcome));
-        else if (outcome) await remember(scene.prompt, item, choice, outcome);
+        if (search) {
+          const kept = (outcome?.judged ?? []).filter((one) => one.kept).map(({ node }) => node);
+          const beside = { kept, faster: outcome?.best?.speedup ?? 1, most: search.state.most };
+          const trades = await searchOn(item, search, beside, box);
+          asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
+          const best = trades.at(-1);
+          sentences.push(best ? `${number(best.gain, ".2f")}x ${words("lessWork")}` : words("searchNothing"));
+        } else if (outcome) await remember(scene.prompt, item, choice, outcome);
       }
       show(sentences.join(" · "));
     } catch (error) {
@@ -85,34 +94,31 @@ export async function offerTrial(inserted, choice) {
   }
 
   /**
-   * Try other settings; those found by then can also be kept where it is stopped.
+   * Try other settings, and show what was found so far: that can also be kept where it is stopped.
    * @param {Inserted} item
    * @param {Search} search
-   * @param {TrialState | null} outcome of the nodes
-   * @returns {Promise<string>} what was found
+   * @param {import("./search.js").Beside} beside
+   * @param {HTMLElement} box
+   * @returns {Promise<Trade[]>}
    */
-  async function searchOn(item, search, outcome) {
-    const kept = (outcome?.judged ?? []).filter((one) => one.kept).map(({ node }) => node);
-    /** @type {SearchState | undefined} */
-    let last;
-    const box = createBox("");
-    found.append(box);
-    try {
-      const tell = (/** @type {SearchState} */ state) => {
-        text.textContent = `${words("searching")} ${state.label}`;
-        bar.value = state.pictures / state.most;
-        last = state;
-      };
-      await runSearch(search, kept, outcome?.best?.speedup ?? 1, tell, stop.signal);
-    } finally {
-      const trades = last?.trades ?? [];
-      if (last && !last.prompt) asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
-      const choose = (/** @type {Trade | undefined} */ trade) => void (trade ? chosen.set(item, trade) : chosen.delete(item));
-      if (trades.length) box.append(createTrades(trades, choose));
-      if (last?.note) box.append(createElement("small", { textContent: last.note }));
-    }
-    const best = last?.trades.at(-1);
-    return best ? `${number(best.gain, ".2f")}x ${words("lessWork")}` : words("searchNothing");
+  async function searchOn(item, search, beside, box) {
+    const choose = (/** @type {Trade | undefined} */ trade) => void (trade ? chosen.set(item, trade) : chosen.delete(item));
+    /** @type {Trade[]} */
+    let trades = [];
+    let shown = "";
+    const tell = (/** @type {SearchState} */ state) => {
+      text.textContent = `${words("searching")} ${state.label}`;
+      bar.value = state.pictures / search.state.most;
+      trades = state.trades;
+      const found = JSON.stringify([trades, state.note]);
+      if (found === shown) return;
+      shown = found;
+      if (!trades.length) choose(undefined);
+      const note = state.note ? [createElement("small", { textContent: state.note })] : [];
+      box.replaceChildren(...(trades.length ? [createTrades(trades, choose)] : []), ...note);
+    };
+    await runSearch(search, beside, tell, stop.signal);
+    return trades;
   }
 
   /**

@@ -32,8 +32,8 @@ class Verdict:
 
     Attributes:
         state: ``faster``, ``slower``, ``no_gain`` (as fast, another picture), ``no_effect`` (as fast, same picture),
-            ``unknown`` (time: one run, too noisy, or not faster), ``suspicious`` (another picture altogether), ``broken`` (no
-            picture).
+            ``unknown`` (time: one run, too noisy, or not faster), ``suspicious`` (another picture altogether),
+            ``broken`` (no picture).
         headline: one clause, which can be translated; ``text`` is all of it in one line.
         seed_share: the worst difference as a share of a seed change, of picture or sound, whichever is larger; None if
             the seed changes nothing. ``mean_share`` is that of all pictures together.

@@ -24,7 +24,7 @@ from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
-from .search import asked, search
+from .search import FIRST, asked, draw, report
 from .server import Server, start_server
 
 _CHOICES = {
@@ -97,15 +97,19 @@ def _kept(
         for name in names:
             print(f"inserted {name}, for {where}")
         return steps, []
-    searched = asked(faster.prompt, wire, chain, choice, most)
+    searched = asked(faster.prompt, wire, chain, choice)
     first = server.ask("/paceline/search", searched) if wire["name"] == "model" else {"why_not": "no model"}
     if not first["why_not"]:  # which also tries these
         left = [place for place, id in enumerate(chain) if id not in first["own"]]
         steps, chain, names = ([every[place] for place in left] for every in (steps, chain, names))
+        print(f"trying other settings, for {where}: at most the work of {most:g} pictures", flush=True)
+        if chain and (trades := draw(server, searched | {"most": min(most, FIRST)})["trades"]):
+            print(f"first answer, for {where}: {trades[-1]['gain']:.2f}x less work with {trades[-1]['label']}")
     kept, best = _measured(server, faster.prompt, chain, names, wire["name"], choice, where) if chain else ([], None)
     if first["why_not"]:
         return [steps[chain.index(id)] for id in kept], []
-    found = search(server, searched, kept, best["speedup"] if best else 1.0, where)
+    beside = {"kept": kept, "faster": best["speedup"] if best else 1.0, "most": most}
+    found = report(draw(server, searched | beside), where)
     if found is not None and not found["with_nodes"]:
         kept = []
     steps = [steps[chain.index(id)] for id in kept]

@@ -12,28 +12,33 @@ from .server import Server
 Asked = Mapping[str, Any]
 
 
-def asked(prompt: Prompt, wire: Asked, chain: Sequence[str], choice: str, most: float) -> dict[str, Any]:
+FIRST = 12.0
+"""Plain pictures' work for a first answer, before nodes are timed."""
+
+
+def asked(prompt: Prompt, wire: Asked, chain: Sequence[str], choice: str) -> dict[str, Any]:
     """Return what the server needs to search on a wire; ``chain`` are the nodes that were inserted there."""
-    given = {"prompt": prompt, "receivers": wire["receivers"], "chain": list(chain), "choice": choice, "most": most}
-    return {**given, "kept": [], "faster": 1.0, "fixed": [], "drawn": []}
+    given = {"prompt": prompt, "receivers": wire["receivers"], "chain": list(chain), "choice": choice}
+    return {**given, "kept": [], "faster": 1.0, "fixed": [], "most": FIRST, "drawn": []}
 
 
-def search(server: Server, sent: Asked, kept: Sequence[str], faster: float, where: str) -> dict[str, Any] | None:
-    """Search beside the nodes that were kept, say what was found, and return the fastest trade; None without one."""
-    drawn: list[Any] = []
-    print(f"trying other settings, for {where}: at most the work of {sent['most']:g} pictures", flush=True)
+def draw(server: Server, sent: Asked) -> Asked:
+    """Draw until all is known, or it was as much work as is allowed; what is drawn joins the list that was ``sent``."""
     while True:
-        state = server.ask("/paceline/search", {**sent, "kept": list(kept), "faster": faster, "drawn": drawn})
+        state: Asked = server.ask("/paceline/search", sent)
         if state["prompt"] is None:
-            break
+            return state
         print(f"drawing {state['label']} ({state['pictures']:.0f} of {state['most']:g} pictures)", flush=True)
         shown = server.run(state["prompt"])
-        drawn += [one for entry in shown.values() for one in entry.get("paceline_tried", ())]
+        sent["drawn"].extend(one for entry in shown.values() for one in entry.get("paceline_tried", ()))
+
+
+def report(state: Asked, where: str) -> dict[str, Any] | None:
+    """Say what was found, and return the fastest trade; None without one."""
     if state["note"]:
         print(state["note"])
     for trade in state["trades"]:
-        far = f"{fraction(trade['worst'])} of a seed change in the worst of {trade['pictures']} pictures"
-        print(f"{trade['gain']:.2f}x less work, for {where}: {trade['label']}; difference {far}")
+        print(f"{trade['gain']:.2f}x less work, for {where}: {trade['label']}; {_far(trade)}")
     if not state["trades"]:
         why = state["why_not"] or "No other settings are faster with pictures as near as was chosen."
         print(f"kept the settings, for {where}: {why}")
@@ -44,3 +49,7 @@ def search(server: Server, sent: Asked, kept: Sequence[str], faster: float, wher
     if not best["ours"]:
         print("No node of Paceline is in the fastest settings.")
     return best
+
+
+def _far(trade: Asked) -> str:
+    return f"difference {fraction(trade['worst'])} of a seed change in the worst of {trade['pictures']} pictures"
