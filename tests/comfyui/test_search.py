@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from statistics import fmean
 from typing import Any
 
@@ -149,3 +150,29 @@ def test_a_seed_that_changes_nothing_is_said(comfyui, icons):
     state = asked(prompt)
     shown = comfyui.run(state["prompt"])["paceline_trial"]["paceline_tried"]
     assert "Another seed draws the same picture" in asked(prompt, drawn=shown)["why_not"]
+
+
+def test_an_inpainted_picture_is_searched_where_it_is_drawn(comfyui, icons):
+    mask = torch.zeros(1, 1, 256, 256)
+    mask[..., :128] = 1
+    latent = {"samples": torch.zeros(1, 4, 32, 32), "noise_mask": mask}
+    prompt = workflow(comfyui, icons) | {"latent": comfyui.give("LATENT", "masked", latent)}
+    state, drawn = searched(comfyui, prompt, most=10)
+    assert state["trades"] and all(0 < one["share"] < 1 for one in drawn if one["share"] is not None)
+    plain = comfyui.value(prompt, ["sampler", 0])["samples"]
+    kept = comfyui.value(applied(prompt, state["trades"][-1]), ["sampler", 0])["samples"]
+    assert torch.equal(plain[..., 20:], kept[..., 20:]) and not torch.equal(plain[..., :12], kept[..., :12])
+
+
+def test_a_model_that_never_repeats_itself_is_judged_by_how_far_it_is_from_itself(comfyui, icons):
+    model, seeds = icons[0].clone(), itertools.count()
+
+    def restless(apply: Any, given: dict[str, Any]) -> torch.Tensor:
+        drawn = apply(given["input"], given["timestep"], **given["c"])
+        return drawn + 0.3 * torch.randn(drawn.shape, generator=torch.Generator().manual_seed(next(seeds)))
+
+    model.set_model_unet_function_wrapper(restless)
+    prompt = workflow(comfyui, icons) | {"model": comfyui.give("MODEL", "restless", model)}
+    shown = comfyui.run(asked(prompt, choice="lossless")["prompt"])["paceline_trial"]["paceline_tried"]
+    assert shown[0]["repeat"] > 0.02
+    assert "The model's own pictures of one seed differ by" in asked(prompt, drawn=shown, choice="lossless")["note"]
