@@ -69,15 +69,21 @@ def test_a_trial_keeps_what_is_faster_and_undo_takes_all_of_it_back(page: Page, 
     assert graph(page) == before
 
 
-def test_fewer_steps_are_shown_before_they_are_kept_and_undone(page: Page, tome_workflow: dict[str, Any]):
-    """Random weights change a latent so little that fewer steps end where all of them do.
+STEPS = (
+    "app.graph.nodes.find((node) => node.type === 'KSampler').widgets.find((widget) => widget.name === 'steps').value"
+)
 
-    Apply ToMe and Set Attention Processor are there already, so that no node is timed before.
+
+@pytest.fixture
+def searching(page: Page, tome_workflow: dict[str, Any]) -> tuple[set[str], set[tuple[Any, ...]]]:
+    """Start a search on a workflow of ten steps, and return its graph as it was.
+
+    Random weights change a latent so little that fewer steps end where all of them do. Apply ToMe and Set Attention
+    Processor are there already, so that no node is timed.
     """
     page.use(CANVAS)
     page.load(tome_workflow)
-    steps = "app.graph.nodes.find((node) => node.type === 'KSampler').widgets.find((widget) => widget.name === 'steps')"
-    page.script(f"{steps}.value = 10;")
+    page.script(f"{STEPS} = 10;")
     page.settle()
     before = graph(page)
     open_dialog(page)
@@ -86,23 +92,41 @@ def test_fewer_steps_are_shown_before_they_are_kept_and_undone(page: Page, tome_
     offer = page.wait(lambda: page.element(".paceline-trial"), "offer to measure")
     assert "Other settings are tried too, for at most the work of 24 pictures." in offer.text
     press(page, "Measure")
+    return before
+
+
+@pytest.mark.thorough  # draws as long as a search until its first answer
+def test_what_a_stopped_search_has_found_can_be_kept_or_undone(page: Page, searching: tuple[set[str], set[Any]]):
+    page.wait(lambda: page.text(".paceline-trades"), "first answer", 120)
+    press(page, "Cancel")
+    page.wait(lambda: "Stopped." in page.text(".paceline-trial"), "end of the search")
+    assert "x less work: " in page.text(".paceline-trades") and page.script(f"return {STEPS}") == 10
+    idle = "const { queue_running } = await (await fetch('/queue')).json(); return !queue_running.length"
+    page.wait(lambda: page.script(idle), "end of the run")
+    press(page, "Undo")
+    page.settle()
+    assert graph(page) == searching and page.script(f"return {STEPS}") == 10
+
+
+def test_fewer_steps_are_shown_before_they_are_kept_and_undone(page: Page, searching: tuple[set[str], set[Any]]):
+    before = searching
     page.wait(lambda: page.text(".paceline-trial-result"), "result", 240)
     page.screenshot("faster_trades")
     trades = page.text(".paceline-trades")
     assert "KSampler: steps 10 → " in trades and "in the worst of 3 pictures" in trades and "x less work: " in trades
-    assert page.script(f"return {steps}.value") == 10
+    assert page.script(f"return {STEPS}") == 10
     saved_card(page, ".paceline-trades")
     press(page, "Keep")
     page.settle()
-    assert f"KSampler: steps 10 → {page.script(f'return {steps}.value')}" in trades
-    assert page.script(f"return {steps}.value") < 10
+    assert f"KSampler: steps 10 → {page.script(f'return {STEPS}')}" in trades
+    assert page.script(f"return {STEPS}") < 10
     assert page.run() == "success"
     for _ in range(4):  # what was kept, losers of the trial, what was inserted
         page.script("await app.extensionManager.command.execute('Comfy.Undo')")
         page.settle()
-        if graph(page) == before and page.script(f"return {steps}.value") == 10:
+        if graph(page) == before and page.script(f"return {STEPS}") == 10:
             break
-    assert graph(page) == before and page.script(f"return {steps}.value") == 10
+    assert graph(page) == before and page.script(f"return {STEPS}") == 10
 
 
 @pytest.mark.thorough  # a whole trial
