@@ -85,6 +85,19 @@ class WebUIPage(Tab):
         self.wait(lambda: "Steps:" in self.text("#tab_pnginfo"), "text of the picture")
         self.script("document.querySelector('#tab_pnginfo #txt2img_tab').click()")
 
+    def install(self, address: str) -> str:
+        """Give an address to *Extensions > Install from URL*, and return what is said when it is there."""
+        button = "[...document.querySelectorAll('button')].find((one) => one.textContent.trim() === args[0])"
+        for tab in ("Extensions", "Install from URL"):
+            self.wait(lambda tab=tab: self.script(f"{button}?.click(); return !!{button}", tab), tab)
+        label = "[...document.querySelectorAll('#tab_extensions label')].find((one) => one.innerText.includes(args[0]))"
+        field = f"return {label}?.querySelector('textarea, input') ?? null"
+        self.wait(lambda: self.script(field, "git repository"), "place for an address").send_keys(address)
+        # Hidden buttons are on other tabs.
+        shown = button.replace("one.text", "one.offsetParent && one.text")
+        self.script(f"{shown}.click()", "Install")
+        return self.wait(lambda: self.text("#extension_install_result"), "end of the installation", 240)
+
 
 @contextmanager
 def opened(host: Host, profile: Path) -> Iterator[WebUIPage]:

@@ -31,6 +31,7 @@ def test_on_and_off_and_on_again_from_a_picture(host: Host, tmp_path: Path):
         assert [line.split(": ")[0] for line in page.lines()] == [f"Paceline, {title}" for title in TECHNIQUES]
         assert "Paceline: Fastest" in page.infotext()
         assert pixels(fast) != pixels(plain)
+        page.screenshot(f"webui_{host.name.lower()}")
 
         page.switch()
         assert pixels(page.generate()) == pixels(plain)
