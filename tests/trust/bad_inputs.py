@@ -91,10 +91,13 @@ class Cases:
         for value in self.wrong:
             prompt = self.prompt(name)
             prompt["wrong"] = {"class_type": "TrustWrongType", "inputs": {"value": value}}
-            prompt["node"]["inputs"][entry.name] = ["wrong", LINKS.index(entry.kind)]
+            link = prompt["node"]["inputs"][entry.name] = ["wrong", LINKS.index(entry.kind)]
             # What no sampler takes, the nodes that sample need not take either; what is no prompt at all they name.
-            samples = entry.name in ("positive", "negative")
-            yield Case(name, f"{entry.name} = link to {value}", prompt, self.without(prompt) if samples else None)
+            plain, sampled = None, entry.name.removesuffix("_optimized")
+            if sampled in ("positive", "negative"):
+                plain = self.without(prompt)
+                plain["sampler"]["inputs"][sampled] = link
+            yield Case(name, f"{entry.name} = link to {value}", prompt, plain)
         for link in (["nobody", 0], ["model", 99], ["model", -1], ["latent", 0], [], ["model"], [None, None], "text"):
             prompt = self.prompt(name)
             prompt["node"]["inputs"][entry.name] = link
