@@ -89,7 +89,8 @@ def test_the_comparison_stands_in_the_node(page: Page, compared: int, renderer: 
     assert len(page.driver.find_elements("css selector", ".paceline-rounds-row")) == 3
     assert len(page.driver.find_elements("css selector", ".paceline-rounds-dot")) == 3 * 2
     # Each picture once, and everything in sight without scrolling.
-    assert page.script("return app.canvas.graph.getNodeById(args[0]).size[1]", compared) < 1000
+    height = "return app.canvas.graph.getNodeById(args[0]).size[1]"
+    page.wait(lambda: page.script(height, compared) < 1000, "node as tall as what it shows", 10)
     assert page.script("return args[0].scrollHeight - args[0].clientHeight", panel) <= 0
     shown = "[...document.querySelectorAll('[data-node-id] img, .dom-widget img')].filter((i) => i.offsetWidth).length"
     assert page.script(f"return {shown}") == 2
