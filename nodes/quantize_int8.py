@@ -94,7 +94,7 @@ class PacelineQuantizeInt8(TechniqueNode):
         if conditioning is not None:
             require_conditioning("conditioning", conditioning)
         size = None if latent is None else fitting(model, latent)
-        with mismatch_explained("latent", model, size):
+        with mismatch_explained("latent", model, size, conditioning):
             technique = quantize(model, QuantizationSettings(**settings), conditioning, size)
         policy = technique.policy
         lines = "\n".join((policy.describe(), *policy.details(), "", policy.table()))

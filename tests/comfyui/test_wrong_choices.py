@@ -78,3 +78,11 @@ def test_a_latent_of_another_family_is_named_and_an_empty_one_fits_any(studio):
         studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})
         with pytest.raises(PacelineError, match="latent has 4 channels, and this model samples latents of 16"):
             studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.ones(1, 4, 16, 16)})
+
+
+def test_a_prompt_of_another_family_is_named(studio):
+    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": studio.model}
+    latent = {"samples": torch.zeros(1, 4, 16, 16)}
+    narrow = [[torch.zeros(1, 77, 32), {}]]
+    with torch.inference_mode(), pytest.raises(PacelineError, match="has 32 values for each token"):
+        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent=latent, conditioning=narrow)

@@ -96,7 +96,9 @@ class WebUIPage(Tab):
         # Hidden buttons are on other tabs.
         shown = button.replace("one.text", "one.offsetParent && one.text")
         self.script(f"{shown}.click()", "Install")
-        return self.wait(lambda: self.text("#extension_install_result"), "end of the installation", 240)
+        result = "#extension_install_result"  # says on the way how it goes
+        self.wait(lambda: "processing" not in (self.text(result) or "processing"), "end of the installation", 240)
+        return self.text(result)
 
 
 @contextmanager

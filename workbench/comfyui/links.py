@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -48,18 +49,30 @@ def fitting(model: ModelPatcher, latent: Latent) -> torch.Tensor:
 
 
 @contextmanager
-def mismatch_explained(name: str, model: ModelPatcher, samples: torch.Tensor | None) -> Iterator[None]:
-    """Say in a sentence why sampling fails where the latent belongs to another model; ``name`` is that of the input."""
+def mismatch_explained(
+    name: str, model: ModelPatcher, samples: torch.Tensor | None, *prompts: Sequence[Any] | None
+) -> Iterator[None]:
+    """Say in a sentence why sampling fails where latent or prompts belong to another model.
+
+    ``name`` is that of the latent's input.
+    """
     try:
         yield
     except RuntimeError:
         expected = model.get_model_object("latent_format").latent_channels
-        if samples is None or samples.shape[1] == expected:
-            raise
-        raise InvalidSetting(
-            f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
-            "Connect an empty latent, or one that was made with this model and its VAE.",
-        ) from None
+        if samples is not None and samples.shape[1] != expected:
+            raise InvalidSetting(
+                f"{name} has {samples.shape[1]} channels, and this model samples latents of {expected}.",
+                "Connect an empty latent, or one that was made with this model and its VAE.",
+            ) from None
+        takes = model.model.model_config.unet_config.get("context_dim")
+        widths = {entry[0].shape[-1] for prompt in prompts for entry in prompt or ()}
+        if isinstance(takes, int) and widths - {takes}:
+            raise InvalidSetting(
+                f"A prompt has {max(widths - {takes})} values for each token, and this model takes {takes}.",
+                "Connect prompts that were encoded with this model's own CLIP.",
+            ) from None
+        raise
 
 
 def require_decoder(name: str, value: object) -> None:

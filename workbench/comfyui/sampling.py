@@ -130,7 +130,7 @@ def sample(model: ModelPatcher, job: SamplingJob, seed: int, clock: Clock, on_st
 
     synchronize(device)
     started = clock()
-    with mismatch_explained("latent_image", model, image):
+    with mismatch_explained("latent_image", model, image, job.positive, job.negative):
         samples: Tensor = comfy.sample.sample(
             model,
             noise,
