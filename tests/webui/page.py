@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from needs import missing
+from PIL import Image
 
 from .host import Host
 
@@ -70,6 +72,18 @@ class WebUIPage(Tab):
 
     def infotext(self) -> str:
         return self.text("#html_info_txt2img")
+
+    def picture(self, path: Path) -> None:
+        """Save how the accordion looks, and beside it what is said under the picture."""
+        selectors = ("#tab_txt2img [id$=paceline_on]", "#html_log_txt2img")
+        parts = [Image.open(io.BytesIO(self.element(selector).screenshot_as_png)) for selector in selectors]
+        margin = 16
+        size = (sum(part.width + margin for part in parts) + margin, max(part.height for part in parts) + 2 * margin)
+        whole, left = Image.new("RGB", size, "white"), margin
+        for part in parts:
+            whole.paste(part, (left, margin))
+            left += part.width + margin
+        whole.save(path, optimize=True)
 
     def lines(self) -> list[str]:
         """Return what Paceline says under the picture."""
