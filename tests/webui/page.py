@@ -76,7 +76,10 @@ class WebUIPage(Tab):
     def picture(self, path: Path) -> None:
         """Save how the accordion looks, and beside it what is said under the picture."""
         selectors = ("#tab_txt2img [id$=paceline_on]", "#html_log_txt2img")
-        parts = [Image.open(io.BytesIO(self.element(selector).screenshot_as_png)) for selector in selectors]
+        parts = []
+        for selector in selectors:
+            self.script("args[0].scrollIntoView()", self.element(selector))
+            parts.append(Image.open(io.BytesIO(self.element(selector).screenshot_as_png)))
         margin = 16
         size = (sum(part.width + margin for part in parts) + margin, max(part.height for part in parts) + 2 * margin)
         whole, left = Image.new("RGB", size, "white"), margin
