@@ -80,9 +80,8 @@ def test_a_latent_of_another_family_is_named_and_an_empty_one_fits_any(studio):
             studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.ones(1, 4, 16, 16)})
 
 
-def test_a_prompt_of_another_family_is_named(studio):
-    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": studio.model}
-    latent = {"samples": torch.zeros(1, 4, 16, 16)}
-    narrow = [[torch.zeros(1, 77, 32), {}]]
-    with torch.inference_mode(), pytest.raises(PacelineError, match="has 32 values for each token"):
-        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent=latent, conditioning=narrow)
+@pytest.mark.parametrize(("text", "count"), [(torch.zeros(1, 77, 32), 32), (None, 0)])
+def test_a_prompt_of_another_family_is_named(studio, text, count):
+    common = {**QUIET["QuantizeInt8"], "mode": "weight_only", "model": studio.model, "conditioning": [[text, {}]]}
+    with torch.inference_mode(), pytest.raises(PacelineError, match=f"has {count} values for each token"):
+        studio.nodes["PacelineQuantizeInt8"].execute(**common, latent={"samples": torch.zeros(1, 4, 16, 16)})

@@ -66,7 +66,8 @@ def mismatch_explained(
                 "Connect an empty latent, or one that was made with this model and its VAE.",
             ) from None
         takes = model.model.model_config.unet_config.get("context_dim")
-        widths = {entry[0].shape[-1] for prompt in prompts for entry in prompt or ()}
+        encoded = (entry[0] for prompt in prompts for entry in prompt or ())
+        widths = {text.shape[-1] if isinstance(text, torch.Tensor) else 0 for text in encoded}
         if isinstance(takes, int) and widths - {takes}:
             raise InvalidSetting(
                 f"A prompt has {max(widths - {takes})} values for each token, and this model takes {takes}.",
