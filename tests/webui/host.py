@@ -170,4 +170,5 @@ def _prepare(name: str, folder: Path) -> None:
     places = {"Sampling steps": "customscript/sampler.py/", "Seed": "customscript/seed.py/"}
     values = {f"{places.get(label, '')}txt2img/{label}/value": value for label, value in ON_PAGE.items()}
     (folder / "ui-config.json").write_text(json.dumps(values))
-    (folder / "config.json").write_text(json.dumps({"sd_model_checkpoint": "tiny.safetensors"}))
+    of_forge = {"sd_t2i_width": ON_PAGE["Width"], "sd_t2i_height": ON_PAGE["Height"]}  # its preset sets them again
+    (folder / "config.json").write_text(json.dumps({"sd_model_checkpoint": "tiny.safetensors"} | of_forge))
