@@ -20,7 +20,7 @@ def test_it_is_there_after_a_restart_and_needs_nothing_else(name: str, tmp_path:
     with running(name, data, extensions={}) as host:
         plain = host.draw()
         with opened(host, tmp_path / "browser") as page:
-            assert "Installed into" in page.install(ROOT.as_uri())
+            page.install(ROOT.as_uri())
     with running(name, data, extensions={}) as host:
         assert host.draw() == plain
         host.draw(REUSE)
