@@ -40,7 +40,7 @@ CHOICES = {"hardly visible": 0.05, "fastest": 0.15}
 LATER = 8
 _QUICK = Candidate(10, "dpmpp_2m", "karras")
 NOTES = {
-    "gain": "how many times fewer evaluations, mean of the pictures drawn afterwards; 1 where nothing was chosen",
+    "less_work": "how many times fewer evaluations, mean of the pictures drawn afterwards; 1 where nothing was chosen",
     "found": "the same of the pictures that it was chosen by",
     "worst": "farthest of the pictures drawn afterwards, as a share of what another seed changes",
     "inside": "share of the pictures drawn afterwards that stayed inside of the choice",
@@ -194,10 +194,10 @@ def best(found: Search) -> Candidate | None:
 def afterwards(table: Table, one: Candidate | None, limit: float) -> dict[str, float]:
     """Return what a choice does to pictures of other prompts and seeds."""
     if one is None:
-        return {"gain": 1.0, "worst": 0.0, "inside": 1.0}
+        return {"less_work": 1.0, "worst": 0.0, "inside": 1.0}
     later = [table.drawn(one, 100 + each) for each in range(LATER)]
     return {
-        "gain": statistics.fmean(each.gain for each in later),
+        "less_work": statistics.fmean(each.gain for each in later),
         "worst": max(each.share for each in later),
         "inside": statistics.fmean(each.share <= limit for each in later),
     }
@@ -244,7 +244,7 @@ def medians(rows: list[JudgedRow]) -> Iterator[JudgedRow]:
         of = [row for row in rows if row.work.endswith(f": {choice} ({limit:g})")]
         for name in dict.fromkeys(row.name for row in of):
             found = [row.quality for row in of if row.name == name]
-            numbers = {key: statistics.median(one[key] for one in found) for key in ("gain", "found")}
+            numbers = {key: statistics.median(one[key] for one in found) for key in ("less_work", "found")}
             numbers |= {"worst": max(one["worst"] for one in found)}
             numbers |= {"inside": statistics.fmean(one["inside"] for one in found)}
             yield JudgedRow(name, f"median of {len(found)} workflows: {choice} ({limit:g})", quality=numbers)

@@ -35,8 +35,6 @@ class Tab:
     def _begin(self) -> None:
         self.driver, self.closed = self._start(), False
         self.driver.set_script_timeout(120)
-        # Else an element gets no event of its focus once a second tab was in front.
-        self.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
         self.console: list[str] = []
         self.made: dict[str, Any] = {}
 

@@ -20,10 +20,10 @@ LINK = re.compile(r'\]\(([^)\s]+)\)|<img src="([^"]+)"')
 UNIT = re.compile(r"(-?\d+(?:\.\d+)?) ?(x(?! \d)|dB|%|s|MB)(?![\w])")
 """A number with a unit; in *512 x 512* the x is none."""
 FIELDS = {
-    "x": "speedup",
+    "x": "speedup|less_work",
     "s": "seconds_median",
     "dB": "psnr|gain",
-    "%": "attention|work_left|matching|estimate",
+    "%": "attention|work_left|matching|estimate|inside",
     "MB": "bytes",
 }
 """What a number with this unit is called in the files; shares are written in percent, and bytes in millions."""
