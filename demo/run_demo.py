@@ -42,7 +42,7 @@ PICTURES_OF_A_TRIAL = 40
 """About as long as so many pictures takes what one click does, on a machine that is not busy."""
 
 LARGE = 768
-SECONDS_FOR_LARGE = 50.0
+SECONDS_FOR_LARGE = 70.0
 ROUNDS, MOST_ROUNDS = 3, 20
 """Of a large picture: as many as make the answer clear, and as there is time for."""
 
@@ -156,7 +156,7 @@ def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argp
         with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
             found = compare(easel, workflows, plain, trial.workflow, options.short)
         size = options.large_size
-        with part(f"4 of 4: Apply ToMe, one step at {size} x {size} (about {SECONDS_FOR_LARGE:.0f} s)"):
+        with part(f"4 of 4: Apply ToMe, one step at {size} x {size} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
             merged = large_picture(client, workflows, large, large_model, size)
     write(options.output, model, plain, texts, trial, found, profile, merged)
     print(f"\n{trial.sentence}")
