@@ -132,6 +132,8 @@ def test_beside_the_hosts_own_token_merging_ours_steps_aside(host):
 
 
 def test_a_sampler_with_noise_levels_of_its_own_is_left_alone(host):
+    if all(sampler["name"] != "DPM fast" for sampler in host.ask("/sdapi/v1/samplers")):
+        pytest.skip("this host has no DPM fast")
     plain = host.draw(sampler_name="DPM fast")
     assert host.draw(REUSE, sampler_name="DPM fast") == plain
     assert "DPM fast chooses its noise levels itself" in host.report()["Reuse Steps"]["headline"]
