@@ -29,11 +29,8 @@ from torch import Tensor
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process  # noqa: E402
 from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
-from paceline.workbench.search.engine import PICTURES, Drawn, Search  # noqa: E402
+from paceline.workbench.search.engine import FIRST, PICTURES, Drawn, Search  # noqa: E402
 from paceline.workbench.search.space import EASY, REUSE, Candidate, Space  # noqa: E402
-
-FIRST = 12
-"""Plain pictures whose work the first answer may take."""
 
 ALONE = ("fewer steps", REUSE, EASY, "guidance")
 CHOICES = {"hardly visible": 0.05, "fastest": 0.15}

@@ -29,7 +29,7 @@ function asked(prompt, { wire, nodes }, choice) {
   return { prompt, receivers, chain: nodes.map(({ id }) => wire.prefix + id), choice, fixed };
 }
 
-/** @typedef {{kept: string[], faster: number, most: number}} Beside ids of nodes that make a step so many times faster */
+/** @typedef {{kept?: string[], faster?: number, most?: number}} Beside ids of nodes that make a step so many times faster */
 
 /**
  * @param {Asked} search
@@ -37,8 +37,8 @@ function asked(prompt, { wire, nodes }, choice) {
  * @param {Beside} [beside]
  * @returns {Promise<SearchState>}
  */
-function next(search, drawn = /** @type {unknown[]} */ ([]), beside = { kept: [], faster: 1, most: MOST }) {
-  return ask(ROUTE, { ...search, ...beside, drawn });
+function next(search, drawn = /** @type {unknown[]} */ ([]), beside = /** @type {Beside} */ ({})) {
+  return ask(ROUTE, { ...search, kept: [], faster: 1, most: MOST, ...beside, drawn });
 }
 
 /**

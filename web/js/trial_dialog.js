@@ -17,6 +17,7 @@ import { words } from "./words.js";
 
 /** @typedef {{item: Inserted, scene: Scene, search: Search | null}} Measurable */
 /** @typedef {import("./search.js").Search} Search */
+/** @typedef {import("./search.js").Beside} Beside */
 
 /**
  * Ask whether to measure what was inserted, and do so.
@@ -65,7 +66,7 @@ export async function offerTrial(inserted, choice) {
       for (const { item, scene, search } of measurable) {
         const box = createBox("");
         found.append(box);
-        if (search && scene.chain.length) await searchOn(item, search, { kept: [], faster: 1, most: FIRST }, box);
+        if (search && scene.chain.length) await searchOn(item, search, { most: FIRST }, box);
         const outcome = scene.chain.length ? await trial(item, scene) : null;
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
         if (outcome && (outcome.best || !search)) {
@@ -74,8 +75,7 @@ export async function offerTrial(inserted, choice) {
         }
         if (search) {
           const kept = (outcome?.judged ?? []).filter((one) => one.kept).map(({ node }) => node);
-          const beside = { kept, faster: outcome?.best?.speedup ?? 1, most: search.state.most };
-          const trades = await searchOn(item, search, beside, box);
+          const trades = await searchOn(item, search, { kept, faster: outcome?.best?.speedup ?? 1 }, box);
           asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
           const best = trades.at(-1);
           sentences.push(best ? `${number(best.gain, ".2f")}x ${words("lessWork")}` : words("searchNothing"));
@@ -97,7 +97,7 @@ export async function offerTrial(inserted, choice) {
    * Try other settings, and show what was found so far: that can also be kept where it is stopped.
    * @param {Inserted} item
    * @param {Search} search
-   * @param {import("./search.js").Beside} beside
+   * @param {Beside} beside
    * @param {HTMLElement} box
    * @returns {Promise<Trade[]>}
    */

@@ -73,12 +73,17 @@ class Speedup:
         return not (self.slower or self.same) and self.rounds > 2 and self.high <= 1 + SAME
 
     @property
+    def clear(self) -> bool:
+        """Whether there is nothing that more rounds would have to tell."""
+        return self.faster or self.slower or self.same or self.not_faster
+
+    @property
     def settled(self) -> bool:
         """Whether an interval twice as wide is clear too: who looks after each round sees chance more often."""
         if self.rounds < 2:
             return False
         wide = replace(self, low=self.low**1.5 / self.high**0.5, high=self.high**1.5 / self.low**0.5)
-        return wide.faster or wide.slower or wide.same or wide.not_faster
+        return wide.clear
 
     @property
     def _claim(self) -> tuple[float, float]:
@@ -97,7 +102,7 @@ class Speedup:
         """
         if self.rounds < 2:
             return 2
-        if self.faster or self.slower or self.same or self.not_faster:
+        if self.clear:
             return 0
         mean, margin = math.log(self.low * self.high) / 2, math.log(self.high / self.low) / 2
         spread = margin * math.sqrt(self.rounds) / student(self.rounds)

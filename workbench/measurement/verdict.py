@@ -88,7 +88,7 @@ def judge(evidence: Evidence) -> Verdict:
         return verdict("slower", speed, f"; {picture}")
     if evidence.speedup.same:
         return verdict("no_effect" if evidence.same_bits else "no_gain", speed, f"; {picture}")
-    more = "" if evidence.speedup.not_faster else f"; {more_text(evidence.speedup)}"
+    more = "" if evidence.speedup.clear else f"; {more_text(evidence.speedup)}"
     return verdict("unknown", speed, f"{more}; {picture}")
 
 

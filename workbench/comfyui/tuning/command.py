@@ -20,11 +20,12 @@ from typing import Any
 
 from ....core.files import write_atomically
 from ...exit_status import exit_status
+from ...search.engine import FIRST
 from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
-from .search import FIRST, asked, draw, report
+from .search import asked, draw, report
 from .server import Server, start_server
 
 _CHOICES = {

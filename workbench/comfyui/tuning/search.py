@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...measurement.verdict_text import fraction
+from ...search.engine import FIRST
 from ..prompt import Prompt
 from .server import Server
 
 Asked = Mapping[str, Any]
-
-
-FIRST = 12.0
-"""Plain pictures' work for a first answer, before nodes are timed."""
 
 
 def asked(prompt: Prompt, wire: Asked, chain: Sequence[str], choice: str) -> dict[str, Any]:
@@ -38,7 +35,8 @@ def report(state: Asked, where: str) -> dict[str, Any] | None:
     if state["note"]:
         print(state["note"])
     for trade in state["trades"]:
-        print(f"{trade['gain']:.2f}x less work, for {where}: {trade['label']}; {_far(trade)}")
+        far = f"{fraction(trade['worst'])} of a seed change in the worst of {trade['pictures']} pictures"
+        print(f"{trade['gain']:.2f}x less work, for {where}: {trade['label']}; difference {far}")
     if not state["trades"]:
         why = state["why_not"] or "No other settings are faster with pictures as near as was chosen."
         print(f"kept the settings, for {where}: {why}")
@@ -49,7 +47,3 @@ def report(state: Asked, where: str) -> dict[str, Any] | None:
     if not best["ours"]:
         print("No node of Paceline is in the fastest settings.")
     return best
-
-
-def _far(trade: Asked) -> str:
-    return f"difference {fraction(trade['worst'])} of a seed change in the worst of {trade['pictures']} pictures"
