@@ -29,9 +29,9 @@ from ..workbench.comfyui.prompt import (
     users_of,
 )
 from ..workbench.comfyui.runnable import why_refused
-from ..workbench.comfyui.segment import SEEDS
+from ..workbench.comfyui.seeds import SEEDS, later_seed
 from ..workbench.measurement.verdict_text import fraction
-from ..workbench.search.engine import PICTURES, Drawn, Search, Trade
+from ..workbench.search.engine import FIRST, MOST, PICTURES, Drawn, Search, Trade
 from ..workbench.search.space import Candidate
 from .knobs import REUSE_STEPS, Knobs, find_knobs
 from .recipes import shown_steps
@@ -72,11 +72,11 @@ def search_payload(sent: Any) -> Payload:
     ``sent`` has ``prompt``; ``receivers``, pairs of node and input; ``chain``, execution ids of the nodes before them
     that were inserted; ``kept``, those of them that were found to make a step faster, ``faster`` times; ``choice``;
     ``fixed``, pairs of node and input that cannot be set; ``drawn``, what was shown of each picture so far; and
-    ``most``, how many plain pictures' work it may be.
+    ``most``, how many plain pictures' work it may be (default ``MOST``).
     """
     try:
         require_choice("choice", sent["choice"], tuple(BUDGETS))
-        shown, most = list(sent["drawn"]), float(sent["most"])
+        shown, most = list(sent["drawn"]), float(sent.get("most", MOST))
         task = _task(sent)
         drawn = [_read(one) for one in shown]
         own = max((float(one["repeat"] or 0.0) for one in shown), default=0.0)
@@ -94,6 +94,7 @@ def search_payload(sent: Any) -> Payload:
             "label": "" if found is None else task.knobs.label(found[0]),
             "pictures": search.work,
             "most": most,
+            "first": FIRST,
             "steps": task.knobs.space.plain.steps,
             "note": _NOTE.format(fraction(own)) if own > BUDGETS[sent["choice"]] else "",
             "own": list(task.own),
@@ -103,10 +104,10 @@ def search_payload(sent: Any) -> Payload:
     except InvalidSetting:
         raise
     except NotMeasurable as error:
-        nothing: Payload = {"label": "", "pictures": 0.0, "most": 0.0, "steps": 0, "note": ""}
+        nothing: Payload = {"label": "", "pictures": 0.0, "most": 0.0, "first": 0.0, "steps": 0, "note": ""}
         return {"why_not": str(error), "prompt": None, **nothing, "own": [], "sites": [], "trades": []}
     except (KeyError, TypeError, ValueError, IndexError, ZeroDivisionError, AttributeError) as error:
-        needed = "Send prompt, receivers, chain, kept, faster, choice, fixed, drawn and most."
+        needed = "Send prompt, receivers, chain, kept, faster, choice, fixed and drawn."
         raise InvalidSetting("This search cannot be read.", needed) from error
 
 
@@ -232,7 +233,7 @@ def _drawing(task: _Task, nodes: Nodes, one: Candidate | None, seed: int, run: s
 
 def _later(value: Any, seed: int) -> int:
     # The value of one that comes over a link is not known here.
-    return (value + seed) % 2**64 if isinstance(value, int) else 20_010 + seed
+    return later_seed(value, seed) if isinstance(value, int) else 20_010 + seed
 
 
 def _moved(value: Any, names: Mapping[str, str]) -> Any:

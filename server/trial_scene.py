@@ -13,7 +13,8 @@ from typing import Any
 
 from ..core.errors import PacelineError
 from ..workbench.comfyui.prompt import Link, Prompt, link_of, needed_for, output_types, title_of, users_of
-from ..workbench.comfyui.segment import NOT_AGAIN, SEEDS, runs_again
+from ..workbench.comfyui.seeds import SEEDS
+from ..workbench.comfyui.segment import NOT_AGAIN, runs_again
 from ..workbench.comfyui.workflow_job import WIRE
 from .wires import is_ours, typed_links
 

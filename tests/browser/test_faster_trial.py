@@ -95,6 +95,32 @@ def searching(page: Page, tome_workflow: dict[str, Any]) -> tuple[set[str], set[
     return before
 
 
+def test_a_choice_made_while_a_search_goes_on_stays(page: Page):
+    chosen = page.script(
+        """
+        const base = document.querySelector("[href$='results.css']").href;
+        const { createTrades } = await import(new URL("js/trades.js", base));
+        const trade = (label, gain) => ({ label, gain, time: null, worst: 0.1, pictures: 3, edits: [], ours: true });
+        const found = [trade("24 steps", 1.25), trade("20 steps", 1.5)];
+        let [chosen, picked] = [];
+        const draw = (trades) => createTrades(trades, picked, (trade, byHand) => {
+          chosen = trade?.label;
+          picked = byHand ?? picked;
+        });
+        const said = [];
+        const [fastest, careful, none] = draw(found).querySelectorAll("input");
+        said.push([fastest.checked, chosen]);
+        for (const radio of [careful, none]) {
+          radio.dispatchEvent(new Event("change"));
+          const rows = [...draw([...found, trade("16 steps", 1.9)]).querySelectorAll("input")];
+          said.push([rows.map(({ checked }) => checked).indexOf(true), chosen]);
+        }
+        return said;
+        """
+    )
+    assert chosen == [[True, "20 steps"], [2, "24 steps"], [3, None]]
+
+
 @pytest.mark.thorough  # draws as long as a search until its first answer
 def test_what_a_stopped_search_has_found_can_be_kept_or_undone(page: Page, searching: tuple[set[str], set[Any]]):
     page.wait(lambda: page.text(".paceline-trades"), "first answer", 120)

@@ -153,6 +153,8 @@ export interface SearchState {
   pictures: number;
   /** How many it may be. */
   most: number;
+  /** How many it may be for a first answer, before nodes are timed. */
+  first: number;
   /** Of the workflow's own sampler. */
   steps: number;
   /** What else is to be known; may be empty. */

@@ -9,12 +9,6 @@ import { sourceOf } from "./wires.js";
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/search";
 
-/** Plain pictures whose work it may be. */
-const MOST = 24;
-
-/** The same for a first answer, before nodes are timed. */
-export const FIRST = 12;
-
 /** @typedef {ReturnType<typeof asked>} Asked */
 /** @typedef {{asked: Asked, state: SearchState, drawn: unknown[]}} Search as it begins, and what was drawn so far */
 
@@ -38,7 +32,7 @@ function asked(prompt, { wire, nodes }, choice) {
  * @returns {Promise<SearchState>}
  */
 function next(search, drawn = /** @type {unknown[]} */ ([]), beside = /** @type {Beside} */ ({})) {
-  return ask(ROUTE, { ...search, kept: [], faster: 1, most: MOST, ...beside, drawn });
+  return ask(ROUTE, { ...search, kept: [], faster: 1, ...beside, drawn });
 }
 
 /**

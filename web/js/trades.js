@@ -9,10 +9,11 @@ import { words } from "./words.js";
 
 /**
  * @param {Trade[]} trades from the most careful to the fastest
- * @param {(trade: Trade | undefined) => void} choose undefined for none of them
+ * @param {string | undefined} picked label of the one that a person has chosen before, "" for none of them
+ * @param {(trade: Trade | undefined, picked?: string) => void} choose undefined for none of them; with picked where a person chose
  * @returns {HTMLElement} a choice among them, and the picture of the one that is chosen
  */
-export function createTrades(trades, choose) {
+export function createTrades(trades, picked, choose) {
   const picture = createElement("img", { className: "paceline-trade-picture", alt: words("worstPicture") });
   /** @type {Trade | undefined} */
   let shown;
@@ -20,16 +21,21 @@ export function createTrades(trades, choose) {
     shown = trade;
     figure.hidden = !trade?.picture;
     if (trade?.picture) picture.src = address(trade.picture);
-    choose(trade);
   };
-  const rows = [...trades].reverse().map((trade, index) => row(tradeLines(trade), index === 0, () => show(trade)));
-  const none = row([words("searchKeep")], false, () => show(undefined));
+  const pick = (/** @type {Trade | undefined} */ trade) => {
+    show(trade);
+    choose(trade, trade?.label ?? "");
+  };
   const fastest = trades[trades.length - 1];
+  const first = picked === "" ? undefined : trades.find(({ label }) => label === picked) ?? fastest;
+  const rows = [...trades].reverse().map((trade) => row(tradeLines(trade), trade === first, () => pick(trade)));
+  const none = row([words("searchKeep")], !first, () => pick(undefined));
   const ours = fastest.ours ? [] : [createElement("small", {}, words("notOurs"))];
   const caption = createElement("figcaption", {}, createElement("small", {}, words("worstPicture")));
   const card = createBox("paceline-toolbar", ...cardButtons(() => cardOf(trades, shown ?? fastest, picture)));
   const figure = createElement("figure", {}, picture, caption, card);
-  show(fastest);
+  show(first);
+  choose(first);
   return createBox("paceline-trades", ...rows, none, ...ours, figure);
 }
 

@@ -6,7 +6,7 @@ import { createBox, createButton, createElement } from "./elements.js";
 import { asOneStep } from "./graph.js";
 import { takeOut } from "./insert.js";
 import { number } from "./said.js";
-import { applyTrade, findSearch, FIRST, runSearch } from "./search.js";
+import { applyTrade, findSearch, runSearch } from "./search.js";
 import { describe, SpeedHistory } from "./speed_history.js";
 import { createTrades } from "./trades.js";
 import { outcomeWords } from "./trial_words.js";
@@ -48,6 +48,8 @@ export async function offerTrial(inserted, choice) {
   const content = createBox("paceline-trial", text, bar, list, found);
   /** @type {Map<Inserted, Trade>} what Keep changes */
   const chosen = new Map();
+  /** @type {Map<Inserted, string>} what was chosen among trades by hand, "" for none of them */
+  const picked = new Map();
   content.append(...untried.map((line) => createElement("small", {}, `${words("trialImpossible")} ${line}`)));
   const later = createButton(words("trialLater"), () => dialog.close());
   const start = createButton(words("trialStart"), () => void run());
@@ -66,7 +68,7 @@ export async function offerTrial(inserted, choice) {
       for (const { item, scene, search } of measurable) {
         const box = createBox("");
         found.append(box);
-        if (search && scene.chain.length) await searchOn(item, search, { most: FIRST }, box);
+        if (search && scene.chain.length) await searchOn(item, search, { most: search.state.first }, box);
         const outcome = scene.chain.length ? await trial(item, scene) : null;
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
         if (outcome && (outcome.best || !search)) {
@@ -102,7 +104,11 @@ export async function offerTrial(inserted, choice) {
    * @returns {Promise<Trade[]>}
    */
   async function searchOn(item, search, beside, box) {
-    const choose = (/** @type {Trade | undefined} */ trade) => void (trade ? chosen.set(item, trade) : chosen.delete(item));
+    const choose = (/** @type {Trade | undefined} */ trade, /** @type {string | undefined} */ byHand = undefined) => {
+      if (byHand !== undefined) picked.set(item, byHand);
+      if (trade) chosen.set(item, trade);
+      else chosen.delete(item);
+    };
     /** @type {Trade[]} */
     let trades = [];
     let shown = "";
@@ -115,7 +121,9 @@ export async function offerTrial(inserted, choice) {
       shown = found;
       if (!trades.length) choose(undefined);
       const note = state.note ? [createElement("small", { textContent: state.note })] : [];
-      box.replaceChildren(...(trades.length ? [createTrades(trades, choose)] : []), ...note);
+      const focused = box.contains(document.activeElement);
+      box.replaceChildren(...(trades.length ? [createTrades(trades, picked.get(item), choose)] : []), ...note);
+      if (focused) /** @type {HTMLElement | null} */ (box.querySelector("input:checked"))?.focus();
     };
     await runSearch(search, beside, tell, stop.signal);
     return trades;

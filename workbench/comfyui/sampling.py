@@ -17,6 +17,7 @@ from ..measurement.steps import Clock, StepTimes
 from ..measurement.timing import MOST_ROUNDS
 from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
+from .seeds import LARGEST_SEED, later_seed
 
 
 def sampler_names() -> list[str]:
@@ -57,7 +58,7 @@ class SamplingJob:
         require_conditioning("positive", self.positive)
         require_conditioning("negative", self.negative)
         require_latent("latent_image", self.latent_image)
-        require_integer("seed", self.seed, 0, 2**64 - 1)
+        require_integer("seed", self.seed, 0, LARGEST_SEED)
         require_integer("steps", self.steps, 1, 10_000)
         require_number("cfg", self.cfg, -1000.0, 1000.0)
         require_number("denoise", self.denoise, 0.0, 1.0)
@@ -67,13 +68,11 @@ class SamplingJob:
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
         """Run it once, with a seed that is ``seed`` after its own, and the prompt of its turn."""
         prompts = (self.positive, *self.further)
-        return sample(model, replace(self, positive=prompts[seed % len(prompts)]), self._seed(seed), clock, on_step)
+        given = replace(self, positive=prompts[seed % len(prompts)])
+        return sample(model, given, later_seed(self.seed, seed), clock, on_step)
 
     def prepare(self, seed: int) -> None:
         """Both sides share nothing but the inputs."""
-
-    def _seed(self, after: int) -> int:
-        return (self.seed + after) % 2**64
 
     @property
     def prompts(self) -> int:
@@ -83,8 +82,8 @@ class SamplingJob:
         """Return what was sampled, for the record."""
         names = ("seed", "steps", "cfg", "sampler_name", "scheduler", "denoise")
         shape = list(self.latent_image["samples"].shape)
-        given = {name: getattr(self, name) for name in names}
-        return {**given, "other_seed": self._seed(MOST_ROUNDS), "prompts": self.prompts, "latent_shape": shape}
+        given = {name: getattr(self, name) for name in names} | {"other_seed": later_seed(self.seed, MOST_ROUNDS)}
+        return {**given, "prompts": self.prompts, "latent_shape": shape}
 
     def carriers(self) -> list[Any]:
         """Return the ControlNets, which can carry techniques."""

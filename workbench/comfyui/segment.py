@@ -10,9 +10,7 @@ from typing import Any
 
 from ...core.errors import InvalidSetting
 from .prompt import Link, Prompt, class_of, link_of
-
-SEEDS = ("seed", "noise_seed")
-"""Inputs that hold a seed."""
+from .seeds import SEEDS, later_seed
 
 NOT_AGAIN = "waits for others, or makes nodes of its own: it cannot be run repeatedly"
 JUDGE_EARLIER = "Judge the nodes before it by a sampler that comes earlier."
@@ -71,7 +69,7 @@ def _outputs(id: str, node: Mapping[str, Any], made: Mapping[str, list[list[Any]
     data, _, v3 = execution.get_input_data(node["inputs"], kind, id, known)
     for name in SEEDS:
         if seed and name in data:
-            data[name] = [(value + seed) % 2**64 if isinstance(value, int) else value for value in data[name]]
+            data[name] = [later_seed(value, seed) if isinstance(value, int) else value for value in data[name]]
     running = execution.get_output_data("" if context is None else context.prompt_id, id, kind(), data, v3_data=v3)
     ended = _ended(running)
     if ended is None or ended[2]:

@@ -17,8 +17,11 @@ from .space import Candidate, Space
 PICTURES = 3
 """Of each candidate, from as many seeds."""
 
+MOST = 24.0
+"""Plain pictures' work for a search, unless it is told otherwise."""
+
 FIRST = 12.0
-"""Plain pictures' work for a first answer, before nodes are timed."""
+"""The same for a first answer, before nodes are timed."""
 
 _Z = 2.0
 """19 of 20 later pictures are to be inside: 1.645 standard deviations, and more as the fastest of many is chosen."""

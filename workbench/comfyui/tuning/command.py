@@ -20,7 +20,7 @@ from typing import Any
 
 from ....core.files import write_atomically
 from ...exit_status import exit_status
-from ...search.engine import FIRST
+from ...search.engine import FIRST, MOST
 from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
@@ -170,7 +170,8 @@ def _parser() -> argparse.ArgumentParser:
     choices = "; ".join(f"{name}: {sentence}" for name, sentence in _CHOICES.items())
     add("--choice", choices=_CHOICES, default="balanced", help=f"{choices}; default: balanced")
     add("--measure", action="store_true", help="measure each node here, and keep only what is certainly faster")
-    add("--pictures", type=float, default=24.0, metavar="N", help="try settings for the work of N pictures; default 24")
+    pictures = f"try settings for the work of N pictures; default: {MOST:g}"
+    add("--pictures", type=float, default=MOST, metavar="N", help=pictures)
     add("--server", metavar="ADDRESS", help="a ComfyUI that runs, e.g. http://127.0.0.1:8188; default: start one")
     add("--comfyui", metavar="FOLDER", help="ComfyUI's folder; default: COMFYUI_PATH, or where this pack is installed")
     return parser

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...measurement.verdict_text import fraction
-from ...search.engine import FIRST
 from ..prompt import Prompt
 from .server import Server
 
@@ -16,7 +15,7 @@ Asked = Mapping[str, Any]
 def asked(prompt: Prompt, wire: Asked, chain: Sequence[str], choice: str) -> dict[str, Any]:
     """Return what the server needs to search on a wire; ``chain`` are the nodes that were inserted there."""
     given = {"prompt": prompt, "receivers": wire["receivers"], "chain": list(chain), "choice": choice}
-    return {**given, "kept": [], "faster": 1.0, "fixed": [], "most": FIRST, "drawn": []}
+    return {**given, "kept": [], "faster": 1.0, "fixed": [], "drawn": []}
 
 
 def draw(server: Server, sent: Asked) -> Asked:

@@ -1,0 +1,14 @@
+"""Seeds in workflows: the inputs that hold one, and those that come after it."""
+
+from __future__ import annotations
+
+SEEDS = ("seed", "noise_seed")
+"""Inputs that hold a seed."""
+
+LARGEST_SEED = 2**64 - 1
+"""Of ComfyUI's own inputs."""
+
+
+def later_seed(seed: int, after: int) -> int:
+    """Return the seed that comes ``after`` so many; 0 follows the largest."""
+    return (seed + after) % (LARGEST_SEED + 1)
