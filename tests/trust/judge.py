@@ -179,8 +179,8 @@ class Judge:
 
 
 def is_sentence_of_ours(error: PromptFailed) -> bool:
-    """Return whether a prompt failed with an error that our pack raises on purpose."""
-    return "paceline.core." in error.exception_type
+    """Return whether a prompt failed with an error of a class of our pack: it raises those on purpose."""
+    return "paceline." in error.exception_type
 
 
 def compiles(graph: Graph) -> bool:

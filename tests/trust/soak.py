@@ -18,6 +18,7 @@ from building import Prompt
 from comfy_host.client import ComfyClient, PromptFailed, without_proxy
 from comfy_host.server import ComfyServer
 from graphs import Generator, Graph
+from judge import is_sentence_of_ours
 from slopes import growing
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class Client:
 
     def failed(self, error: PromptFailed) -> None:
         """Note a refusal: of ComfyUI's validation, or one of our sentences."""
-        refused = "paceline.core." in error.exception_type or not error.traceback
+        refused = is_sentence_of_ours(error) or not error.traceback
         what = f"client {self.number}: {error.node_type}: {error.exception_type}: {error}"
         self.soak.note("refused" if refused else "failed", "" if refused else what)
 

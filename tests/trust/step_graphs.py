@@ -57,9 +57,11 @@ class StepGraphs(Generator):
             if number == 0 or (graph.shape != "dual_model" and draw.random() < 0.5):
                 chain.insert(draw.randint(0, len(chain)), (NODE, self._settings(draw)))
         graph.ours = [node for chain in graph.chains for node in chain if node[0] in self.ours]
-        for _, inputs in graph.ours:
+        for name, inputs in graph.ours:
             if "reuse_steps" in inputs:  # a preset with one of its own: then there is no graph without the node
                 inputs["reuse_steps"] = False
+            if name == NODE:  # a refusal is right, but there is no picture to judge
+                inputs["strict"] = False
         return graph
 
     def _settings(self, draw: random.Random) -> dict[str, Any]:
