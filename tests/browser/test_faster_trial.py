@@ -141,6 +141,13 @@ def test_fewer_steps_are_shown_before_they_are_kept_and_undone(page: Page, searc
     trades = page.text(".paceline-trades")
     assert "KSampler: steps 10 → " in trades and "in the worst of 3 pictures" in trades and "x less work: " in trades
     assert page.script(f"return {STEPS}") == 10
+    result = page.text(".paceline-trial-result")
+    assert result.endswith("x less work") and result in trades
+    radio = "[...document.querySelectorAll('.paceline-trades input')].at({}).click()"
+    page.script(radio.format(-1))
+    assert page.text(".paceline-trial-result") == "Keep the settings as they are"
+    page.script(radio.format(0))
+    assert page.text(".paceline-trial-result") == result
     saved_card(page, ".paceline-trades")
     press(page, "Keep")
     page.settle()

@@ -10,7 +10,7 @@ import { words } from "./words.js";
 /**
  * @param {Trade[]} trades from the most careful to the fastest
  * @param {string | undefined} picked label of the one that a person has chosen before, "" for none of them
- * @param {(trade: Trade | undefined, picked?: string) => void} choose undefined for none of them; with picked where a person chose
+ * @param {(trade: Trade | undefined, picked?: string) => void} choose undefined for none of them; picked is given where a person chose
  * @returns {HTMLElement} a choice among them, and the picture of the one that is chosen
  */
 export function createTrades(trades, picked, choose) {

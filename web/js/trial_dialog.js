@@ -59,11 +59,14 @@ export async function offerTrial(inserted, choice) {
 
   const stop = new AbortController();
 
+  /** @type {(() => string)[]} what is known at the end; some of it goes with what is chosen */
+  const sentences = [];
+  let ended = false;
+  const sayResult = () => void (text.textContent = sentences.map((sentence) => sentence()).join(" · "));
+
   async function run() {
     row.replaceChildren(createButton(words("cancel"), () => stop.abort()));
     bar.hidden = false;
-    /** @type {string[]} */
-    const sentences = [];
     try {
       for (const { item, scene, search } of measurable) {
         const box = createBox("");
@@ -73,17 +76,20 @@ export async function offerTrial(inserted, choice) {
         const where = item.wire.receivers.map(({ node }) => node.getTitle()).join(", ");
         if (outcome && (outcome.best || !search)) {
           const said = outcomeWords(outcome);
-          sentences.push(measurable.length > 1 ? `${where}: ${said}` : said);
+          sentences.push(() => (measurable.length > 1 ? `${where}: ${said}` : said));
         }
         if (search) {
           const kept = (outcome?.judged ?? []).filter((one) => one.kept).map(({ node }) => node);
           const trades = await searchOn(item, search, { kept, faster: outcome?.best?.speedup ?? 1 }, box);
           asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
-          const best = trades.at(-1);
-          sentences.push(best ? `${number(best.gain, ".2f")}x ${words("lessWork")}` : words("searchNothing"));
+          sentences.push(() => {
+            const trade = chosen.get(item);
+            if (trade) return `${number(trade.gain, ".2f")}x ${words("lessWork")}`;
+            return words(trades.length ? "searchKeep" : "searchNothing");
+          });
         } else if (outcome) await remember(scene.prompt, item, choice, outcome);
       }
-      show(sentences.join(" · "));
+      show();
     } catch (error) {
       const { name, message } = /** @type {Error} */ (error);
       text.textContent = words(name === "AbortError" ? "trialStopped" : "trialFailed");
@@ -108,6 +114,7 @@ export async function offerTrial(inserted, choice) {
       if (byHand !== undefined) picked.set(item, byHand);
       if (trade) chosen.set(item, trade);
       else chosen.delete(item);
+      if (ended) sayResult();
     };
     /** @type {Trade[]} */
     let trades = [];
@@ -185,10 +192,11 @@ export async function offerTrial(inserted, choice) {
     }
   }
 
-  /** @param {string} result of all that was measured */
-  function show(result) {
+  /** Say the result of all that was measured. */
+  function show() {
+    ended = true;
     text.className = "paceline-trial-result";
-    text.textContent = result;
+    sayResult();
     const left = chosen.size > 0 || inserted.some(({ nodes }) => nodes.some((node) => node.graph));
     const done = createKeep(left ? words("keep") : words("close"));
     done.classList.add("paceline-primary");
