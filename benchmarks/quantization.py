@@ -2,9 +2,9 @@
 
     python benchmarks/quantization.py [--quick] [--json PATH] [--threads N] [--only layers|unet|quality]
 
-Layers and the UNet have random weights, because time does not depend on them. Quality is measured on a small trained
-model (terrain), whose linear layers are too small to gain: there int8 counts as twice as quick, so that the choice is
-by error and by kind of layer alone.
+Layers and the UNet have random weights, because time does not depend on them. Quality is measured on the icon model,
+whose linear layers are too small to gain: there int8 counts as twice as quick, so that the choice is by error and by
+kind of layer alone.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from common import Variant, arguments, measure, relative_error
 from record import ROOT, Row, report
 from roof import peak_speed, speed_note
+from step_caches import controls
+from step_reuse import ICONS, SOLVERS, Bench
+from step_reuse_quality import quality
 from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
@@ -44,7 +48,8 @@ LAYERS = {
 QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
 NOTES = {
     "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
-    "psnr": "dB of each picture's range against the float32 network; mean square over 6 pictures",
+    "psnr, psnr_worst": "dB of the pictures against the plain model's from the same seed, mean and worst of the pairs",
+    "share": "that distance, of latents, as a share of a seed change",
     "layers": "how many layers are in int8",
 }
 
@@ -153,27 +158,23 @@ def _chosen_layers(model: Any) -> dict[str, float]:
     }
 
 
-def measure_quality() -> list[Row]:
-    """Draw with a trained model: in float32, with each preset's choice, and with every layer in int8."""
-    from terrain import fetch, network, quantizing
+def measure_quality(quick: bool) -> Iterator[Row]:
+    """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
+    from paceline.optimizers.hosts.comfyui.model import stack_of
+    from paceline.optimizers.quantization.timing import Timing, Timings
 
-    model = network.load(fetch.weights())
-    pictures, seen = range(6), range(100, 102)
-    sets = {"float32": {}, "int8 everywhere, a scale for each weight": quantizing.everything_tensorwise(model)}
-    sets["int8 everywhere, a scale for each row"] = quantizing.everything(model)
-    for preset in ("quality", "balanced", "speed"):
-        sets[f"preset {preset}"] = quantizing.chosen(model, preset, seen)[0]
-    reference = network.draw(model, pictures)
-    extent = (reference.amax((1, 2)) - reference.amin((1, 2)))[:, None, None]
-    rows = []
-    for name, weights in sets.items():
-        with quantizing.quantized(model, weights):
-            found = network.draw(model, pictures)
-        error = float(((found - reference) / extent).square().mean())
-        quality = {"psnr": -10 * math.log10(max(error, 1e-20)), "layers": len(weights)}
-        work = f"terrain model, {len(pictures)} pictures; computed by the reference kernel, so its time says nothing"
-        rows.append(Row(name, work, quality=quality))
-    return rows
+    bench = Bench(ICONS, SOLVERS[0], 1)
+    bench.pairs = bench.pairs[: 4 if quick else None]
+    node, latent = load_nodes()["PacelineQuantizeInt8"], {"samples": torch.zeros(1, 4, 32, 32)}
+    work = f"{ICONS.name}, {bench.solver.name}, guidance {ICONS.guidance:g}, {len(bench.pairs)} pairs"
+    ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
+    for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():
+        with patch.object(Timings, "time", lambda *_: Timing(2.0, 1.0)):
+            model = node.execute(model=bench.patcher, latent=latent, **settings).args[0]
+        found, _ = quality(bench, (one.latent for one in bench.runs(lambda _, model=model: model)))
+        choices = stack_of(model).techniques[0].policy.choices
+        yield Row(name, work, quality=found | {"layers": len(choices.quantized)})
+    yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
 def main() -> None:
@@ -191,7 +192,7 @@ def main() -> None:
         if options.only in (None, "unet"):
             rows += measure_unet(options.quick, speed)
         if options.only in (None, "quality"):
-            rows += measure_quality()
+            rows += measure_quality(options.quick)
     report(rows, FLOAT, options.json, NOTES | speed_note({dtype: speed}))
 
 
