@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ...core.activity import Activity, Summary
 from ...core.phrases import phrase
@@ -45,6 +46,8 @@ class StepReusePolicy(Policy):
         if steps < FEWEST_STEPS:
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
             outcome.note(f"{few} (at least {FEWEST_STEPS})")
+        if 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
+            outcome.note("this schedule has steps in which the noise does not change, and those have no forecast")
         if outcome.notes:
             return None
         settings = self.settings

@@ -150,3 +150,21 @@ def test_few_steps_pass_through_and_say_so(studio, emoji):
     model = reuse(studio, emoji[0], budget=1.0)
     assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))
     assert "4 steps are too few" in summary(model).details[0]
+
+
+@pytest.mark.parametrize(
+    "levels", [[0.0] * 13, [14.0, *range(11, 6, -1), 7.0, *range(6, -1, -1)]], ids=["none", "twice"]
+)
+def test_steps_in_which_the_noise_stays_pass_through_and_say_so(studio, emoji, levels):
+    import comfy.sample
+    import comfy.samplers
+
+    def custom(model):
+        latent, sampler = torch.zeros(1, 4, 32, 32), comfy.samplers.sampler_object("euler")
+        noise, sigmas = comfy.sample.prepare_noise(latent, 3), torch.tensor(levels)
+        with torch.inference_mode():
+            return comfy.sample.sample_custom(model, noise, 2.0, sampler, sigmas, emoji[1], emoji[2], latent)
+
+    model = reuse(studio, emoji[0], budget=1.0)
+    assert torch.equal(custom(model).nan_to_num(), custom(emoji[0]).nan_to_num())
+    assert "the noise does not change" in summary(model).details[0]
