@@ -48,10 +48,12 @@ LAYERS = {
 QUICK_LAYERS = ("attention, 640 channels", "GEGLU, 640 channels", "attention, 1280 channels")
 NOTES = {
     "error": "relative L2 error of the output against the layers as they are; tokens are Gaussian",
+}
+PICTURES_NOTES = {
     "psnr, psnr_worst": "dB of the pictures against the plain model's from the same seed, mean and worst of the pairs",
     "share": "that distance, of latents, as a share of a seed change",
-    "layers": "how many layers are in int8",
 }
+CHOICE_NOTES = {"layers": "how many layers are in int8"}
 
 
 def torchao_layer(layer: torch.nn.Module) -> torch.nn.Module | None:
@@ -182,18 +184,22 @@ def main() -> None:
     options = arguments(__doc__.splitlines()[0], only=("layers", "unet", "quality"))
     bootstrap(cpu=not torch.cuda.is_available())
     load_nodes()
-    on_gpu = torch.cuda.is_available()
-    device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
-    speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
     rows: list[Row] = []
+    notes: dict[str, str] = {}
     with torch.inference_mode():
-        if options.only in (None, "layers"):
-            rows += measure_layers(options.quick, speed)
-        if options.only in (None, "unet"):
-            rows += measure_unet(options.quick, speed)
+        if options.only != "quality":
+            on_gpu = torch.cuda.is_available()
+            device, dtype = torch.device("cuda" if on_gpu else "cpu"), torch.float16 if on_gpu else torch.float32
+            speed = peak_speed(dtype, device, *((512, 0.0) if options.quick else ()))
+            rows += measure_layers(options.quick, speed) if options.only != "unet" else []
+            rows += measure_unet(options.quick, speed) if options.only != "layers" else []
+            notes |= NOTES | speed_note({dtype: speed})
         if options.only in (None, "quality"):
             rows += measure_quality(options.quick)
-    report(rows, FLOAT, options.json, NOTES | speed_note({dtype: speed}))
+            notes |= PICTURES_NOTES
+        if options.only != "layers":
+            notes |= CHOICE_NOTES
+    report(rows, FLOAT, options.json, notes)
 
 
 if __name__ == "__main__":
