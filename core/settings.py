@@ -8,6 +8,9 @@ from typing import Any
 
 from .errors import require_boolean, require_choice, require_integer, require_number
 
+LARGEST_SEED = 2**64 - 1
+"""Largest accepted seed, the range of the hosts' own seed inputs."""
+
 
 def number(default: float, minimum: float, maximum: float) -> Any:
     """Return the field of a number from ``minimum`` to ``maximum``: a whole one if its default is an ``int``."""

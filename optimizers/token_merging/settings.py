@@ -8,16 +8,13 @@ from typing import Any, Literal
 
 from ...core.errors import InvalidSetting, require_choice
 from ...core.phrases import phrase
-from ...core.settings import Settings, choice, number
+from ...core.settings import LARGEST_SEED, Settings, choice, number
 from .grid import LARGEST_STRIDE
 from .methods import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 
 Ramp = Literal["none", "fade_out", "fade_in"]
-
-LARGEST_SEED = 2**64 - 1
-"""Largest accepted seed, the range of the hosts' own seed inputs."""
 
 
 def tooltips() -> dict[str, str]:

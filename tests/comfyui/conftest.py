@@ -8,6 +8,8 @@ from functools import reduce
 from itertools import permutations
 from typing import Any
 
+import emoji_model
+import icon_data
 import lpips_weights
 import pytest
 import torch
@@ -113,6 +115,12 @@ def baseline(studio: Studio) -> torch.Tensor:
 def emoji(studio: Studio) -> Emoji:
     """Comparisons with the demo's trained model."""
     return Emoji(studio)
+
+
+@pytest.fixture(scope="module")
+def icons(studio: Studio) -> Any:
+    """The trained icon model, and what encodes its prompts."""
+    return emoji_model.load(icon_data.WEIGHTS)
 
 
 @pytest.fixture

@@ -7,16 +7,9 @@ import itertools
 from statistics import fmean
 from typing import Any
 
-import emoji_model
-import icon_data
 import pytest
 import torch
 from executing import Executor
-
-
-@pytest.fixture(scope="module")
-def icons(studio):
-    return emoji_model.load(icon_data.WEIGHTS)
 
 
 def node(kind: str, **inputs: Any) -> dict[str, Any]:

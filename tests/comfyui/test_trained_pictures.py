@@ -10,8 +10,6 @@ from statistics import fmean
 from typing import Any
 from unittest.mock import patch
 
-import emoji_model
-import icon_data
 import pytest
 import torch
 from comfy_host import in_process
@@ -19,11 +17,6 @@ from comfy_host import in_process
 PAIRS = (("red heart flat", 1000), ("green cat tile", 1001), ("orange house shaded", 1002))
 
 Distance = Callable[[Any], float]
-
-
-@pytest.fixture(scope="module")
-def icons(studio: Any) -> Any:
-    return emoji_model.load(icon_data.WEIGHTS)
 
 
 @pytest.fixture(scope="module")

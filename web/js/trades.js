@@ -51,6 +51,11 @@ function row([first, ...more], checked, onChosen) {
   return createElement("label", {}, radio, createElement("span", {}, createElement("strong", {}, first), ...small));
 }
 
+/** @param {number} gain */
+export function gainWords(gain) {
+  return `${number(gain, ".2f")}x ${words("lessWork")}`;
+}
+
 /**
  * @param {Trade} trade
  * @returns {string[]} e.g. "2.7x less work: 20 steps", "difference 1/12 of a seed change in the worst of 3 pictures"
@@ -59,7 +64,7 @@ function tradeLines({ label, gain, time, worst, pictures, edits }) {
   const far = `${shareWords(worst)} ${words("worstOf").replace("%n", String(pictures))}`;
   const measured = time ? `, ${number(time, ".2f")}x ${words("faster")}` : "";
   const changes = edits.map(({ title, input, before, after }) => `${title}: ${input} ${before} → ${after}`);
-  return [`${number(gain, ".2f")}x ${words("lessWork")}: ${label}`, far + measured, ...changes];
+  return [`${gainWords(gain)}: ${label}`, far + measured, ...changes];
 }
 
 /**
@@ -68,7 +73,7 @@ function tradeLines({ label, gain, time, worst, pictures, edits }) {
  * @param {HTMLImageElement} picture
  */
 function cardOf(trades, shown, picture) {
-  const headline = `${number(shown.gain, ".2f")}x ${words("lessWork")}`;
+  const headline = gainWords(shown.gain);
   const lines = [shown.label, ...tradeLines(shown).slice(1)];
   const others = trades.filter((trade) => trade !== shown).map(({ gain, label, worst }) => `${number(gain, ".2f")}x: ${label}, ${shareWords(worst)}`);
   return createCard({ images: [picture], headline, proved: true, lines: [...lines, others.reverse().join(" · ")].filter(Boolean) });

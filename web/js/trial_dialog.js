@@ -8,7 +8,7 @@ import { takeOut } from "./insert.js";
 import { number } from "./said.js";
 import { applyTrade, findSearch, runSearch } from "./search.js";
 import { describe, SpeedHistory } from "./speed_history.js";
-import { createTrades } from "./trades.js";
+import { createTrades, gainWords } from "./trades.js";
 import { outcomeWords } from "./trial_words.js";
 import { measure, next, sceneOf } from "./trial.js";
 import { openPrompt } from "./prompt.js";
@@ -84,7 +84,7 @@ export async function offerTrial(inserted, choice) {
           asOneStep(() => takeOut(ownOf(item, search), item.wire.name)); // what holds of it is a trade
           sentences.push(() => {
             const trade = chosen.get(item);
-            if (trade) return `${number(trade.gain, ".2f")}x ${words("lessWork")}`;
+            if (trade) return gainWords(trade.gain);
             return words(trades.length ? "searchKeep" : "searchNothing");
           });
         } else if (outcome) await remember(scene.prompt, item, choice, outcome);

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from ...core.settings import LARGEST_SEED
+
 SEEDS = ("seed", "noise_seed")
 """Inputs that hold a seed."""
-
-LARGEST_SEED = 2**64 - 1
-"""Of ComfyUI's own inputs."""
 
 
 def later_seed(seed: int, after: int) -> int:
