@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-SECONDS_PER_KEY = 4e-4
+SECONDS_PER_KEY = 1e-3
 
 
 class SlowAttention:
