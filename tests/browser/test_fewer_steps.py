@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("quiet_console")
 MERGING = (
     EMOJI
     + """
-const slow = make("SlowAttention", 0, 320, {});
+const slow = make("SlowAttention", 0, 320, { ms_per_key: 1 });
 const tome = make("PacelineApplyToMe", 320, 0, { preset: "quality" });
 const rounds = { warmup_runs: 0, runs: 3, most_runs: 0 };
 const settings = { seed: 42, steps: 3, cfg: 1, sampler_name: "euler", scheduler: args[0], ...rounds };

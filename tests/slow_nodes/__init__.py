@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from typing import Any
 
-SECONDS_PER_KEY = 1e-3
-
 
 class SlowAttention:
     """Make each call of attention last longer, in proportion to its keys."""
@@ -20,11 +18,11 @@ class SlowAttention:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802
-        return {"required": {"model": ("MODEL",)}}
+        return {"required": {"model": ("MODEL",), "ms_per_key": ("FLOAT", {"default": 0.4, "step": 0.1})}}
 
-    def slow(self, model: Any) -> tuple[Any]:
+    def slow(self, model: Any, ms_per_key: float) -> tuple[Any]:
         def attend(attention: Any, q: Any, k: Any, v: Any, *more: Any, **named: Any) -> Any:
-            time.sleep(k.shape[1] * SECONDS_PER_KEY)
+            time.sleep(k.shape[1] * ms_per_key / 1000)
             return attention(q, k, v, *more, **named)
 
         made = model.clone()
