@@ -10,6 +10,7 @@ import torch
 from comfy_api.latest import io
 from PIL import Image
 
+from ..core.settings import LARGEST_SEED
 from ..optimizers.hosts.comfyui.protocols import Conditioning
 from ..workbench.comfyui.links import require_conditioning
 from ..workbench.comfyui.sampling import sampler_names, scheduler_names
@@ -23,7 +24,7 @@ def sampling_inputs(seed: str, runs: str) -> list[io.Input]:
             "seed",
             default=0,
             min=0,
-            max=0xFFFFFFFFFFFFFFFF - 100,
+            max=LARGEST_SEED,
             control_after_generate=io.ControlAfterGenerate.fixed,
             tooltip=seed,
         ),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 from pathlib import Path
 
 import pytest
+from browser.page import PICTURES
 from comfy_host.paths import ROOT
 from PIL import Image
 from webui.host import Host
@@ -14,7 +14,6 @@ from webui.page import opened
 
 pytestmark = pytest.mark.slow
 
-PICTURES = bool(os.environ.get("PACELINE_PICTURES"))
 TECHNIQUES = ("Set Attention Processor", "Apply ToMe", "Reuse Steps")
 
 
