@@ -148,7 +148,7 @@ class Table:
             patcher = core_node("custom_sampler", "CFGOverride").execute(patcher, 1.0, one.unguided, 1.0).args[0]
         self.bench.counted.pictures = 0.0
         latent = in_process.sample(
-            patcher, self.bench.encode(prompt), self.bench.encode(""), torch.zeros(1, 4, 32, 32), seed, one.steps,
+            patcher, self.bench.encode(prompt), self.bench.encode(""), self.bench.witness.blank, seed, one.steps,
             self.workflow.guidance, one.sampler, one.scheduler,
         )  # fmt: skip
         return latent, self.bench.counted.pictures

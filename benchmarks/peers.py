@@ -1,11 +1,12 @@
 """What a user would put in the place of our nodes: do pictures stay right when a workflow changes, and how near?
 
-    python benchmarks/peers.py [--quick] [--json PATH] [--threads N] [--only changes|pictures] [--kjnodes FOLDER]
+    python benchmarks/peers.py [--quick] [--json PATH] [--threads N] [--only PART] [--kjnodes FOLDER]
 
 changes: changes of a workflow in one session, on a small UNet with random weights. What compiles is held against the
 plain model with the same change (the backend is ``eager``: it compiles and checks the same graphs, and only leaves out
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
+large: the same on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -26,7 +27,7 @@ from compile import sample, with_core, with_ours, with_tome
 from record import ROOT, Row, write
 from roof import operations
 from step_caches import controls, fewer_steps, of_comfyui
-from step_reuse import ICONS, SOLVERS, Apply, Bench, about_weights, reused
+from step_reuse import ICONS, ICONS_64, SOLVERS, Apply, Bench, about_weights, reused
 from step_reuse_quality import over_fewer_steps, quality
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -50,6 +51,8 @@ PICTURES_NOTES = {
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
 }
+PICTURES = {"pictures": (ICONS, 8), "large": (ICONS_64, 4)}
+"""Parts: whose pictures, and from how many tenths of the steps up fewer steps are drawn."""
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
@@ -197,22 +200,24 @@ def main() -> None:
     more: Callable[[argparse.ArgumentParser], Any] = lambda parser: parser.add_argument(  # noqa: E731
         "--kjnodes", type=Path, metavar="FOLDER", help="a clone of ComfyUI-KJNodes"
     )
-    options = arguments(__doc__.splitlines()[0], only=("changes", "pictures"), more=more)
+    options = arguments(__doc__.splitlines()[0], only=("changes", *PICTURES), more=more)
     rows: list[dict[str, Any]] = []
     notes: dict[str, str] = {}
     if options.only in (None, "changes"):
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
-    if options.only in (None, "pictures"):
-        bench = Bench(ICONS, SOLVERS[0], 1)
+    for part, (witness, least) in PICTURES.items():
+        if options.only not in (None, part):
+            continue
+        bench = Bench(witness, SOLVERS[0], 1)
         bench.pairs = bench.pairs[: 4 if options.quick else None]
         variants = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
         variants |= {f"{TOME}, {preset}": tome(preset=preset) for preset in ("quality", "balanced", "fast")}
         variants |= {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
-        for row in pictures(bench, variants):
+        for row in pictures(bench, variants, least):
             print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
             rows.append(vars(row))
-        notes |= PICTURES_NOTES | {ICONS.name: about_weights(ICONS)}
+        notes |= PICTURES_NOTES | {witness.name: about_weights(witness)}
     if options.json is not None:
         write(options.json, rows, "the plain model from the same seed", notes)
 

@@ -167,7 +167,7 @@ def measure_quality(quick: bool) -> Iterator[Row]:
 
     bench = Bench(ICONS, SOLVERS[0], 1)
     bench.pairs = bench.pairs[: 4 if quick else None]
-    node, latent = load_nodes()["PacelineQuantizeInt8"], {"samples": torch.zeros(1, 4, 32, 32)}
+    node, latent = load_nodes()["PacelineQuantizeInt8"], {"samples": bench.witness.blank}
     work = f"{ICONS.name}, {bench.solver.name}, guidance {ICONS.guidance:g}, {len(bench.pairs)} pairs"
     ways = {f"preset {name}": {"preset": name} for name in ("quality", "balanced", "speed")}
     for name, settings in (ways | {"weight_only": {"mode": "weight_only"}}).items():

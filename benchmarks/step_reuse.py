@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -83,11 +83,17 @@ class Witness:
     prompts: tuple[str, ...]
     guidance: float
     frames: int = 0
+    side: int = 32
+
+    @property
+    def blank(self) -> Tensor:
+        """The empty latent, ``[1, 4, side, side]``, of a video ``[1, 4, frames, side, side]``."""
+        return torch.zeros(1, 4, *([self.frames] if self.frames else []), self.side, self.side)
 
 
 ICONS = Witness(
     "icons",
-    icon_data.WEIGHTS,
+    icon_data.WEIGHTS[32],
     (
         "red heart flat", "blue star shaded", "green cat tile", "purple fish flat", "orange house shaded",
         "pink flower flat", "cyan umbrella tile", "yellow moon shaded", "blue key flat", "red anchor tile",
@@ -97,6 +103,8 @@ ICONS = Witness(
     3.0,
 )  # fmt: skip
 """Some of the captions were held out when the model was trained."""
+ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], prompts=ICONS.prompts[:8], side=64)
+"""As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
 """Flux in small, made by ``python tools/train_emoji.py --geometry icons-flux``."""
 ICONS_VIDEO = Witness(
@@ -114,7 +122,7 @@ ICONS_VIDEO = Witness(
 
 @dataclass
 class Drawn:
-    """One run: the latent ``[1, 4, 32, 32]``, what it cost in evaluations, and what the node estimated."""
+    """One run: the latent ``[1, 4, side, side]``, what it cost in evaluations, and what the node estimated."""
 
     latent: Tensor
     evaluations: float
@@ -141,7 +149,7 @@ class Bench:
             patcher,
             self.encode(prompt),
             self.encode(""),
-            torch.zeros(1, 4, *(self.witness.frames,) * bool(self.witness.frames), 32, 32),
+            self.witness.blank,
             seed,
             steps,
             self.witness.guidance,

@@ -79,16 +79,34 @@ class Found:
 
 @dataclass(frozen=True)
 class LargePicture:
-    """What Compare Models found for one step of a large picture with Apply ToMe."""
+    """What Compare Models found for large pictures with Apply ToMe, and the pictures, by side."""
 
     model: str
-    size: int
+    plain: Prompt
     comparison: dict[str, Any]
+    pictures: dict[str, list[Image.Image]]
 
     @property
     def sentence(self) -> str:
         """The verdict."""
         return str(self.comparison["verdict"])
+
+    @property
+    def settings(self) -> str:
+        """Size and steps."""
+        size, sampler = self.plain["latent"]["inputs"], self.plain["sampler"]["inputs"]
+        steps = "one step" if sampler["steps"] == 1 else f"{sampler['steps']} steps"
+        return f"{size['width']} x {size['height']}, {steps} of {sampler['sampler_name']}"
+
+    @property
+    def columns(self) -> dict[str, list[Image.Image]]:
+        """The pictures by what stands above them; none after a single step, when there is little to see."""
+        if self.plain["sampler"]["inputs"]["steps"] == 1:
+            return {}
+        names, control = {"baseline": "plain", "optimized": "Apply ToMe"}, self.comparison["fewer_steps"]
+        if control:
+            names["fewer_steps"] = f"{control['steps']} steps"
+        return {names[side]: shown for side, shown in self.pictures.items()}
 
 
 def write(
@@ -121,9 +139,10 @@ def write(
         tuned=escape(tuned.title),
         plot=plot(found.points, found.tuned, int(sampler["steps"])),
         parts=_parts(profile),
-        size=large.size,
         large=escape(large.sentence),
+        large_settings=escape(large.settings),
         large_model=escape(large.model),
+        large_pictures=_large_pictures(large.columns),
         machine=escape(f"{about['device']}, {os.cpu_count()} cores"),
         versions=escape(f"ComfyUI {about['comfyui']}, torch {about['torch']}, Python {platform.python_version()}"),
         commit=escape(commit() or "unknown"),
@@ -139,7 +158,7 @@ def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
     heads = "".join(f'<th scope="col">{escape(one.title)}</th>' for one in columns)
     rows = [f"<thead><tr><td></td>{heads}</tr></thead><tbody>"]
     for number, text in enumerate(texts):
-        cells = "".join(_cell(f"{text}, {one.title}", one, plain, number) for one in columns)
+        cells = "".join(_cell(f"{text}, {one.title}", one.pictures[number], plain.pictures[number]) for one in columns)
         rows.append(f'<tr><th scope="row">{escape(text)}</th>{cells}</tr>')
     for name, value in (
         ("evaluations of the network", lambda one: f"{one.evaluations:.1f}".removesuffix(".0")),
@@ -151,14 +170,26 @@ def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
     return "".join([*rows, "</tbody>"])
 
 
-def _cell(alt: str, drawn: Drawn, plain: Drawn, number: int) -> str:
+def _large_pictures(columns: dict[str, list[Image.Image]]) -> str:
+    """Return a table: a row for each seed, a column for each way to draw; nothing without pictures."""
+    if not columns:
+        return ""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    rows = [f"<thead><tr>{heads}</tr></thead><tbody>"]
+    for number, plain in enumerate(columns["plain"]):
+        cells = "".join(_cell(f"{name}, {number + 1}", shown[number], plain) for name, shown in columns.items())
+        rows.append(f"<tr>{cells}</tr>")
+    table = f'<table class="pictures large">{"".join(rows)}</tbody></table>'
+    return f'<div class="wide" tabindex="0" role="region" aria-label="Large pictures">{table}</div>'
+
+
+def _cell(alt: str, picture: Image.Image, plain: Image.Image) -> str:
     """Return a picture, and below it what differs from the plain one, four times as strong: the style subtracts."""
-    picture, reference = (_data(one.pictures[number]) for one in (drawn, plain))
-    difference = ""
-    if drawn is not plain:
-        both = f'<img src="{reference}" alt=""><img src="{picture}" alt="">'
+    shown, reference, difference = _data(picture), _data(plain), ""
+    if picture is not plain:
+        both = f'<img src="{reference}" alt=""><img src="{shown}" alt="">'
         difference = f'<div class="difference"><div>{both}</div></div>'
-    return f'<td><img src="{picture}" alt="{escape(alt)}">{difference}</td>'
+    return f'<td><img src="{shown}" alt="{escape(alt)}">{difference}</td>'
 
 
 def _data(picture: Image.Image) -> str:

@@ -22,7 +22,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo")]
 
-from comfy_host import cached, in_process  # noqa: E402
 from comfy_host.client import ComfyClient, Prompt  # noqa: E402
 from comfy_host.server import ComfyServer, has_gpu  # noqa: E402
 from drawing import FEWER_STEPS, Easel  # noqa: E402
@@ -41,7 +40,8 @@ TRIES = 1
 PICTURES_OF_A_TRIAL = 40
 """About as long as so many pictures takes what one click does, on a machine that is not busy."""
 
-LARGE = 768
+LARGE_ICONS = "a second icon model, with as many tokens as Stable Diffusion 1.5 has at 768 x 768"
+STEPS_OF_LARGE = 10
 SECONDS_FOR_LARGE = 70.0
 ROUNDS, MOST_ROUNDS = 3, 20
 """Of a large picture: as many as make the answer clear, and as there is time for."""
@@ -112,9 +112,8 @@ def where_time_goes(client: ComfyClient, workflows: Workflows, plain: Prompt) ->
     return profile
 
 
-def large_picture(client: ComfyClient, workflows: Workflows, checkpoint: Path, model: str, size: int) -> LargePicture:
-    """Compare one step of a large picture without and with Apply ToMe, in as many rounds as there is time for."""
-    plain = workflows.checkpoint(checkpoint, size, steps=1, cfg=1.0)
+def large_picture(client: ComfyClient, workflows: Workflows, plain: Prompt, model: str) -> LargePicture:
+    """Compare a large picture without and with Apply ToMe, in as many rounds as there is time for."""
     seconds = client.run(plain, timeout=3600).seconds
     # Beside the rounds, each shorter than two of it, there are this one, one from another seed, and a repeated one.
     most = max(1, min(MOST_ROUNDS, int((SECONDS_FOR_LARGE / seconds - 3) / 1.7)))
@@ -124,7 +123,9 @@ def large_picture(client: ComfyClient, workflows: Workflows, checkpoint: Path, m
     sides = {"model_baseline": ["model", 0], "model_optimized": merged["sampler"]["inputs"]["model"]}
     comparing = workflows.measured(merged, "PacelineCompareModels", **sides, **rounds)
     result = client.run(comparing, timeout=3600)
-    return LargePicture(model, size, result.outputs["measured"]["paceline_comparison"][0])
+    found = result.outputs["measured"]["paceline_comparison"][0]
+    pictures = {side: [client.image(**one) for one in shown] for side, shown in found["pictures"].items()}
+    return LargePicture(model, plain, found, pictures)
 
 
 def find_checkpoint() -> Path | None:
@@ -136,15 +137,17 @@ def find_checkpoint() -> Path | None:
     return path if given else None
 
 
-def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argparse.Namespace) -> None:
-    """Do everything on a running server, and write the page; ``large`` is what Apply ToMe is shown with."""
+def run(server: ComfyServer, checkpoint: Path | None, options: argparse.Namespace) -> None:
+    """Do everything on a running server, and write the page."""
     with server.client() as client:
         workflows = Workflows(client.object_info())
         plain, model, texts = workflows.icons(options.steps), "a small trained icon model", ICON_TEXTS
-        large_model = "Two blocks of Stable Diffusion 1.5's width with random weights; the whole model gains less"
+        large, large_model = workflows.large_icons(min(STEPS_OF_LARGE, options.steps)), LARGE_ICONS
         if checkpoint is not None:
             plain, texts = workflows.checkpoint(checkpoint, options.size, options.steps), PHOTO_TEXTS
             model = large_model = checkpoint.name
+            settings = {"steps": 1, "cfg": 1.0} if options.short else {"steps": options.steps}
+            large = workflows.checkpoint(checkpoint, options.large_size, **settings)
         with part(f"1 of 4: plain pictures, {options.steps} steps, by {model}"):
             easel = Easel(client, workflows, plain, texts)
             profile = where_time_goes(client, workflows, plain)
@@ -155,14 +158,13 @@ def run(server: ComfyServer, checkpoint: Path | None, large: Path, options: argp
         ways = 6 if options.short else 13
         with part(f"3 of 4: as much work in other ways (about {0.6 * ways * len(texts) * seconds:.0f} s)"):
             found = compare(easel, workflows, plain, trial.workflow, options.short)
-        size = options.large_size
-        with part(f"4 of 4: Apply ToMe, one step at {size} x {size} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
-            merged = large_picture(client, workflows, large, large_model, size)
+        with part(f"4 of 4: Apply ToMe, by {large_model} (at most about {SECONDS_FOR_LARGE:.0f} s)"):
+            merged = large_picture(client, workflows, large, large_model)
     write(options.output, model, plain, texts, trial, found, profile, merged)
     print(f"\n{trial.sentence}")
     for one in (found.tuned, *found.same_work, found.other_seed):
         print(f"  {one.summary}")
-    print(f"Apply ToMe at {size} x {size}: {merged.sentence}")
+    print(f"Apply ToMe at {merged.settings}: {merged.sentence}")
     print(f"\nAll of it with pictures: {options.output}")
 
 
@@ -174,17 +176,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=30, help="steps of the workflow that is made faster")
     short = checkpoint is not None and not gpu
     parser.add_argument("--short", action="store_true", default=short, help="fewer points on the plot")
-    parser.add_argument("--large-size", type=int, default=LARGE, help="of the picture that Apply ToMe is shown with")
+    parser.add_argument("--large-size", type=int, default=768, help="of those that Apply ToMe is shown with")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the page")
     options = parser.parse_args()
-    large = checkpoint
-    if large is None:
-        in_process.bootstrap()
-        large = cached.generated("sd15_smallest")
     print("Starting ComfyUI ...", flush=True)
     packs = [ROOT / "demo" / "emoji_nodes"]
-    with ComfyServer(custom_nodes=packs, models={"checkpoints": [large]}) as server:
-        run(server, checkpoint, large, options)
+    models = {"checkpoints": [checkpoint]} if checkpoint else {}
+    with ComfyServer(custom_nodes=packs, models=models) as server:
+        run(server, checkpoint, options)
 
 
 if __name__ == "__main__":

@@ -99,14 +99,23 @@ def warm_start(net: Net, path: Path, words: dict[str, int]) -> None:
             net.embedding[words[word]] = state["text.embedding"][rows[word]]
 
 
-def loss_weight(a: torch.Tensor, s: torch.Tensor, progress: float) -> torch.Tensor:
+def levels_for(side: int, sigmas: torch.Tensor) -> torch.Tensor:
+    """Return the noise level at which as much can be seen of a picture as at each level of one of 32 pixels, [1000].
+
+    In twice the pixels a side, noise has to be twice as strong to hide as much (arXiv 2301.11093, section 3.1).
+    """
+    return torch.searchsorted(sigmas, sigmas * (side / 32)).clamp_max(len(sigmas) - 1)
+
+
+def loss_weight(a: torch.Tensor, s: torch.Tensor, side: int, progress: float) -> torch.Tensor:
     """Return how much the error of v counts, [B], by the shares of signal and of noise, [B, 1, 1, 1]."""
+    ratio = (a / s * (side / 32)).pow(2).view(-1)  # as of a picture of 32 pixels, see levels_for
     # The error of v times a^2 is that of the noise, which makes the middle levels, where shapes are decided, count
     # most. A tenth of v's own weighting keeps the noisiest ones learning what they must know, the mean colours.
-    weight = 0.1 + 0.9 * a.view(-1) ** 2
+    weight = 0.1 + 0.9 * ratio / (1.0 + ratio)
     if progress < PLAIN_LOSS_FROM:
         # Shapes first, then grain: min-SNR (arXiv 2303.09556) starves the low-noise levels that remove it.
-        weight = weight * (MIN_SNR_GAMMA / (a / s).pow(2).view(-1)).clamp_max(1.0)
+        weight = weight * (MIN_SNR_GAMMA / ratio).clamp_max(1.0)
     return weight
 
 

@@ -28,7 +28,8 @@ from torch import Tensor
 
 PACKAGE = "@mdi/font"
 VERSION = "7.4.47"
-WEIGHTS = ROOT / "benchmarks" / "weights" / "icons32.safetensors"
+WEIGHTS = {side: ROOT / "benchmarks" / "weights" / f"icons{side}.safetensors" for side in (32, 64)}
+"""Of the trained models, by the side of their pictures."""
 CREDIT = f"Material Design Icons by Pictogrammers, Apache-2.0 (npm {PACKAGE} {VERSION})"
 
 # word -> name in the font. One solid shape each, that can be told from the others at 32 by 32 pixels.

@@ -152,10 +152,11 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         kind: Any = emoji_wan if video else emoji_flux
         unet, settings = kind.build(args, device)
         net = kind.Net(unet, len(words), args.context)
-        draw, top, alpha = partial(emoji_flux.sample, frames=icon_motion.FRAMES * video), 1.0, torch.empty(0)
+        draw, top = partial(emoji_flux.sample, frames=icon_motion.FRAMES * video), 1.0
     else:
         unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
         alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
+        levels = emoji_net.levels_for(args.size, sigmas).to(device)
         settings = emoji_net.unet_settings(args)
         unet = unet_class(**settings, dtype=torch.float32, operations=operations)
         emoji_net.initialise(unet)
@@ -235,7 +236,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             level = emoji_flux.levels(level)
             a = 1.0 - level.view(each)
         else:
-            level = (level * len(alpha)).long().clamp_max(len(alpha) - 1)
+            level = levels[(level * len(alpha)).long().clamp_max(len(alpha) - 1)]
             a = alpha[level].view(each)
         if icons:
             # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a
@@ -252,7 +253,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             predicted = net(noisy, level, text)
         wanted = noise - clean if flow else a * noise - s * clean
         error = (predicted.float() - wanted).pow(2).flatten(1).mean(1)
-        loss = (error if flow else error * emoji_net.loss_weight(a, s, progress)).mean()
+        loss = (error if flow else error * emoji_net.loss_weight(a, s, args.size, progress)).mean()
         loss.backward()
         spent = before + time.perf_counter() - start
         if world > 1:

@@ -18,15 +18,15 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def written(server: ComfyServer, sd15_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page of a demo with few steps, few points and a small picture."""
+def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The page of a demo with few steps and few points."""
     path = tmp_path_factory.mktemp("demo") / "index.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "demo"))
         import run_demo
 
-        options = argparse.Namespace(steps=STEPS, short=True, large_size=64, output=path)
-        run_demo.run(server, None, sd15_checkpoint, options)
+        options = argparse.Namespace(steps=STEPS, short=True, output=path)
+        run_demo.run(server, None, options)
         yield path
 
 
@@ -38,15 +38,27 @@ def shown(page: Page, written: Path) -> Iterator[Page]:
     page.open()
 
 
+def heads(page: Page, table: str) -> list[str]:
+    """What stands above the columns of a table."""
+    found: list[str] = page.script(
+        f"return [...document.querySelectorAll('{table} thead th')].map((one) => one.innerText)"
+    )
+    return found
+
+
 def test_the_page_shows_the_verdict_and_every_way_to_draw(shown: Page):
     headline = shown.script("return document.querySelector('h1').innerText")
     assert "faster" in headline
-    columns = shown.script("return [...document.querySelectorAll('.pictures thead th')].map((one) => one.innerText)")
+    columns, large = (heads(shown, table) for table in (".same-work", ".large"))
     assert columns[0] == "plain" and columns[-1] == "another seed"
     assert [name.split()[-1] for name in columns[2:3]] == ["steps"]
     assert [name.split()[0] for name in columns[3:5]] == ["EasyCache", "LazyCache"]
-    loaded = shown.script("return [...document.images].map((image) => image.naturalWidth > 0)")
-    assert len(loaded) == 3 * (1 + 5 * 3) and all(loaded)  # beside each picture the two of its difference
+    assert large[:2] == ["plain", "Apply ToMe"]
+    assert all(shown.script("return [...document.images].map((image) => image.naturalWidth > 0)"))
+    counts = [
+        shown.script(f"return document.querySelectorAll('{table} img').length") for table in (".same-work", ".large")
+    ]
+    assert counts == [3 * (1 + 3 * (len(one) - 1)) for one in (columns, large)]  # beside each the two of its difference
     numbers = "(row) => [...row.cells].slice(1).map((cell) => cell.innerText)"
     evaluations, means, _ = shown.script(f"return [...document.querySelectorAll('.numbers')].map({numbers})")
     assert evaluations[0] == evaluations[-1] == str(STEPS)

@@ -120,7 +120,7 @@ def emoji(studio: Studio) -> Emoji:
 @pytest.fixture(scope="module")
 def icons(studio: Studio) -> Any:
     """The trained icon model, and what encodes its prompts."""
-    return emoji_model.load(icon_data.WEIGHTS)
+    return emoji_model.load(icon_data.WEIGHTS[32])
 
 
 @pytest.fixture
