@@ -99,8 +99,8 @@ class LargePicture:
         return f"{size['width']} x {size['height']}, {steps} of {sampler['sampler_name']}"
 
     @property
-    def columns(self) -> dict[str, list[Image.Image]]:
-        """The pictures by what stands above them; none after a single step, when there is little to see."""
+    def rows(self) -> dict[str, list[Image.Image]]:
+        """The pictures by what stands beside them; none after a single step, when there is little to see."""
         if self.plain["sampler"]["inputs"]["steps"] == 1:
             return {}
         names, control = {"baseline": "plain", "optimized": "Apply ToMe"}, self.comparison["fewer_steps"]
@@ -142,7 +142,7 @@ def write(
         large=escape(large.sentence),
         large_settings=escape(large.settings),
         large_model=escape(large.model),
-        large_pictures=_large_pictures(large.columns),
+        large_pictures=_large_pictures(large.rows),
         machine=escape(f"{about['device']}, {os.cpu_count()} cores"),
         versions=escape(f"ComfyUI {about['comfyui']}, torch {about['torch']}, Python {platform.python_version()}"),
         commit=escape(commit() or "unknown"),
@@ -170,16 +170,16 @@ def _pictures(texts: Sequence[str], columns: Sequence[Drawn]) -> str:
     return "".join([*rows, "</tbody>"])
 
 
-def _large_pictures(columns: dict[str, list[Image.Image]]) -> str:
-    """Return a table: a row for each seed, a column for each way to draw; nothing without pictures."""
-    if not columns:
+def _large_pictures(rows: dict[str, list[Image.Image]]) -> str:
+    """Return a table: a row for each way to draw, a column for each seed; nothing without pictures."""
+    if not rows:
         return ""
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
-    rows = [f"<thead><tr>{heads}</tr></thead><tbody>"]
-    for number, plain in enumerate(columns["plain"]):
-        cells = "".join(_cell(f"{name}, {number + 1}", shown[number], plain) for name, shown in columns.items())
-        rows.append(f"<tr>{cells}</tr>")
-    table = f'<table class="pictures large">{"".join(rows)}</tbody></table>'
+    lines = ""
+    for name, shown in rows.items():
+        pairs = enumerate(zip(shown, rows["plain"], strict=True), 1)
+        cells = "".join(_cell(f"{name}, {number}", picture, plain) for number, (picture, plain) in pairs)
+        lines += f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
+    table = f'<table class="pictures large"><tbody>{lines}</tbody></table>'
     return f'<div class="wide" tabindex="0" role="region" aria-label="Large pictures">{table}</div>'
 
 

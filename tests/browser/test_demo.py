@@ -38,27 +38,30 @@ def shown(page: Page, written: Path) -> Iterator[Page]:
     page.open()
 
 
-def heads(page: Page, table: str) -> list[str]:
-    """What stands above the columns of a table."""
-    found: list[str] = page.script(
-        f"return [...document.querySelectorAll('{table} thead th')].map((one) => one.innerText)"
-    )
+def heads(page: Page, part: str) -> list[str]:
+    """What stands above the columns of a table, or beside its rows."""
+    found: list[str] = page.script(f"return [...document.querySelectorAll('{part} th')].map((one) => one.innerText)")
+    return found
+
+
+def count(page: Page, selector: str) -> int:
+    """How many elements there are."""
+    found: int = page.script(f"return document.querySelectorAll('{selector}').length")
     return found
 
 
 def test_the_page_shows_the_verdict_and_every_way_to_draw(shown: Page):
     headline = shown.script("return document.querySelector('h1').innerText")
     assert "faster" in headline
-    columns, large = (heads(shown, table) for table in (".same-work", ".large"))
+    columns, ways = heads(shown, ".same-work thead"), heads(shown, ".large")
     assert columns[0] == "plain" and columns[-1] == "another seed"
     assert [name.split()[-1] for name in columns[2:3]] == ["steps"]
     assert [name.split()[0] for name in columns[3:5]] == ["EasyCache", "LazyCache"]
-    assert large[:2] == ["plain", "Apply ToMe"]
+    assert ways[:2] == ["plain", "Apply ToMe"]
     assert all(shown.script("return [...document.images].map((image) => image.naturalWidth > 0)"))
-    counts = [
-        shown.script(f"return document.querySelectorAll('{table} img').length") for table in (".same-work", ".large")
-    ]
-    assert counts == [3 * (1 + 3 * (len(one) - 1)) for one in (columns, large)]  # beside each the two of its difference
+    seeds = count(shown, ".large tr:first-child td")
+    assert count(shown, ".same-work img") == 3 * (3 * len(columns) - 2)  # beside each the two of its difference
+    assert count(shown, ".large img") == seeds * (3 * len(ways) - 2)
     numbers = "(row) => [...row.cells].slice(1).map((cell) => cell.innerText)"
     evaluations, means, _ = shown.script(f"return [...document.querySelectorAll('.numbers')].map({numbers})")
     assert evaluations[0] == evaluations[-1] == str(STEPS)
