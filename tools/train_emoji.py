@@ -1,18 +1,18 @@
 r"""Train the small emoji diffusion model that the demo and the tests sample with.
 
 It is ComfyUI's own UNetModel on 4-channel pictures (see emoji_data.py), conditioned through a learned table of words.
-On two CPU cores, 1.8 million parameters at 32x32, from nothing or from weights of the same shape:
+On two CPU cores, 1.8 million parameters at 32x32:
     python tools/train_emoji.py --seconds 3600
-    python tools/train_emoji.py --seconds 1200 --lr 1e-3 --init earlier.safetensors
 On a GPU, 17.6 million parameters on latents of Stable Diffusion 1.5's shape (4 x 64 x 64; 4096, 1024 and 256 tokens):
     python tools/train_emoji.py --geometry sd15
 The noise schedule is Stable Diffusion 1.5's rescaled to zero terminal signal (arXiv 2305.08891) with v-prediction:
 without the rescaling the mean colour of the noise leaks into flat backgrounds. Core samples exactly this, with
 ModelSamplingDiscrete(zsnr) and V_PREDICTION.
+Icons at 32 x 32 (--geometry icons), and from these weights at 64 x 64:
+    python tools/train_emoji.py --geometry icons --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
 A transformer, 4.4 million parameters, 64 tokens, on the icons; core samples it as Flux schnell, with FLOW:
     python tools/train_emoji.py --geometry icons-flux --precision bf16
-A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on single frames of them; core samples
-it as Wan 2.1:
+A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
     python tools/train_emoji.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
 

@@ -76,7 +76,7 @@ class EmojiEmptyLatent(io.ComfyNode):
 
     @classmethod
     def define_schema(cls) -> io.Schema:
-        tooltip = "In latent pixels, which are the pixels of the picture. The model was trained at 32."
+        tooltip = "In latent pixels, which are the pixels of the picture. The models were trained at 32, icons64 at 64."
         return io.Schema(
             node_id="EmojiEmptyLatent",
             display_name="Empty Emoji Latent",
