@@ -8,7 +8,7 @@
 - *Nearest*: how far the nearest of these drawings is, beside how far it is from a new real drawing: much nearer would
   mean a picture by heart. No drawing is seen twice in training, so there is no set of pictures to compare with.
 
-The sheet has one caption to the column pair: a drawing, then three seeds; every second caption was held out.
+A row of the sheet has four captions, each with a drawing and three seeds; every second caption was held out.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def check(name: str, icons: icon_data.Icons, captions: list[str], pictures: list
     """Print what was found about pictures of some captions, one tensor for each seed."""
     count = len(captions)
     drawings = [icons.draw(captions, icon_data.Nuisance.random(count, icons.side)) for _ in range(2)]
+    seeds, drawn = rms(pictures[0], pictures[1]), rms(drawings[0], drawings[1])
     print(
-        f"{name}: two seeds differ by {statistics.fmean(rms(pictures[0], pictures[1])):.3f} "
-        f"(least {min(rms(pictures[0], pictures[1])):.3f}); two drawings by "
-        f"{statistics.fmean(rms(drawings[0], drawings[1])):.3f} (least {min(rms(drawings[0], drawings[1])):.3f})"
+        f"{name}: two seeds differ by {statistics.fmean(seeds):.3f} (least {min(seeds):.3f}); "
+        f"two drawings by {statistics.fmean(drawn):.3f} (least {min(drawn):.3f})"
     )
     for whose, shown in (("the model's", pictures[0]), ("real drawings", drawings[0])):
         shapes, distances = nearest(icons, shown, captions)
