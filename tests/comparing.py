@@ -47,7 +47,7 @@ class Emoji:
         # Without a clock of the test's own, one that is a second later each time it is asked.
         seed, clock = options.pop("seed", 42), options.pop("clock", None) or count().__next__
         say = options.pop("say", str)
-        steps = options.pop("steps", 8)
+        steps = options.pop("steps", 4)
         further = options.pop("further", ())
         job = SamplingJob(self.positive, self.negative, latent, seed, steps, 2.0, "dpmpp_2m", "karras", further=further)
         sides = [

@@ -19,12 +19,13 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page of a demo with few steps and few points."""
+    """The page of a demo with few steps, few points, and few rounds of the large picture."""
     path = tmp_path_factory.mktemp("demo") / "index.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "demo"))
         import run_demo
 
+        patch.setattr(run_demo, "SECONDS_FOR_LARGE", 10.0)
         options = argparse.Namespace(steps=STEPS, short=True, output=path)
         run_demo.run(server, None, options)
         yield path

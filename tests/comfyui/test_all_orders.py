@@ -87,7 +87,7 @@ def test_steps_are_left_out_wherever_the_node_stands(studio, small, nodes):
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
 
-@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.parametrize("turn", [0, 2, *(pytest.param(turn, marks=pytest.mark.thorough) for turn in (1, 3, 4))])
 def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
     order = (*FIVE[turn:], *FIVE[:turn])
     ordered, found = draw(order)
@@ -100,7 +100,8 @@ def test_orders_that_are_really_compiled(studio, draw, canonical, turn):
 def test_each_of_the_five_has_a_share_in_it(studio, draw, canonical, left_out):
     """Without one of them another picture comes out, or the same to rounding where that is what it promises."""
     order = [name for name in ("int8", "fuse", "attention", "tome", "compile") if name != left_out]
-    model, found = draw(order)
+    with torch.compiler.set_stance("force_eager"):  # the same bits, as above
+        model, found = draw(order)
     assert len(kinds(model)) == 4
     difference = relative(found, canonical[1])
     if left_out in ("tome", "int8"):
@@ -111,4 +112,3 @@ def test_each_of_the_five_has_a_share_in_it(studio, draw, canonical, left_out):
         assert title in studio.report(canonical[0])
     report = studio.report(canonical[0])
     assert "not active" not in report, report
-    torch._dynamo.reset()

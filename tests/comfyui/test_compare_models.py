@@ -66,7 +66,7 @@ def test_a_no_op_is_called_out(emoji):
     assert found.unit == "step"
     # One second for the guided pair of predictions; cfg 2 runs them as one batch.
     assert [run.step_seconds for run in found.baseline] == [1.0] * 3
-    assert [run.sampling_seconds for run in found.optimized] == [8.0] * 3
+    assert [run.sampling_seconds for run in found.optimized] == [4.0] * 3
 
 
 @pytest.mark.parametrize("perception", [False, True])
@@ -87,7 +87,7 @@ def test_a_broken_optimization_is_called_out(emoji, perception, request):
 def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.1)
-    found = emoji.compare(work.watch(emoji.model, seconds=1.25), work.watch(tome), clock=work)
+    found = emoji.compare(work.watch(emoji.model, seconds=1.25), work.watch(tome), clock=work, steps=8)
     assert found.verdict.state == "faster"
     assert found.evidence.speedup.ratio == pytest.approx(1.25)
     assert 0.0 < found.verdict.seed_share < 0.5
@@ -123,7 +123,7 @@ def garbage(output: torch.Tensor) -> torch.Tensor:
 def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     """Also when all other runs draw the baseline's very bits, and all are faster."""
     work = Work()
-    bad = work.watch(wrong_in_run(emoji.model, wrong, 8, garbage), seconds=0.5)
+    bad = work.watch(wrong_in_run(emoji.model, wrong, 4, garbage), seconds=0.5)
     found = emoji.compare(work.watch(emoji.model), bad, clock=work, warmup_runs=0)
     assert found.verdict.state == "suspicious"
     assert f"The difference of picture {wrong} is larger than a seed change" in found.verdict.text
@@ -134,7 +134,7 @@ def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
 @pytest.mark.parametrize("wrong", [1, 3])
 def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
     # One run more before: the baseline's from another seed. After the rounds the first seed is drawn again.
-    found = emoji.compare(wrong_in_run(emoji.model, wrong, 8, garbage, before=1), emoji.model, warmup_runs=0)
+    found = emoji.compare(wrong_in_run(emoji.model, wrong, 4, garbage, before=1), emoji.model, warmup_runs=0)
     assert found.verdict.state == "suspicious"
     if wrong == 3:
         assert "The difference of picture 3 is larger than" in found.verdict.text
@@ -173,7 +173,7 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
         return output
 
     batch = {"samples": torch.zeros(3, 4, 32, 32)}
-    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0, steps=4)
+    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0)
     assert found.verdict.state == "suspicious"
     saved = record(found)["farthest"]
     run, place = divmod(saved["picture"] - 1, 3)
@@ -181,7 +181,7 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     assert f"picture {saved['picture']} " in found.verdict.text
     assert saved["distance"]["rmse"] > 1.2 * record(found)["difference"]["rmse"] > 0
     assert f"picture {saved['picture']}: PSNR" in "\n".join(summary_lines(found))
-    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0, steps=4)
+    right = emoji.compare(emoji.model, emoji.model.clone(), latent=batch, runs=2, warmup_runs=0)
     assert right.verdict.quality == "identical"
 
 
@@ -191,7 +191,7 @@ def test_one_wrong_region_is_not_hardly_visible(emoji):
         output[..., 4:6, 4:6] = garbage(output[..., 4:6, 4:6])
         return output
 
-    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), runs=2, warmup_runs=0, steps=4)
+    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), runs=2, warmup_runs=0)
     assert found.verdict.quality not in ("identical", "hardly visible")
 
 
@@ -204,7 +204,7 @@ def test_a_fault_that_comes_with_a_size_or_a_lora_is_found_where_it_is(emoji):
 
     def compare(baseline, optimized, size=32):
         latent = {"samples": torch.zeros(1, 4, size, size)}
-        return emoji.compare(baseline, optimized, latent=latent, runs=1, warmup_runs=0, steps=4).verdict
+        return emoji.compare(baseline, optimized, latent=latent, runs=1, warmup_runs=0).verdict
 
     # The first run is that of the other seed: the model with the fault is not in it.
     assert compare(emoji.model, spoiled(emoji.model, keep)).quality == "identical"
@@ -227,7 +227,7 @@ def test_a_fault_that_comes_with_a_size_or_a_lora_is_found_where_it_is(emoji):
 def test_a_model_that_sleeps_and_one_that_lies_about_what_it_did(emoji):
     work = Work()
     slow = work.watch(emoji.model, seconds=1.03)
-    assert emoji.compare(work.watch(emoji.model), slow, clock=work, steps=4).verdict.state == "slower"
+    assert emoji.compare(work.watch(emoji.model), slow, clock=work).verdict.state == "slower"
 
     from paceline.optimizers.hosts.comfyui.model import ModelTarget, stack_of
 
@@ -236,7 +236,7 @@ def test_a_model_that_sleeps_and_one_that_lies_about_what_it_did(emoji):
             activity.use("attention", 100, 1)
 
     liar = ModelTarget(emoji.model.clone()).with_techniques((Boasting(emoji.model, "sdpa_math"),))
-    found = emoji.compare(work.watch(emoji.model), work.watch(liar), clock=work, steps=4)
+    found = emoji.compare(work.watch(emoji.model), work.watch(liar), clock=work)
     assert (found.verdict.state, found.verdict.quality) == ("no_effect", "identical")
 
 

@@ -48,7 +48,7 @@ def start_with(monkeypatch):
 ATTENTIONS = ["attention_sub_quad", "attention_split", "attention_pytorch", "attention_sage", "attention_flash"]
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", [pytest.param("eager", marks=pytest.mark.thorough), "aot_eager"])
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
     start_with(name)

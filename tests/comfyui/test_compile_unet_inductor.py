@@ -86,9 +86,9 @@ def test_cancelling_in_the_middle_of_code_generation(studio, small, sample):
 @pytest.mark.parametrize(
     ("names", "graphs"),
     [
-        (("lora", "lora_weaker", "tome"), 2),  # a LoRA needs none of its own
+        (("lora", "lora_weaker"), 1),
         pytest.param(  # one graph more where the passes come one by one: their numbers are fixed in the code
-            ("easycache", "controlnet", "attention", "image_prompt", "lora_hook"), 7, marks=pytest.mark.thorough
+            ("tome", "easycache", "controlnet", "attention", "image_prompt", "lora_hook"), 8, marks=pytest.mark.thorough
         ),
     ],
     ids=["usual", "seldom"],

@@ -135,7 +135,7 @@ def test_fewer_keys_are_one_gather_for_each_block(name, title, block):
     assert blocks and found.total - plain.total == block * blocks
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["sd15", "flux"])
 def test_fused_projections_launch_fewer_kernels(name):
     assert call(name, FuseQKV())[1].total < call(name)[1].total
 

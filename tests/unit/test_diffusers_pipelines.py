@@ -34,9 +34,10 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 }
 
 
-# Where the code does not depend on the pipeline but on the class of its attention, one of each is enough.
+# Most code depends on the class of the attention only, and all are tried together on each pipeline.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
-ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else PIPELINES)]
+EVERYWHERE = ("bf16", "fewer_keys")
+ALONE = [(name, kind) for kind in SETTINGS for name in (PIPELINES if kind in EVERYWHERE else ONE_OF_EACH)]
 
 
 @pytest.mark.parametrize(("name", "kind"), ALONE)

@@ -162,7 +162,7 @@ def _prepare(name: str, folder: Path) -> None:
             file.symlink_to(source)
     if name == "WEBUI":  # Forge reads the UNet's shape from the weights
         text = (Path(os.environ["WEBUI_PATH"]) / "configs" / "v1-inference.yaml").read_text()
-        shape = {"attention_resolutions": "[2, 1]", "num_res_blocks": "1", "channel_mult": "[1, 2]"}
+        shape = {"attention_resolutions": "[2, 1]", "num_res_blocks": "1", "channel_mult": "[1, 1]"}
         for key, value in shape.items():  # the UNet's lines come before those of the VAE
             text = re.sub(rf"{key}: .*", f"{key}: {value}", text, count=1)
         for model in ("tiny", "other"):

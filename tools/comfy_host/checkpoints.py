@@ -37,6 +37,9 @@ SD15_CONFIG: dict[str, Any] = {
 The attention blocks are those of the real model: 320 channels at the latent's own size, 640 at half of it, 8 heads.
 """
 
+_IN_FILES = SD15_CONFIG | {"channel_mult": [1, 1]}
+"""Of the checkpoint, the ControlNet and the LoRA: 320 channels at both levels, which is half of the work."""
+
 SDXL_CONFIG: dict[str, Any] = {
     "image_size": 32,
     "in_channels": 4,
@@ -223,13 +226,13 @@ def sd15(
     path: str | Path,
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
-    config: dict[str, Any] = SD15_CONFIG,
+    config: dict[str, Any] = _IN_FILES,
     vae: Callable[[int], dict[str, torch.Tensor]] = taesd_state_dict,
 ) -> Path:
     """Write a checkpoint that CheckpointLoaderSimple detects as SD1.5 and return its path.
 
-    It holds a UNet of 107 million parameters (``SD15_CONFIG``), a full CLIP-L text encoder in fp16, because its
-    size is fixed, and a TAESD as VAE. An existing file is written anew.
+    It holds a UNet of 44 million parameters, a full CLIP-L text encoder in fp16, because its size is fixed, and a
+    TAESD as VAE. An existing file is written anew.
 
     Args:
         path: the file, ending in ".safetensors".
@@ -259,7 +262,7 @@ def controlnet(path: str | Path, seed: int = 0, dtype: torch.dtype = torch.float
     """Write a ControlNet that fits ``sd15`` in the original (cldm) format and return its path."""
     import comfy.cldm.cldm
 
-    config = {key: value for key, value in SD15_CONFIG.items() if key not in ("out_channels",)}
+    config = {key: value for key, value in _IN_FILES.items() if key not in ("out_channels",)}
     config.pop("transformer_depth_output")
     with torch.device("meta"):
         shapes = comfy.cldm.cldm.ControlNet(
@@ -281,7 +284,7 @@ def lora(path: str | Path, rank: int = 4, seed: int = 0, strength: float = 0.1) 
     import comfy.lora
     import comfy.supported_models
 
-    base = _base_model(comfy.supported_models.SD15, SD15_CONFIG, torch.float32, "meta")
+    base = _base_model(comfy.supported_models.SD15, _IN_FILES, torch.float32, "meta")
     shapes = base.state_dict()
     keys = comfy.lora.model_lora_keys_unet(base, {})
     generator = torch.Generator().manual_seed(seed)

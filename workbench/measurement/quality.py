@@ -126,10 +126,9 @@ def structural_similarity(a: Tensor, b: Tensor) -> float:
     weights = weights / weights.sum()
 
     def blur(image: Tensor) -> Tensor:
-        planes = image.flatten(0, 1)[:, None]
-        planes = F.conv2d(F.conv2d(planes, weights[None, None, None, :]), weights[None, None, :, None])
-        blurred: Tensor = planes.unflatten(0, image.shape[:2])[:, :, 0]
-        return blurred
+        for axis in (2, 3):
+            image = image.unfold(axis, _WINDOW, 1) @ weights
+        return image
 
     mean_a, mean_b = blur(a), blur(b)
     variance_a, variance_b = blur(a * a) - mean_a**2, blur(b * b) - mean_b**2

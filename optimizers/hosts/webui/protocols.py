@@ -37,7 +37,6 @@ class Sampler(Protocol):
     """What draws one pass of a picture; made anew for each. ``func``: the solver's function."""
 
     func: Function
-    model_wrap_cfg: Any
 
 
 class Processing(Protocol):
