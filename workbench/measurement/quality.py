@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...core.errors import InvalidSetting
