@@ -51,7 +51,7 @@ def test_the_negative_pass_is_computed_where_somebody_looks_at_it(studio, core_n
     rescaled = core_node(f"{extra}model_advanced", "RescaleCFG", model=studio.model, multiplier=0.7)
     sag = core_node(f"{extra}sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
     assert reuses_guidance(studio, studio.model)[0] >= 3
-    for model, sampling in ((rescaled, {}), (sag, {"size": (64, 64)}), (studio.model, {"sampler": "euler_cfg_pp"})):
+    for model, sampling in ((rescaled, {}), (sag, {"size": (32, 32)}), (studio.model, {"sampler": "euler_cfg_pp"})):
         assert reuses_guidance(studio, model, **sampling) == (0, True)
 
 
@@ -78,6 +78,6 @@ def test_self_attention_guidance(studio, core_node):
     sag = core_node("comfy_extras.nodes_sag", "SelfAttentionGuidance", model=studio.model, scale=0.5, blur_sigma=2.0)
     model = reuse(studio, sag)
     with Calls(studio.model.model.diffusion_model) as unet:
-        found = studio.sample(model, steps=12, size=(64, 64))
+        found = studio.sample(model, steps=12, size=(32, 32))
     assert outcome(model).forecast >= 3 and found.isfinite().all()
     assert unet.count == 2 * outcome(model).computed  # its own pass is left out as well

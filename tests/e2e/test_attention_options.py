@@ -11,21 +11,16 @@ from comfy_host.paths import ROOT
 from comfy_host.server import ComfyServer
 from comfy_host.workflow import to_api
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 OPTIONS = [
     (),
-    *(
-        pytest.param((option,), marks=pytest.mark.thorough)
-        for option in (
-            "--use-split-cross-attention",
-            "--use-quad-cross-attention",
-            "--use-pytorch-cross-attention",
-            "--force-upcast-attention",
-            "--fp16-unet",
-            "--bf16-unet",
-        )
-    ),
+    ("--use-split-cross-attention",),
+    ("--use-quad-cross-attention",),
+    ("--use-pytorch-cross-attention",),
+    ("--force-upcast-attention",),
+    ("--fp16-unet",),
+    ("--bf16-unet",),
 ]
 
 

@@ -93,7 +93,9 @@ def test_all_together(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sd15", "flux", pytest.param("sdxl", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "name", ["flux", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("sd15", "sdxl"))]
+)
 def test_all_together_in_one_graph(name: str) -> None:
     apply_all(name, *TOGETHER, COMPILED)
 
