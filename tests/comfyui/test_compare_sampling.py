@@ -164,14 +164,14 @@ def test_the_control_is_the_baseline_with_as_many_steps_as_fit(emoji):
 
 
 def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
-    """A change of every self-attention that wins a tenth of the time: one step fewer is nearer."""
+    """A change of every self-attention that wins a twentieth of the time: one step fewer is nearer."""
     work = Work()
     bad = emoji.model.clone()
-    bad.set_model_attn1_output_patch(lambda output, options: output * 0.4)
+    bad.set_model_attn1_output_patch(lambda output, options: output * 0.97)
     found = emoji.compare(
-        work.watch(emoji.model), work.watch(bad, seconds=0.9), clock=work, steps=10, runs=2, warmup_runs=0
+        work.watch(emoji.model), work.watch(bad, seconds=0.95), clock=work, steps=20, runs=2, warmup_runs=0
     )
-    assert found.evidence.fewer_steps.steps == 9
+    assert found.evidence.fewer_steps.steps == 19
     assert found.evidence.control_ratio < 1.1
     assert found.verdict.text.endswith("times the difference: you do not need this optimization.")
 
