@@ -100,8 +100,8 @@ def test_a_control_without_a_difference_is_not_spoken_of():
         (1.001, 1.4, "Between 1.00x and 1.40x: not certain yet"),
         (1.0, 1.4, "Between 1.00x and 1.40x: too noisy to tell"),
         (0.7, 1.4, "Between 0.70x and 1.40x: too noisy to tell"),
-        (0.7, 0.999, "Not faster: between 0.70x and 1.00x"),
-        (0.7, 1.02, "Not faster: between 0.70x and 1.02x"),
+        (0.7, 0.999, "Not faster by more than 3%: between 0.70x and 1.00x"),
+        (0.7, 1.02, "Not faster by more than 3%: between 0.70x and 1.02x"),
     ],
 )
 def test_an_interval_that_holds_no_claim_is_given_all_the_same(low, high, said):

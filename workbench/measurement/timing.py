@@ -69,8 +69,8 @@ class Speedup:
 
     @property
     def not_faster(self) -> bool:
-        """Whether it is clear that it is not faster by more than ``SAME``, but not whether it is slower."""
-        return not (self.slower or self.same) and self.rounds > 2 and self.high <= 1 + SAME
+        """Whether it is clear that it is not faster by more than ``SAME``, and nothing else is."""
+        return not (self.faster or self.slower or self.same) and self.rounds > 2 and self.high <= 1 + SAME
 
     @property
     def clear(self) -> bool:

@@ -30,7 +30,9 @@ def speed_text(speedup: Speedup) -> Phrase:
         few = speedup.rounds
         return phrase("{ratio:.2f}x in {rounds} runs, which are too few for an interval", ratio=ratio, rounds=few)
     if speedup.not_faster:
-        return phrase("Not faster: between {low:.2f}x and {high:.2f}x", low=low, high=high)
+        return phrase(
+            "Not faster by more than {most:.0%}: between {low:.2f}x and {high:.2f}x", most=SAME, low=low, high=high
+        )
     if low > 1 or high < 1:
         return phrase("Between {low:.2f}x and {high:.2f}x: not certain yet", low=low, high=high)
     return phrase("Between {low:.2f}x and {high:.2f}x: too noisy to tell", low=low, high=high)
