@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, cast
 
@@ -226,10 +226,21 @@ class _CountingBackend:
         if settings.backend == "inductor":
             from torch._inductor.compile_fx import compile_fx
 
-            return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
+            with _without_autograd_cache():
+                return cast(Function, compile_fx(graph, example_inputs, config_patches=inductor_options(settings)))
         from torch._dynamo import lookup_backend
 
         return cast(Function, lookup_backend(settings.backend)(graph, example_inputs))
+
+
+def _without_autograd_cache() -> AbstractContextManager[object]:
+    """Return the context in which AOTAutograd's own cache is off; inductor's stays.
+
+    In torch 2.13 it gives a graph of SD3 for any size the code of another one, and the picture is wrong or NaN.
+    """
+    from torch._functorch import config
+
+    return config.patch(enable_autograd_cache=False) if hasattr(config, "enable_autograd_cache") else nullcontext()
 
 
 def _cache_hits() -> int:
