@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import often
 from comparing import Work
 
 
@@ -119,7 +120,7 @@ def garbage(output: torch.Tensor) -> torch.Tensor:
     return torch.randn(output.shape, generator=torch.Generator().manual_seed(1)) * output.std() * 4
 
 
-@pytest.mark.parametrize("wrong", [1, pytest.param(2, marks=pytest.mark.thorough), 3])
+@pytest.mark.parametrize("wrong", often([1, 3], [1, 2, 3]))
 def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     """Also when all other runs draw the baseline's very bits, and all are faster."""
     work = Work()
@@ -161,7 +162,7 @@ def spoiled(model: Any, spoil: Any) -> Any:
     return clone
 
 
-@pytest.mark.parametrize("wrong", [pytest.param(0, marks=pytest.mark.thorough), 2])
+@pytest.mark.parametrize("wrong", often([2], [0, 2]))
 def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     """The average over the batch would hide it."""
     from paceline.workbench.comfyui.comparison import record, summary_lines

@@ -10,6 +10,7 @@ from importlib import import_module
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process, vaes
 from compiled_models import with_model_of_its_own
 
@@ -48,7 +49,7 @@ def start_with(monkeypatch):
 ATTENTIONS = ["attention_sub_quad", "attention_split", "attention_pytorch", "attention_sage", "attention_flash"]
 
 
-@pytest.mark.parametrize("backend", [pytest.param("eager", marks=pytest.mark.thorough), "aot_eager"])
+@pytest.mark.parametrize("backend", often(["aot_eager"], ["eager", "aot_eager"]))
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
     start_with(name)

@@ -10,6 +10,7 @@ from itertools import combinations
 
 import pytest
 import torch
+from cases import often
 from comfy_host import fake_cuda
 from paceline import Attention, FuseQKV, Precision, QuantizeInt8, TokenMerging, optimize
 from paceline.core.errors import PacelineError
@@ -135,7 +136,7 @@ def test_fewer_keys_are_one_gather_for_each_block(name, title, block):
     assert blocks and found.total - plain.total == block * blocks
 
 
-@pytest.mark.parametrize("name", ["sd15", "flux"])
+@pytest.mark.parametrize("name", often(["sd15", "flux"], NAMES))
 def test_fused_projections_launch_fewer_kernels(name):
     assert call(name, FuseQKV())[1].total < call(name)[1].total
 

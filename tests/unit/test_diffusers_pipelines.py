@@ -37,10 +37,13 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 # Most code depends on the class of the attention only, and all are tried together on each pipeline.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
 EVERYWHERE = ("bf16", "fewer_keys")
-ALONE = [(name, kind) for kind in SETTINGS for name in (PIPELINES if kind in EVERYWHERE else ONE_OF_EACH)]
+ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else PIPELINES)]
+OFTEN = [(name, kind) for name, kind in ALONE if name in ONE_OF_EACH or kind in EVERYWHERE]
 
 
-@pytest.mark.parametrize(("name", "kind"), ALONE)
+@pytest.mark.parametrize(
+    ("name", "kind"), [pytest.param(*one, marks=() if one in OFTEN else pytest.mark.thorough) for one in ALONE]
+)
 def test_alone(name: str, kind: str) -> None:
     setting, tolerance = SETTINGS[kind]
     pipeline = small(name)
