@@ -23,7 +23,29 @@ def render(parts: Mapping[str, Found]) -> str:
     for name, section in zip(PARTS, sections, strict=True):
         text = section(parts[name]) if name in parts else "Not run this time."
         frame = frame.replace(f"<!-- {name} -->", text)
-    return frame
+    return frame.replace("<!-- summary -->", _summary(parts))
+
+
+def _summary(parts: Mapping[str, Found]) -> str:
+    """Return one row for each part that was run: how often it was tried, and how often the answer was wrong."""
+    titles = ("Random graphs", "With enough steps for Reuse Steps", "With generated code", "Beside other node packs")
+    graphs = dict(zip(PARTS, titles, strict=False))
+    rows = [(title, f"{parts[name]['graphs']:,} graphs", parts[name]["states"].get("wrong", 0))
+            for name, title in graphs.items() if name in parts]  # fmt: skip
+    if found := parts.get("bad_inputs"):
+        rows.append(("Bad input", f"{found['cases']:,} inputs", found["answers"].get("unclear", 0)))
+    if found := parts.get("faults"):
+        kinds = [row for row in found.values() if isinstance(row, Mapping)]
+        tried, wrong = sum(row["tried"] for row in kinds), sum(len(row["wrong"]) for row in kinds)
+        rows.append(("Faults of machines", f"{tried} faults", wrong))
+    if found := parts.get("soak"):
+        rows.append(("Many clients at once", f"{sum(found['answers'].values())} answers", len(found["wrong"])))
+    if found := parts.get("webui"):
+        hosts = found["hosts"].values()
+        requests, wrong = sum(one["requests"] for one in hosts), sum(len(one["wrong"]) for one in hosts)
+        rows.append(("Stable Diffusion WebUI and Forge", f"{requests} requests", wrong))
+    lines = [f"| [{title}](#{title.lower().replace(' ', '-')}) | {tried} | {wrong} |" for title, tried, wrong in rows]
+    return "\n".join(("| | Tried | Wrong |", "|---|---:|---:|", *lines))
 
 
 def write(folder: Path) -> None:

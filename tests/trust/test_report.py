@@ -15,6 +15,7 @@ def test_the_document_has_the_numbers_of_the_runs_and_says_what_was_not_run(tmp_
     (tmp_path / "graphs.json").write_text(json.dumps(graphs))
     report.write(tmp_path)
     text = (tmp_path / "TRUST.md").read_text()
+    assert "| [Random graphs](#random-graphs) | 3 graphs | 1 |" in text.split("## ")[0]
     assert "| Graphs drawn | 3 |" in text and "| of these wrong | 1 |" in text
     assert "- seed 7: baseline afterwards differs by 0.5" in text and "4 minutes, at commit abc." in text
     assert text.count("Not run this time.") == len(report.PARTS) - 1
@@ -54,5 +55,6 @@ def test_hosts_that_were_asked_are_named_with_what_was_wrong():
     wrong = [{"seed": 4, "request": "x", "problems": ["the plain picture afterwards is another one"]}]
     one = {"requests": 3, "of": 200, "states": {"right": 2, "wrong": 1}, "faults": {"error": 3}, "wrong": wrong}
     text = report.render({"webui": {"hosts": {"FORGE": one}, "minutes": 2.0, "commit": "abc"}})
+    assert "(#stable-diffusion-webui-and-forge) | 3 requests | 1 |" in text
     assert "| Forge: requests | 3 of 200: 2 right, 1 wrong; 3 error |" in text and "at commit abc." in text
     assert "- Forge, seed 4: the plain picture afterwards is another one" in text
