@@ -1,4 +1,4 @@
-"""Types of calls that are only passed on: whoever wraps a function knows neither its arguments nor its result."""
+"""Types of functions that a wrapper calls without reading their arguments or results."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ Kwargs = dict[str, object]
 """Arguments by name."""
 
 Function = Callable[..., Any]
-"""A function of somebody else. Where its result is used, write ``Callable[..., Tensor]`` or the like instead."""
+"""A function of another package. Where its result is used, write ``Callable[..., Tensor]`` or the like instead."""

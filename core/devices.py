@@ -1,4 +1,4 @@
-"""What is asked of a machine: its name, what compiled code depends on, waiting for it, and whether memory ran out."""
+"""Questions about the machine: names of devices, versions that compiled code depends on, waiting, out of memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory",
 
 
 def machine_description(device: str = "cpu") -> dict[str, str]:
-    """Return what compiled code depends on beside the model, as readable values."""
+    """Return the versions and the hardware that compiled code depends on, as readable values."""
     description = {
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -38,7 +38,7 @@ def machine_description(device: str = "cpu") -> dict[str, str]:
 
 @cache
 def processor_facts() -> Mapping[str, str]:
-    """Return what the system tells about its first CPU, by the names of ``/proc/cpuinfo``; empty where it does not."""
+    """Return the entries of ``/proc/cpuinfo`` for the first CPU, by name; empty on systems without that file."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8").split("\n\n")[0].splitlines()
     except OSError:
@@ -47,12 +47,12 @@ def processor_facts() -> Mapping[str, str]:
 
 
 def processor_name() -> str:
-    """Return what the CPU is called."""
+    """Return the CPU's name."""
     return processor_facts().get("model name") or platform.processor() or platform.machine()
 
 
 def _processor() -> str:
-    """Return what the CPU is called, and 8 digits that stand for its instructions."""
+    """Return the CPU's name, and 8 digits that stand for its instructions."""
     facts = processor_facts()
     if not facts:
         return platform.processor() or platform.machine()
@@ -67,7 +67,7 @@ def fingerprint(description: Mapping[str, Any]) -> str:
 
 
 def device_name(device: torch.device | str) -> str:
-    """Return what a device is called: a GPU by its product's name, others by their type."""
+    """Return the name of a device: a GPU's product name, the type of others."""
     device = torch.device(device)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
@@ -100,7 +100,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether an error, or what caused it, means that memory ran out, on a device or on the processor."""
+    """Return whether an error or one of its causes means that memory ran out, on a device or on the processor."""
     while error is not None:
         if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
             return True

@@ -13,7 +13,7 @@ from .phrases import phrase
 T = TypeVar("T")
 
 _LONGEST = 900
-"""Characters of a problem that are shown: it quotes what was typed, and a dialog has to have room for its remedy."""
+"""Characters of a problem that are shown: it quotes the input, and the remedy must fit into the same dialog."""
 
 
 class PacelineError(Exception):
@@ -29,7 +29,7 @@ class PacelineError(Exception):
 
 
 class InvalidSetting(PacelineError, ValueError):
-    """A setting is outside of what is allowed, whatever the model."""
+    """A setting has a value that is not allowed for any model."""
 
 
 class CannotHelp(PacelineError):
@@ -52,13 +52,13 @@ class UnsupportedModel(CannotHelp):
 
 
 class NothingGained(UnsupportedModel):
-    """The technique works with this model, but would change nothing, or make nothing faster."""
+    """The technique works with this model, but with these settings it changes nothing or makes nothing faster."""
 
     outcome = phrase("not worth it here")
 
 
 class WrongObject(UnsupportedModel):
-    """What is connected is no model that anybody could work with: of another type, empty, or from a damaged file."""
+    """The connected object is no usable model: another type, empty, or from a damaged file."""
 
     must_be_mended = True
 
@@ -106,12 +106,12 @@ def not_allowed(name: str, value: object, remedy: str) -> InvalidSetting:
 
 
 def one_of(allowed: Iterable[object]) -> str:
-    """Return the remedy that names what is allowed."""
+    """Return the remedy, which names the allowed values."""
     return f"It must be one of: {', '.join(map(str, allowed))}."
 
 
 def kind_of(value: object) -> str:
-    """Return what ``value`` is, as far as that can be said without Python."""
+    """Describe ``value`` in words that need no knowledge of Python."""
     words: dict[type, str] = {type(None): "nothing", str: "text"}
     words |= dict.fromkeys((int, float), "a number") | dict.fromkeys((list, tuple), "a list")
     return words.get(type(value)) or f"a {type(value).__name__}"

@@ -48,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.chmod(0o644)  # safetensors makes it private
         os.replace(temporary, path)
     except Exception as error:
-        # safetensors has an error of its own, which says more than a person wants to know
+        # safetensors raises an error class of its own, with details that users do not need
         if not isinstance(error, OSError) and type(error).__name__ != "SafetensorError":
             raise
         found = (error.strerror or str(error)) if isinstance(error, OSError) else ""

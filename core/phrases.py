@@ -50,7 +50,7 @@ def translatable(template: str) -> str:
 
 
 def data(text: Data) -> Data:
-    """Return what the browser is sent of a text or a number."""
+    """Return the JSON value that is sent to the browser for a text or a number."""
     if isinstance(text, Phrase):
         return {"template": text.template, "values": {name: data(value) for name, value in text.values.items()}}
     if isinstance(text, float) and not math.isfinite(text):

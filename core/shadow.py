@@ -14,7 +14,7 @@ _NOTHING = object()
 
 
 class Shadows:
-    """What was put on live objects, the last change last. As a context manager it undoes all of it at the end."""
+    """The replaced attributes of live objects, the latest last; as a context manager it puts all of them back."""
 
     def __init__(self) -> None:
         self._undo: list[tuple[dict[str, Any], Mapping[str, Any], dict[str, Any]] | Callable[[], None]] = []
@@ -56,7 +56,7 @@ class Shadows:
 def _put_back(attributes: dict[str, Any], values: Mapping[str, Any], before: dict[str, Any]) -> None:
     for name, value in values.items():
         if attributes.get(name, _NOTHING) is not value:
-            continue  # somebody has put something else there since: it is theirs to take out
+            continue  # other code has replaced the attribute since, and has to put it back itself
         if name in before:
             attributes[name] = before[name]
         else:

@@ -38,14 +38,14 @@ class Policy(ABC):
 
     @abstractmethod
     def clauses(self) -> tuple[str, ...]:
-        """Return the settings and what they reach: first the headline, then what else there is to say."""
+        """Return the settings and the number of places where they apply: the headline first, then further sentences."""
 
     def describe(self) -> str:
         return "; ".join(self.clauses())
 
     @abstractmethod
     def summarize(self, activity: Activity) -> Summary:
-        """Return what ``activity`` says, as data and in words."""
+        """Return the counts of ``activity`` as data and in words."""
 
     def run_changed(self) -> None:  # noqa: B027 - most policies keep nothing
         """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
@@ -101,6 +101,6 @@ def attach(target: Target[T], *techniques: T) -> object:
 
 
 def detach_all(target: Target[T]) -> tuple[object, tuple[T, ...]]:
-    """Return the object of ``target`` without anything of ours, and what was taken off."""
+    """Return the object of ``target`` without our techniques, and the techniques that it had."""
     techniques = target.techniques  # before: some are changed in place
     return target.with_techniques(()), techniques

@@ -1,1 +1,1 @@
-"""What the page asks for: advice, trials, presets, runs. The nodes that it is about are handed in."""
+"""The routes of the page: advice, trials, presets, runs. The nodes' classes are handed in."""

@@ -1,4 +1,4 @@
-"""What *Make this workflow faster* offers on this machine."""
+"""The offers of *Make this workflow faster* on this machine."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _summary_of_all(techniques: Sequence[AnyTechnique]) -> Summary:
     details: list[str] = []
     for title, summary in summaries.items():
         details += [f"{title}: {summary.headline}", *(f"  {line}" for line in summary.lines)]
-    # What has not run yet (the VAE, before the first decoding) takes nothing from what has.
+    # An object that has not run yet (the VAE, before the first decoding) does not replace the report of one that has.
     states = states - {"waiting"} or states
     counts = {"active": len(active), "techniques": len(techniques)}
     return Summary(states.pop() if len(states) == 1 else "partly", headline, counts, tuple(details))

@@ -20,7 +20,7 @@ BUILT_IN = ("lossless", "balanced", "fast")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the choice depends on.
+    """The facts that a preset's choice depends on.
 
     ``device`` is torch's type (``cuda``, ``cpu``, ``mps``, ...); ``can_compile`` says whether torch.compile's default
     backend can generate code here, ``fast_int8`` whether an int8 matrix product is faster than the float one, and
@@ -34,7 +34,7 @@ class Machine:
 
 
 def machine_for(model: ModelPatcher, name: str) -> Machine:
-    """Return what decides which techniques of the preset ``name`` suit a MODEL on the device it runs on."""
+    """Return the facts by which techniques of the preset ``name`` are chosen for a MODEL on its device."""
     device = torch.device(model.load_device)
     in_int8 = name == "fast" and bool(int8_layers(model.model.diffusion_model))
     gains = name == "fast" and not in_int8 and int8_gains(model)  # timed, and no other preset asks for it

@@ -23,7 +23,7 @@ PREFIX = "Paceline"
 
 @dataclass
 class Applied:
-    """What came of a recipe.
+    """The result of a recipe.
 
     ``objects`` are by the names of the nodes' inputs, ``steps`` those that were applied, in order; ``left_out`` has a
     line for each step that cannot help here.
@@ -75,7 +75,7 @@ def check_steps(steps: Iterable[Step], where: str, nodes: Nodes) -> None:
 
 
 def refusal(entry: io.Input, value: object) -> str:
-    """Return what an input takes where it does not take ``value``; empty where it does."""
+    """Return the allowed values of an input that does not allow ``value``; empty if it does."""
     if isinstance(entry, io.Combo.Input):
         options = [getattr(option, "value", option) for option in entry.options or ()]
         fits, takes = value in options, f"one of: {', '.join(map(str, options))}"

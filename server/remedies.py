@@ -1,4 +1,4 @@
-"""What helps against each part of a step, with the most that it can save."""
+"""The nodes that shorten each part of a step, with the most that each can save."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Remedy:
 
 
 def remedies_for(model: ModelPatcher, shares: Mapping[str, float], nodes: Nodes) -> list[Remedy]:
-    """Return what is not on the model yet and can be put on it, the largest saving first.
+    """Return the nodes that are not on the model yet and can be, the largest saving first.
 
     The bounds: token reduction leaves out its ratio of the keys and values, and with them at most as much of attention.
     Compiling fuses operators that only read and write memory, which leaves at best half of them, and most of the gaps.

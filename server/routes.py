@@ -113,5 +113,5 @@ def save_preset(sent: Any, nodes: Nodes) -> Payload:
 
 
 def refusal_payload(why: str) -> Payload:
-    """Return what is answered where something cannot be done."""
+    """Return the answer to a request that cannot be fulfilled."""
     return {"error": why}

@@ -1,4 +1,4 @@
-"""What a page asks about a run that it has not seen from the beginning: after a reload, or in a second tab."""
+"""Answers about a run that a page has not seen from the beginning: after a reload, or in a second tab."""
 
 from __future__ import annotations
 

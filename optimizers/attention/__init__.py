@@ -1,4 +1,4 @@
-"""Attention backends behind one signature: what each takes, whether it runs here, and why not.
+"""Attention backends behind one signature: the calls that each supports, whether it runs here, and why not.
 
 Start with ``registry``: ``names()`` (cheap), ``choose`` (what ``auto`` means), ``require`` (a tested function or a
 reasoned error) and ``get(name).refusal(AttentionCall.of(q, k, v, mask))`` before each call.

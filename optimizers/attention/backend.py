@@ -1,4 +1,4 @@
-"""What an attention backend is. Its limits are data, so calls are checked beforehand, tests and reports read them."""
+"""An attention backend and its limits. They are data: calls are checked beforehand, tests and reports read them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AttentionFunction(Protocol):
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """All that limits depend on, read from shapes and dtypes alone; ``mask`` is "none", "bool" or "additive"."""
+    """The shapes and dtypes of a call, which limits depend on; ``mask`` is "none", "bool" or "additive"."""
 
     device: str
     dtype: torch.dtype
@@ -84,7 +84,7 @@ class AttentionCall:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a backend takes; the defaults take everything.
+    """The calls that a backend supports; the defaults support all.
 
     Attributes:
         devices: torch device types; None takes any. ROCm devices are called "cuda" by torch.
@@ -169,7 +169,7 @@ CUDA_HALF = replace(
     accepts_other_value_head_dim=False,
     min_compute_capability=(8, 0),
 )
-"""What the half-precision kernels for NVIDIA GPUs from Ampere on have in common."""
+"""Limits that the half-precision kernels for NVIDIA GPUs from Ampere on share."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ TOOLTIP = (
     "auto: the fastest exact backend for this device; vanilla: plain softmax, slow but reproducible; sage: approximate "
     "(int8), fast for long sequences. If a backend cannot run here, its report says why and what to install."
 )
-"""What a person reads about the choice of a backend."""
+"""How the backend was chosen, in words."""
 
 FULL_PRECISION = "the model asks for full precision here"
 
@@ -172,7 +172,7 @@ class AttentionPolicy(Policy):
 
 
 def kind_of(q: Tensor, mask: Mask) -> tuple[object, ...]:
-    """Return what the failure of a kernel depends on."""
+    """Return the properties of a call for which a kernel's failure is remembered."""
     return q.shape[-1], q.dtype, mask is not None
 
 

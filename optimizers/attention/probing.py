@@ -29,7 +29,7 @@ NO_MEMORY = "no memory was left for a test call"
 
 @dataclass(frozen=True)
 class Probe:
-    """What was found: ``reason`` (one line, no full stop) and ``remedy`` are empty where it is available."""
+    """The answer of a probe: ``reason`` (one line, no full stop) and ``remedy`` are empty if the backend works."""
 
     available: bool
     reason: str = ""
@@ -64,7 +64,7 @@ def forget_probes() -> None:
 
 
 def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim: int) -> Probe:
-    # In the order of what would help: no package helps on a device that the kernel does not run on.
+    # The device first: no package helps on a device that the kernel does not run on.
     call = AttentionCall(device.type, dtype, head_dim, TOKENS, TOKENS, 1, HEADS, HEADS)
     limits = backend.limits_for(device.type)
     if limits is None:
@@ -144,7 +144,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _versioned(backend: Backend) -> str:
-    """Return "xformers 0.0.35" for a package, "it" for what torch brings."""
+    """Return "xformers 0.0.35" for a package, "it" for a kernel that is part of torch."""
     if not backend.package:
         return "it"
     try:

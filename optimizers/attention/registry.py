@@ -14,7 +14,7 @@ from . import flash, plain, sage, sdpa, xformers_backend
 from .backend import AttentionCall, AttentionFunction, Backend, short
 from .probing import probe
 
-# The order is the order of the list a person reads: what to try first stands first.
+# In the order of the node's list: backends to try first stand first.
 _FAMILIES = (sdpa, flash, xformers_backend, sage, plain)
 BACKENDS: Mapping[str, Backend] = {backend.name: backend for family in _FAMILIES for backend in family.BACKENDS}
 

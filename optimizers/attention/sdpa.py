@@ -35,13 +35,13 @@ _SWITCHES = {
     "MATH": "math",
     "CUDNN_ATTENTION": "cudnn",
 }
-"""What torch.backends.cuda calls each kernel."""
+"""The name of each kernel in torch.backends.cuda."""
 
 
 def sdpa(
     q: Tensor, k: Tensor, v: Tensor, *, mask: Mask = None, scale: float | None = None, enable_gqa: bool = False
 ) -> Tensor:
-    """Torch's SDPA with whatever kernel torch prefers."""
+    """Torch's SDPA with the kernel that torch chooses."""
     if mask is not None and mask.dtype not in (torch.bool, q.dtype):
         mask = mask.to(q.dtype)  # fused kernels refuse an additive mask of another dtype
     grouped = {"enable_gqa": True} if enable_gqa else {}  # torch before 2.5 does not know it
@@ -71,7 +71,7 @@ def forced(kernel_name: str, repeat_heads: bool) -> AttentionFunction:
         if is_compiling():  # a lock cannot be traced; tracing is serialised by dynamo itself
             with sdpa_kernel(kernel):
                 return sdpa(q, k, v, mask=mask, scale=scale, enable_gqa=enable_gqa)
-        # What sdpa_kernel does, in an eighth of the time: this runs in every attention call.
+        # The same as sdpa_kernel in an eighth of its time: this runs in every attention call.
         with _KERNEL_FLAGS:
             changed = [(wanted, switch) for wanted, is_on, switch in switches if is_on() != wanted]
             try:

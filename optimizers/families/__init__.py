@@ -1,4 +1,4 @@
-"""Families of models: which one a network or an attention layer belongs to, and what is known of it."""
+"""Families of models: a record of facts for each, and the lookup from a network or an attention layer."""
 
 from .known import families, find_family, find_layer, names, not_reduced
 

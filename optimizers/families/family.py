@@ -1,4 +1,4 @@
-"""What is known of a family of models: one record, with a section for each technique. Imports no host."""
+"""The record of a family of models, with a section for each technique. Imports no host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All families of models, with what each technique must know of them. Data, not code.
+"""All families of models, with the facts that each technique needs. Data, not code.
 
 A record comes before others whose packages hold its classes. ComfyUI is that of 0.30.
 """

@@ -1,1 +1,1 @@
-"""Number formats: what a network computes in, and what its matrix products may round to on the way."""
+"""Number formats: the dtype of a network's arithmetic and weights, and lower precision inside of matrix products."""

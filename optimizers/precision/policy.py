@@ -1,4 +1,4 @@
-"""What a network computes in and keeps its weights in, and what a person reads about it. One rule for all hosts."""
+"""The dtypes that a network computes in and stores its weights in, and the words of reports. One rule for all hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def choose_dtype(
     otherwise: torch.dtype,
     supported: tuple[torch.dtype, ...] | None = None,
 ) -> torch.dtype:
-    """Return what ``what``, as a person calls it, shall compute in.
+    """Return the dtype that a network shall compute in; ``what`` is its name in sentences.
 
     ``otherwise`` is what ``auto`` means where ``device`` is no processor, or where the processor's choice does not
     work; ``supported``: what it works in, if it says. Raises `InvalidSetting` if it does not work in the chosen dtype,
@@ -46,12 +46,12 @@ def choose_dtype(
 
 
 def storage_dtype(stored: torch.dtype, compute: torch.dtype) -> torch.dtype:
-    """Return what weights are kept in: never more bytes than they have now. The host casts the rest at each use."""
+    """Return the dtype to store weights in: never more bytes than they have now. The host casts them at each use."""
     return compute if stored in _PLAIN and compute.itemsize <= stored.itemsize else stored
 
 
 class PrecisionPolicy(Policy):
-    """What a precision node or setting does and says, whatever host and whatever kind of network.
+    """The policy of Model Precision and VAE Precision, the same for all hosts and networks.
 
     Args:
         previous, dtype: what the network computed in, and computes in now.

@@ -1,4 +1,4 @@
-"""What a person can choose about precision."""
+"""The settings of Model Precision and VAE Precision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PrecisionSettings(Settings):
         return _NAMES.get(self.dtype)
 
     def extras(self) -> tuple[str, ...]:
-        """Return what is chosen beside the dtype, in words."""
+        """Return the choices other than the dtype, in words."""
         names = {"channels last": self.channels_last, "fp16 accumulation": self.fp16_accumulation, "TF32": self.tf32}
         return tuple(name for name, chosen in names.items() if chosen)
 
@@ -44,7 +44,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def processor_dtype() -> torch.dtype:
-    """Return what this processor is quickest in: bfloat16 where it has instructions for its products."""
+    """Return this processor's quickest dtype: bfloat16 where it has instructions for products in it."""
     names = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     found = any(getattr(torch.cpu, name, lambda: False)() for name in names)
     return torch.bfloat16 if found else torch.float32

@@ -23,7 +23,7 @@ def chunked_linear(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None
     ``values``: int8 ``[out, in]``; ``scale``: float32 ``[out, 1]``, or one number for all; ``bias``: ``[out]``;
     ``rotation``: size of the groups of input channels to rotate first, or 0.
     """
-    # A tensor of another class stands for one that is still to come: somebody is tracing.
+    # A tensor of another class has no values: torch.compile or make_fx is tracing.
     if torch.compiler.is_compiling() or type(x) is not Tensor:
         result: Tensor = _as_operator(x, values, scale, bias, rotation)
         return result
@@ -75,5 +75,5 @@ def _as_operator(x: Tensor, values: Tensor, scale: Tensor, bias: Tensor | None, 
 
 @_as_operator.register_fake
 def shape_of_linear(x: Tensor, values: Tensor, *rest: object) -> Tensor:
-    """Return a tensor like what a linear layer with the weight ``[out, in]`` gives, for torch.compile."""
+    """Return an empty tensor of the output's shape and dtype for a weight ``[out, in]``, for torch.compile."""
     return x.new_empty(*x.shape[:-1], values.shape[0])

@@ -1,4 +1,4 @@
-"""Ways to compute an int8 linear layer, what each one needs, and why it is not there when it is not.
+"""The kernels that compute an int8 linear layer, their requirements, and why one cannot be used here.
 
 All quantise the floating point tokens themselves (W8A8, dynamic). Int32 sums are exact, so with the same scales in the
 same order all give the same bits, except GPU kernels that fuse the last steps.
@@ -26,7 +26,7 @@ class Kernel(ABC):
     """One way to compute an int8 linear layer.
 
     Attributes:
-        name: what a report calls it; part of the file of timings.
+        name: in reports, and in the file of timings.
         needs: the function that it calls, as ``package.module:name``.
         not_on_cpu, not_on_gpu: why it is not used on processors, or on other devices; empty if it is.
         fast: whether it can be quicker than floating point; the reference is not.
@@ -81,7 +81,7 @@ class ChunkedIntMM(Kernel):
 
 
 class Kitchen(Kernel):
-    """comfy-kitchen's own dispatch: what ComfyUI runs without this pack. CUDA, Triton, HIP or its reference."""
+    """comfy-kitchen's own dispatch, which ComfyUI uses without this pack: CUDA, Triton, HIP or its reference."""
 
     name = "comfy-kitchen"
     needs = "comfy_kitchen:int8_linear"

@@ -1,4 +1,4 @@
-"""Which linear layers are quantised, and why each of the others is not. One rule for all hosts."""
+"""The choice of linear layers to quantise, with a reason for each that is left. One rule for all hosts."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """What was chosen for a layer.
+    """The choice for one layer.
 
     Attributes:
         weight: the int8 weight, or None if it stays in floating point.
@@ -132,7 +132,7 @@ class Chooser:
         self.settings, self.measure, self.samples, self.device = settings, measure, samples, device
 
     def choose(self, layer: Layer, weight: Callable[[], Tensor]) -> LayerChoice:
-        """Return what happens to ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
+        """Return the choice for ``layer``, whose ``weight`` ``[out, in]`` is read only if it is needed."""
         if self.settings.is_excluded(layer.name):
             return LayerChoice(layer, reason="excluded by name")
         if layer.protected:
@@ -179,7 +179,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class LayerChoices:
-    """What was chosen for all layers of a network.
+    """The choices for all layers of a network.
 
     Attributes:
         all: a choice for each layer; empty if the file was in int8 already.

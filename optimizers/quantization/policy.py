@@ -1,4 +1,4 @@
-"""Quantize int8 without a host: which kernel computes, which layers are chosen, and what a person reads about it."""
+"""Quantize int8 without a host: the choice of the kernel and of the layers, and the words of its reports."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def choose_layers(
 
 
 class QuantizationPolicy(Policy):
-    """What Quantize int8 says, whatever host the model is in.
+    """The report of Quantize int8, the same for all hosts.
 
     Args:
         choices: what was chosen for each layer; empty if the file was in int8 already.
-        unit: what a person calls the things that are counted.
+        unit: the name of the counted things in sentences, e.g. ``linear layers``.
         shrinks: whether the floating point weights are given up.
 
     Attributes:
@@ -159,7 +159,7 @@ class QuantizationPolicy(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
     def require_gain(self, model: str) -> None:
-        """Raise `NothingGained` with the numbers if no layer was chosen; ``model`` is what a person calls it."""
+        """Raise `NothingGained` with the numbers if no layer was chosen; ``model`` is its name in the sentence."""
         choices = self.choices
         if choices.quantized:
             return

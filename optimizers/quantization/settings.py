@@ -1,4 +1,4 @@
-"""What a person can choose about int8 quantisation."""
+"""The settings of Quantize int8."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PATTERNS = re.compile(rf"[\w\s.,*?-]{{0,{_MOST_CHARACTERS}}}")
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What a preset asks of a layer.
+    """The conditions that a layer must meet to be quantised.
 
     ``max_error``: relative L2 error of its output, at most. ``min_speedup``: float time / int8 time, at least.
     """
@@ -86,7 +86,7 @@ class QuantizationSettings(Settings):
 
 @lru_cache(maxsize=16)
 def _matcher(patterns: str) -> re.Pattern[str]:
-    """Return what matches the names that ``patterns`` mean; ``fnmatch`` makes it of parts that do not backtrack."""
+    """Return the regular expression for ``patterns``; ``fnmatch`` makes it of parts that do not backtrack."""
     parts = [part.strip() for part in patterns.split(",")]
     shell = (part if "*" in part or "?" in part else f"*{part}*" for part in parts if part)
     return re.compile("|".join(map(translate, shell)) or "(?!)")

@@ -87,7 +87,7 @@ def _read(root: Path, file: Path, fingerprint: str) -> dict[Path, bytes]:
 
 
 def _machines() -> list[dict[str, str]]:
-    """Return what compiled code depends on: once for the CPU, and for each GPU."""
+    """Return the versions and hardware that compiled code depends on: once for the CPU, and for each GPU."""
     devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     return [machine_description(device) for device in devices]
 

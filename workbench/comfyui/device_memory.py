@@ -26,7 +26,7 @@ def beside_the_allocator(model: ModelPatcher) -> int:
 
 @contextmanager
 def recordings_kept(*models: ModelPatcher) -> Iterator[None]:
-    """Let MODELs that take turns on one network keep their CUDA graphs, which they would record anew in each turn."""
+    """Let MODELs that take turns on one network keep their CUDA graphs, instead of recording them in each turn."""
     policies = [policy for model in models for policy in _compilations(model)]
     for policy in policies:
         policy.keeps_recordings = True

@@ -84,7 +84,7 @@ def _prediction_metadata(patcher: ModelPatcher) -> dict[str, str]:
 
 
 def _prediction_keys(patcher: ModelPatcher) -> dict[str, torch.Tensor]:
-    """Return the empty tensors by which ComfyUI's loaders know what a network predicts."""
+    """Return the empty tensors by which ComfyUI's loaders know a network's prediction type."""
     import comfy.model_sampling
 
     sampling = patcher.get_model_object("model_sampling")

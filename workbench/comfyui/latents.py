@@ -43,7 +43,7 @@ def decode_sound(vae: VAE, latent: Tensor) -> Tensor:
 
 
 def sample_rate(vae: VAE) -> int:
-    """Return how many samples a second has of what a VAE decodes, as the VAE Decode Audio node does."""
+    """Return the sample rate of a VAE's sound in Hz, as the VAE Decode Audio node does."""
     return int(getattr(vae, "audio_sample_rate_output", getattr(vae, "audio_sample_rate", 44100)))
 
 
@@ -71,7 +71,7 @@ def preview(model: ModelPatcher, latent: Tensor) -> Tensor:
 
 
 def pixels_per_place(model: ModelPatcher) -> int:
-    """Return the side in pixels of what one place of a MODEL's latent stands for."""
+    """Return the pixels on a side for each place of a MODEL's latent."""
     return model.get_model_object("latent_format").spacial_downscale_ratio
 
 

@@ -1,4 +1,4 @@
-"""Checks of what comes over links: ComfyUI compares names of types only, and lets any value pass."""
+"""Checks of values from links: ComfyUI compares the names of types only, and lets any value pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...optimizers.hosts.comfyui.protocols import Latent, ModelPatcher
 
 
 def wrong_link(name: str, value: object, wanted: str, remedy: str) -> InvalidSetting:
-    """Return the error for an input that is given something else than its type says."""
+    """Return the error for an input whose value is not of the input's type."""
     return InvalidSetting(f"{name} is given {kind_of(value)}, not a {wanted}.", remedy)
 
 

@@ -1,4 +1,4 @@
-"""What a node that works for long asks of ComfyUI: a progress bar, whether it was cancelled, and memory back."""
+"""ComfyUI's services for a node that runs for long: a progress bar, the Cancel button, and freeing memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TICKS = 10_000
 
 
 def progress_bar() -> Callable[[float], None]:
-    """Return what shows at the node that runs which share of its work, from 0 to 1, is done."""
+    """Return a function that shows the running node's progress, from 0 to 1."""
     import comfy.utils
     from comfy_execution.utils import get_executing_context
 
@@ -26,14 +26,14 @@ def stop_if_cancelled() -> None:
 
 
 def empty_cache() -> None:
-    """Give memory back that torch keeps for later."""
+    """Return torch's cached memory to the device."""
     import comfy.model_management
 
     comfy.model_management.soft_empty_cache()
 
 
 def unload_models() -> None:
-    """Take all models off the devices, and give their memory back."""
+    """Unload all models, and free their memory."""
     import comfy.model_management
 
     gc.collect()

@@ -1,4 +1,4 @@
-"""What ComfyUI says of itself and of the machine: its version and its device."""
+"""ComfyUI's version and its device."""
 
 from __future__ import annotations
 

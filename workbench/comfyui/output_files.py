@@ -1,6 +1,6 @@
 """Files in ComfyUI's output folder: those of one result share a prefix and a number, as ComfyUI's own do.
 
-What nobody asked to keep goes into ComfyUI's folder for temporary files, which it empties when it starts.
+Files that are not to be kept go into ComfyUI's folder for temporary files, which it empties when it starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...core.files import write_atomically
 _REMEDY = "Choose a name, or a sub-folder and a name: paceline/compare."
 
 FRAMES_A_SECOND = 24
-"""A latent does not say how quick its video is. Most models draw 16 to 25 frames a second."""
+"""A latent does not have its video's frame rate. Most models draw 16 to 25 frames a second."""
 
 Entry = dict[str, str]
 """A file as ComfyUI's front end wants it: ``filename``, ``subfolder``, ``type``."""

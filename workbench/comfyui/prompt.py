@@ -1,4 +1,4 @@
-"""A prompt: the form in which ComfyUI runs a workflow, its "API format", and what it says about types of nodes."""
+"""A prompt, the form in which ComfyUI runs a workflow (its "API format"), and the descriptions of node types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def node_before(prompt: Prompt, id: str, *names: str) -> str | None:
 
 
 def title_of(prompt: Prompt, id: str) -> str:
-    """Return what a node is called, for people: in one line, and without what a terminal would take for a command."""
+    """Return a node's title in one line, without characters that a terminal would take for a command."""
     node = prompt[id]
     about = node.get("_meta")
     title = about.get("title") if isinstance(about, Mapping) else None
@@ -62,13 +62,13 @@ def title_of(prompt: Prompt, id: str) -> str:
 
 
 def failure_of(message: Mapping[str, Any]) -> str | None:
-    """Return what ComfyUI says of a prompt that failed; of an exception without words, its type. None if it did not."""
+    """Return ComfyUI's message about a failed prompt, or its exception's type if that is empty; None after success."""
     said = str(message.get("exception_message") or "").strip()
     return said or message.get("exception_type")
 
 
 def way_back(id: str | None, before: Callable[[str], str | None]) -> Iterator[str]:
-    """Yield a node, the one before it, and so on; the way ends where it would go in a circle."""
+    """Yield a node, its source, the source's source, and so on; ends at the first node that was seen before."""
     seen: set[str] = set()
     while id is not None and id not in seen:
         seen.add(id)
@@ -110,7 +110,7 @@ def input_types(node: str) -> dict[str, str]:
         groups = found.INPUT_TYPES()
         inputs = {name: entry for group in ("required", "optional") for name, entry in groups.get(group, {}).items()}
         return {name: entry[0] for name, entry in inputs.items() if isinstance(entry[0], str)}
-    except Exception:  # other people's code, which may look for files; the node is then as good as unknown
+    except Exception:  # code of another pack, which may look for files; after an error the node counts as unknown
         return {}
 
 

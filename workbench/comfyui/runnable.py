@@ -10,11 +10,11 @@ from typing import Any
 from .prompt import Prompt, link_of, title_of
 
 _SHOWN = 3
-"""Of several things that are missing."""
+"""Missing things that are named; further ones are counted."""
 
 
 def why_refused(prompt: Prompt, last: str) -> str:
-    """Return why ComfyUI would refuse what leads to the ``last`` node, naming inputs; empty if it would not."""
+    """Return why ComfyUI would refuse to run the ``last`` node, naming inputs; empty if it would run it."""
     import execution
 
     checked = {id: copy.deepcopy(node) for id, node in prompt.items() if id != last}

@@ -73,14 +73,14 @@ class SamplingJob:
         return sample(model, given, later_seed(self.seed, seed), clock, on_step)
 
     def prepare(self, seed: int) -> None:
-        """Both sides share nothing but the inputs."""
+        """The two sides of a comparison share the inputs only."""
 
     @property
     def prompts(self) -> int:
         return 1 + len(self.further)
 
     def settings(self) -> dict[str, Any]:
-        """Return what was sampled, for the record."""
+        """Return the inputs in words, for the record."""
         names = ("seed", "steps", "cfg", "sampler_name", "scheduler", "denoise")
         shape = list(self.latent_image["samples"].shape)
         given = {name: getattr(self, name) for name in names} | {"other_seed": later_seed(self.seed, MOST_ROUNDS)}
@@ -93,7 +93,7 @@ class SamplingJob:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What a sampling run gave.
+    """The result of a sampling run.
 
     Attributes:
         latent: on the CPU, ``[batch, channels, (frames,) height, width]``.
@@ -109,7 +109,7 @@ class Sampled:
 
     @classmethod
     def of(cls, samples: Tensor, seconds: float, seconds_per_step: float | None) -> Sampled:
-        """Take apart what a sampler gave: one latent, or several in a NestedTensor."""
+        """Take a sampler's result apart: one latent, or several in a NestedTensor."""
         streams = [stream.detach().cpu() for stream in streams_of(samples)]
         return cls(streams[0], seconds, seconds_per_step, streams[-1] if len(streams) > 1 else None)
 

@@ -1,4 +1,4 @@
-"""Every place where this pack touches ComfyUI, by purpose: what is missing after an update names what changed.
+"""Every name of ComfyUI that this pack uses, by purpose: a missing name tells what an update has changed.
 
 Version numbers are compared for one warning only. Objects that ComfyUI hands us (MODEL, VAE, ...) are in the host's
 ``protocols.py``. Tests compare this list with the sources, and hold each line against the ComfyUI they run with.
@@ -125,7 +125,7 @@ clones) is the oldest that this pack was run against."""
 
 
 def problem(touch: str) -> str:
-    """Return what is wrong with a line of ``TOUCHES`` or ``PARAMETERS`` in this ComfyUI; empty if nothing is."""
+    """Return the fault of a line of ``TOUCHES`` or ``PARAMETERS`` in this ComfyUI; empty if there is none."""
     module, _, path = touch.partition(":")
     try:
         found: Any = reduce(getattr, path.split("."), import_module(module))
@@ -149,7 +149,7 @@ def require_host() -> None:
 
 
 def untested() -> str | None:
-    """Return what is not tested of this ComfyUI, in one line; None if it is not newer than what was."""
+    """Return a line that names this ComfyUI's version if it is newer than the newest tested one; else None."""
     version = host_version()
     if _numbers(version) <= _numbers(NEWEST_TESTED):
         return None

@@ -1,1 +1,1 @@
-"""How much faster, how much memory, how far apart two pictures are, and what that means in words. Knows no host."""
+"""Measures of speed, memory and distances between pictures, and the words for them. Knows no host."""

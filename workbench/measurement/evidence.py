@@ -1,4 +1,4 @@
-"""What a comparison has measured: the numbers that a verdict is made from."""
+"""The measurements of a comparison, from which its verdict follows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FewerSteps:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured.
+    """All measurements of one comparison.
 
     Attributes:
         difference: between the optimized pictures and the baseline's from the same seeds, over all of them.
@@ -94,7 +94,7 @@ class Evidence:
 
 
 def share_of(difference: Distance, whole: Distance) -> tuple[float | None, str]:
-    """Return one distance as a share of the other, by LPIPS where both have it."""
+    """Return the first distance as a share of the second, by LPIPS where both have it."""
     if difference.lpips is not None and whole.lpips:
         return difference.lpips / whole.lpips, "LPIPS"
     return (difference.rmse / whole.rmse if whole.rmse else None), "RMSE"

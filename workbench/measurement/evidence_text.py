@@ -1,4 +1,4 @@
-"""What was measured, as lines below a verdict."""
+"""The measurements as lines of text below a verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .quality import Distance
 
 
 def difference_lines(evidence: Evidence) -> list[str]:
-    """Return how far the pictures are apart, and what that is measured against."""
+    """Return the distance between the pictures, and the distances that it is compared with."""
     lines = [f"difference{f', {evidence.pictures} together' if evidence.place else ''}: {evidence.difference}"]
     if evidence.place:
         lines.append(f"{evidence.place}: {evidence.judged}")
@@ -26,7 +26,7 @@ def difference_lines(evidence: Evidence) -> list[str]:
 
 
 def noise_floor(evidence: Evidence) -> dict[str, Distance]:
-    """Return what a difference is measured against, as far as it was measured."""
+    """Return the distances that a difference is compared with, those of them that were measured."""
     floor = {"another seed": evidence.seed, "baseline repeated": evidence.repeat, "fp32": evidence.precision}
     return {name: distance for name, distance in floor.items() if distance is not None}
 

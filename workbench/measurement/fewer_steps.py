@@ -1,4 +1,4 @@
-"""The control: would the plain model with fewer steps, in the same time, do as well as the optimized one?"""
+"""The control: the plain model with as many steps as fit into the optimized side's time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Generic, TypeVar
 Output = TypeVar("Output")
 
 _NEARLY = 0.05
-"""A step that lacks so little of its time fits."""
+"""Part of a step's time that may be missing for the step to count as fitting."""
 
 _TOO_LONG = 1.25
-"""A control that took so many times the optimized side's time is none."""
+"""Above so many times the optimized side's time a control is dropped."""
 
 
 @dataclass(frozen=True)
 class Control(Generic[Output]):
-    """The baseline with fewer steps: how many, the seconds that they took, and what they gave."""
+    """The baseline with fewer steps: their number, their seconds, and their pictures."""
 
     steps: int
     seconds: float

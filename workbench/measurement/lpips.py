@@ -43,7 +43,7 @@ _SMALLEST = 64
 
 
 class WrongWeights(PacelineError):
-    """A file of LPIPS weights is not the one that is known."""
+    """A file of LPIPS weights has another hash than the supported file."""
 
 
 class Lpips:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 SLICES = ("attention", "linear", "convolution", "norm_elementwise", "copies", "ours", "gaps")
-"""What a step is made of. ``gaps``: nothing is computed, the device waits for Python."""
+"""The parts of a step. ``gaps``: the device waits for Python."""
 
-# Parts of names of operators and kernels. The innermost operator that is one of these says what a time is for.
+# Parts of names of operators and kernels. A time belongs to the innermost operator that matches one of them.
 _COMPUTES = (
     ("attention", ("attention", "flash", "fmha", "softmax", "bmm", "sage")),
     ("convolution", ("conv", "winograd", "implicit_gemm", "im2col")),

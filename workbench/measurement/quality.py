@@ -17,7 +17,7 @@ _WINDOW = 11
 """Side of SSIM's window in pixels (Wang et al. 2004, section III-B)."""
 
 _MOST_DRAWS = 5
-"""Ten pairs of them are enough for an average, and LPIPS of a large picture takes a second."""
+"""Five draws give ten pairs, enough for an average; LPIPS of a large picture takes a second."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Distance:
 
     @property
     def size(self) -> float:
-        """What tells which of several is the largest: LPIPS where it was measured, else the error."""
+        """The number by which distances are ordered: LPIPS where it was measured, else the error."""
         return self.rmse if self.lpips is None else self.lpips
 
     def __str__(self) -> str:
@@ -54,9 +54,9 @@ def to_8_bit(images: Tensor) -> Tensor:
 
 
 def no_picture(whose: str, pictures: Tensor, finite: Tensor | None = None) -> str:
-    """Return what is wrong with the first of ``pictures`` (uint8, as above) that is none at all; empty if all are some.
+    """Return the fault of the first of ``pictures`` (uint8, as above) that shows nothing; empty if none has a fault.
 
-    ``whose`` are they, e.g. "The optimized image"; ``finite`` says of each whether its values were numbers.
+    ``whose`` names them in sentences, e.g. "The optimized image"; ``finite`` tells for each if its values were finite.
     """
     for number, picture in enumerate(pictures, 1):
         name = f"{whose} {number} of {len(pictures)}" if len(pictures) > 1 else whose

@@ -1,4 +1,4 @@
-"""Measure what draws pictures by itself: without and with an optimization in turn, each round from another seed."""
+"""Compare two ways to draw: without and with an optimization in turn, each round from another seed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Draw = Callable[[bool, int, int], Drawn]
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found: the verdict, the lines below it, and the sheet with the pictures and both."""
+    """The result: the verdict, the lines below it, and a sheet with the pictures and the text."""
 
     verdict: Verdict
     lines: list[str]

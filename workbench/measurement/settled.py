@@ -1,4 +1,4 @@
-"""Whether more pictures would tell more: the worst so far, and what further ones stay below."""
+"""Whether more pictures are needed: the worst one so far, and a bound for further ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .timing import student
 from .verdict import HARDLY_VISIBLE, TOO_FAR
 
 LEAST_PICTURES = 5
-"""With fewer, nothing good is said of a difference for sure."""
+"""The least number of pictures from which a difference can be called small with certainty."""
 
 
 def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, TOO_FAR)) -> bool:
@@ -26,7 +26,7 @@ def settled(shares: Sequence[float], limits: Sequence[float] = (HARDLY_VISIBLE, 
 
 
 def bound(shares: Sequence[float]) -> float:
-    """Return what one more picture stays below in 39 of 40 cases, if logarithms of differences vary as normal ones do.
+    """Return the bound of one more picture's difference in 39 of 40 cases, if logarithms of differences are normal.
 
     Student's prediction interval. Infinite for one picture, and where some differ and others do not.
     """

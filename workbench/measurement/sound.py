@@ -14,7 +14,7 @@ _WINDOW = 1024
 """Samples of one spectrum; the next one begins a quarter of it later."""
 
 _QUIETEST = -80.0
-"""In dB below full scale: what is quieter counts as silence."""
+"""In dB below full scale: quieter parts count as silence."""
 
 
 @dataclass(frozen=True)

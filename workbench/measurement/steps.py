@@ -1,4 +1,4 @@
-"""When the steps of a run ended, without waiting for the device after each.
+"""The times at which a run's steps ended, without waiting for the device after each.
 
 Waiting would make every step pay for what the processor does while a GPU computes, and hide what techniques save there.
 """

@@ -1,4 +1,4 @@
-"""What a sweep found: rows, the ones that no other beats, and tables of them."""
+"""The results of a sweep: rows, the best trades, and tables of both."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _plain(value: object) -> object:
 
 
 def to_markdown(results: Sequence[Result]) -> str:
-    """Return a table for people, fastest first; what nothing beats is marked.
+    """Return a table in Markdown, fastest first; the best trades are marked.
 
     Under *fewer steps* stand the difference of the plain model in the same time, and its number of steps.
     """

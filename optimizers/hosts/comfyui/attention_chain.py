@@ -23,7 +23,7 @@ NOT_REACHED = "an attention override of another node computed the call itself"
 SPARSE = "ComfyUI's sparse attention computed them"
 
 Attend = Callable[..., Tensor]
-"""Takes what ``optimized_attention`` takes; an override is given, before all that, what it stands around."""
+"""Takes the arguments of ``optimized_attention``; an override has the inner function as a first argument."""
 
 
 class AttentionChain:
@@ -39,7 +39,7 @@ class AttentionChain:
     def missed(self) -> None:
         self._taken += 1
         for activity in self.activities:
-            if self._is_sparse:  # what the user has asked for: it leaves the other calls to us
+            if self._is_sparse:  # the user has asked for it, and it passes the other calls on to us
                 activity.skip(f"call {self._taken}", SPARSE)
             else:
                 activity.fall_back(NOT_REACHED)

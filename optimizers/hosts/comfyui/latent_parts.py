@@ -12,7 +12,7 @@ from ...step_reuse.parts import Split
 
 
 def shapes_in(conds: dict[str, list[dict[str, Any]]]) -> Sequence[Sequence[int]] | None:
-    """Return the shapes of several latents that ComfyUI packed into one, as it tells the network; None if one is."""
+    """Return the shapes of the latents that ComfyUI has packed into one; None for a latent that is not packed."""
     entries = (entry.get("model_conds", {}) for some in conds.values() for entry in some or ())
     told = next((entry["latent_shapes"] for entry in entries if "latent_shapes" in entry), None)
     return getattr(told, "cond", None)

@@ -76,12 +76,12 @@ def first_of(patcher: Patcher) -> Patcher:
 
 
 def stack_of(patcher: ModelPatcher) -> Stack:
-    """Return what this pack has attached to a MODEL; an empty stack if nothing."""
+    """Return the stack that is attached to a MODEL; an empty one if there is none."""
     return cast(Stack, patcher.get_attachment(KEY)) or Stack()
 
 
 def describe_model(patcher: object) -> str:
-    """Return the class a person would name the model by, e.g. ``SDXL (UNetModel)``."""
+    """Return the model's name for messages, e.g. ``SDXL (UNetModel)``."""
     model = getattr(patcher, "model", None)
     network = getattr(model, "diffusion_model", None)
     if model is None or network is None:

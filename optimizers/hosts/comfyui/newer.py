@@ -1,4 +1,4 @@
-"""What only newer versions of ComfyUI have, used where it is there."""
+"""Features that only newer versions of ComfyUI have, used where they are there."""
 
 from __future__ import annotations
 

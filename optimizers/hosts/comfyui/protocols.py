@@ -1,4 +1,4 @@
-"""What this package uses of ComfyUI's objects, as types, because ComfyUI has none for them.
+"""The attributes of ComfyUI's objects that this package uses, as types, because ComfyUI has none for them.
 
 A protocol names what we read, set or call, and nothing else. Networks are plain ``torch.nn.Module``, values that only
 pass through us ``object``. ``Any`` stands where ComfyUI hands out values of every kind.
@@ -29,7 +29,7 @@ Factory = tuple[Function, tuple[Any, ...]] | tuple[Function, tuple[Any, ...], in
 """``cached_patcher_init``: a function, its arguments, and which of the results is the patcher."""
 
 SharedBackups = tuple[Any, ...]
-"""What clones on one BaseModel share: the second half of ``get_clone_model_override``."""
+"""The state that clones on one BaseModel share: the second half of ``get_clone_model_override``."""
 
 
 class ModelConfig(Protocol):

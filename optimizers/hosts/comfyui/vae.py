@@ -96,7 +96,7 @@ def require_vae(vae: object) -> None:
 
 
 def describe_vae(vae: VAE) -> str:
-    """Return the class a person would name a VAE by, e.g. ``VAE (AutoencoderKL)``."""
+    """Return the VAE's name for messages, e.g. ``VAE (AutoencoderKL)``."""
     return f"VAE ({type(vae.first_stage_model).__name__})"
 
 

@@ -19,13 +19,13 @@ from .protocols import ModelConfig, ModuleTree
 
 @dataclass
 class WeightPlan:
-    """The second model's ``model_config``, a copy, and what its layers compute in; techniques may change both."""
+    """A copy of ``model_config`` for the second model, and the dtype of its arithmetic; techniques may change both."""
 
     config: ModelConfig
     compute_dtype: torch.dtype
 
 
-# What ComfyUI leaves on modules while they are loaded or were once: about the original's memory, not the structure.
+# Attributes that ComfyUI's loading leaves on modules: about the original's memory, not the structure.
 _RUNTIME = {
     "weight_function", "bias_function", "weight_lowvram_function", "bias_lowvram_function", "comfy_cast_weights",
     "prev_comfy_cast_weights", "comfy_force_cast_weights", "comfy_patched_weights", "seed_key", "current_patcher",

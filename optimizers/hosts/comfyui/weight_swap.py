@@ -40,14 +40,14 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
     changes_weights = True
 
     def plan(self, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing
-        """Change what the second model is made for, before any module is made."""
+        """Change the configuration of the second model, before any module is made."""
 
     def replace_module(self, name: str, module: Module, plan: WeightPlan) -> Module | None:
         """Return a new module to take the place of ``module`` (which stays as it is), or None."""
         return None
 
     def convert_tensor(self, name: str, tensor: torch.Tensor, plan: WeightPlan) -> torch.Tensor:
-        """Return what the second model has for a parameter or buffer; a new tensor if it differs."""
+        """Return the second model's tensor for a parameter or buffer; a new tensor if it differs."""
         return tensor
 
     def finish(self, model: BaseModel, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing
@@ -70,16 +70,16 @@ class Origin:
         self._model = weakref.ref(model)
         first = first_of(patcher)
         self._first = weakref.ref(first)
-        # A model that came from no file could not be had back.
+        # A model that came from no file could not be loaded again.
         self._kept = first if self.factory is None else None
 
     @property
     def first(self) -> ModelPatcher | None:
-        """What ``first_of`` gives for the original, while anybody holds it."""
+        """The patcher that ``first_of`` gives for the original, while a reference to it exists."""
         return self._first()
 
     def model_override(self) -> tuple[BaseModel, SharedBackups]:
-        """Return the original BaseModel and what its clones share; loaded from its file if nobody holds it any more."""
+        """Return the original BaseModel and the state that its clones share; loaded from its file if it was freed."""
         model = self._model()
         if model is None:
             assert self.factory is not None, "a model that cannot be made again is kept"

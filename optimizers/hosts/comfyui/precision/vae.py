@@ -17,7 +17,7 @@ from ..weight_clone import second_module, stage_in
 
 
 class VAEPrecision(NetworkTechnique):
-    """What VAE Precision does in each call; the weights are another network's (see ``with_precision``)."""
+    """The part of VAE Precision in each call; the weights are another network's (see ``with_precision``)."""
 
     policy: PrecisionPolicy
 

@@ -1,4 +1,4 @@
-"""Read from a MODEL which linear layers could be in int8, and what tokens they are given.
+"""Read from a MODEL which linear layers could be in int8, and how many tokens each is given.
 
 The latter by running a second model that nobody else has (see ``weight_clone``), so that hooks on its layers disturb
 nobody. Without a prompt it is made of ``meta`` tensors, in no time and without memory.
@@ -65,7 +65,7 @@ class Observations:
 
 
 def observe(patcher: ModelPatcher, conditioning: Conditioning | None, latent: Tensor | None) -> Observations:
-    """Return what the layers of a MODEL, with its LoRAs, are given.
+    """Return the tokens that the layers of a MODEL, with its LoRAs, are given.
 
     ``conditioning``: for one real sampling step; None to look at shapes only. ``latent``: ``[batch, channels, height,
     width]``, for its size; None for the size that a UNet was trained for. Raises `InvalidSetting` for a conditioning
