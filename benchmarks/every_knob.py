@@ -29,7 +29,7 @@ from torch import Tensor
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import in_process  # noqa: E402
 from paceline.workbench.comfyui.seed_share import distance, seed_distance  # noqa: E402
-from paceline.workbench.search.engine import FIRST, PICTURES, Drawn, Search  # noqa: E402
+from paceline.workbench.search.engine import FIRST, PICTURES, DrawnPicture, Search  # noqa: E402
 from paceline.workbench.search.space import EASY, REUSE, Candidate, Space  # noqa: E402
 
 ALONE = ("fewer steps", REUSE, EASY, "guidance")
@@ -89,7 +89,7 @@ class Table:
 
     workflow: Workflow
     number: int
-    seen: dict[tuple[str, int], Drawn] = field(default_factory=dict)
+    seen: dict[tuple[str, int], DrawnPicture] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         one = self.workflow
@@ -110,14 +110,14 @@ class Table:
             return prompts[self.number % len(prompts)], 30_000 + 100 * self.number + picture
         return prompts[(self.number + 1 + picture - 100) % len(prompts)], 50_000 + 100 * self.number + picture
 
-    def drawn(self, one: Candidate, picture: int) -> Drawn:
+    def drawn(self, one: Candidate, picture: int) -> DrawnPicture:
         """Return what a candidate makes of a picture."""
         place = (one.key, picture)
         if place not in self.seen:
             latent, work = self._sample(one, *self.pair(picture))
             reference, whole = self.reference(picture)
             share = distance(latent, reference)[0] / self.seed_distance(picture)
-            self.seen[place] = Drawn(one.key, picture, whole / work, share if math.isfinite(share) else math.inf)
+            self.seen[place] = DrawnPicture(one.key, picture, whole / work, share if math.isfinite(share) else math.inf)
         return self.seen[place]
 
     def reference(self, picture: int) -> tuple[Tensor, float]:
@@ -160,9 +160,9 @@ def core_node(file: str, name: str) -> Any:
     return getattr(module, name)
 
 
-def search(table: Table, limit: float, pictures: int, plain: float = math.inf) -> tuple[Search, list[Drawn]]:
+def search(table: Table, limit: float, pictures: int, plain: float = math.inf) -> tuple[Search, list[DrawnPicture]]:
     """Search as a trial does, with at most so many pictures, and so much work in plain pictures."""
-    drawn: list[Drawn] = []
+    drawn: list[DrawnPicture] = []
     while True:
         now = Search(table.space(limit), drawn)
         found = now.next() if len(drawn) < pictures and now.work < plain else None
@@ -173,7 +173,7 @@ def search(table: Table, limit: float, pictures: int, plain: float = math.inf) -
 
 def grid(table: Table, limit: float) -> Search:
     """Judge all candidates; pictures of one that is out already are left out, which changes nothing."""
-    space, drawn = table.space(limit), list[Drawn]()
+    space, drawn = table.space(limit), list[DrawnPicture]()
     for one in space.candidates:
         for picture in range(PICTURES):
             drawn.append(table.drawn(one, picture))

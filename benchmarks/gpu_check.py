@@ -110,9 +110,9 @@ def int8(model: Any) -> Any:
     from paceline.optimizers.hosts.comfyui.quantization.layers import linear_layers
     from paceline.optimizers.hosts.comfyui.quantization.technique import Int8Quantization
     from paceline.optimizers.quantization.kernels import TorchAO
+    from paceline.optimizers.quantization.layer_times import Timing, Timings
     from paceline.optimizers.quantization.policy import QuantizationPolicy, choose_layers
     from paceline.optimizers.quantization.settings import QuantizationSettings
-    from paceline.optimizers.quantization.timing import Timing, Timings
 
     class Quicker(Timings):
         def time(self, kernel: Any, shape: Any) -> Timing:

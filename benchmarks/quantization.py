@@ -70,8 +70,8 @@ def torchao_layer(layer: torch.nn.Module) -> torch.nn.Module | None:
 def measure_layers(quick: bool, speed: float) -> list[Row]:
     """Measure single layers in every way."""
     from paceline.optimizers.quantization.kernels import available
+    from paceline.optimizers.quantization.layer_times import Shape, Timings
     from paceline.optimizers.quantization.rounding import quantize_weight
-    from paceline.optimizers.quantization.timing import Shape, Timings
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     plain = torch.float32 if device.type == "cpu" else torch.float16
@@ -163,7 +163,7 @@ def _chosen_layers(model: Any) -> dict[str, float]:
 def measure_quality(quick: bool) -> Iterator[Row]:
     """Draw with the icon model, with the layers in int8 that each preset chooses, and with weights only."""
     from paceline.optimizers.hosts.comfyui.model import stack_of
-    from paceline.optimizers.quantization.timing import Timing, Timings
+    from paceline.optimizers.quantization.layer_times import Timing, Timings
 
     bench = Bench(ICONS, SOLVERS[0], 1)
     bench.pairs = bench.pairs[: 4 if quick else None]

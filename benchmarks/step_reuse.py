@@ -121,7 +121,7 @@ ICONS_VIDEO = Witness(
 
 
 @dataclass
-class Drawn:
+class BenchRun:
     """One run: the latent ``[1, 4, side, side]``, what it cost in evaluations, and what the node estimated."""
 
     latent: Tensor
@@ -168,12 +168,12 @@ class Bench:
             self._plain[key] = self.sample(self.patcher, *key)
         return self._plain[key]
 
-    def runs(self, apply: Apply) -> Iterator[Drawn]:
+    def runs(self, apply: Apply) -> Iterator[BenchRun]:
         """Yield what a variant draws for each pair; an evaluation without its negative pass counts half."""
         for prompt, seed in self.pairs:
             patcher, self.counted.pictures = apply(self.patcher), 0.0
             latent = self.sample(patcher, prompt, seed, self.solver.steps)
-            yield Drawn(latent, self.counted.pictures / 2, _estimate(patcher))
+            yield BenchRun(latent, self.counted.pictures / 2, _estimate(patcher))
 
     def seed_distance(self, prompt: str) -> float:
         """Return the mean distance between pictures of one prompt from different seeds, as latents."""

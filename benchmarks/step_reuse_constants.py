@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, Drawn, Solver, reused
+from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, BenchRun, Solver, reused
 from step_reuse_quality import rms
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ HEAD = (
     f"{'solver':38}{'budget':>7}{'evaluations':>12}{'share':>8}{'worst':>8}{'kept':>6}{'worst / budget':>15}"
     f"{'within 2x':>10}{'ratio':>7}"
 )
-Found = tuple[float, Drawn]
+Found = tuple[float, BenchRun]
 """How far a picture moved in truth, as a share of what another seed changes, and its run."""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from step_reuse import Bench, Drawn
+    from step_reuse import Bench, BenchRun
 
 Pairs = dict[str, list[float]]
 """Values of each pair of prompt and seed, in their order."""
@@ -41,7 +41,7 @@ def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], 
     return numbers, {"share": shares, "psnr": psnrs}
 
 
-def of_runs(bench: Bench, drawn: Sequence[Drawn], budget: float | None = None) -> tuple[dict[str, float], Pairs]:
+def of_runs(bench: Bench, drawn: Sequence[BenchRun], budget: float | None = None) -> tuple[dict[str, float], Pairs]:
     """Return what the runs of all pairs came to; with the budget of Reuse Steps also how good its estimate was."""
     numbers, pairs = quality(bench, (one.latent for one in drawn))
     pairs["evaluations"] = [one.evaluations for one in drawn]

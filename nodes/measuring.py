@@ -14,7 +14,7 @@ from ..core.settings import LARGEST_SEED
 from ..optimizers.hosts.comfyui.protocols import Conditioning
 from ..workbench.comfyui.links import require_conditioning
 from ..workbench.comfyui.sampling import sampler_names, scheduler_names
-from ..workbench.measurement.timing import MOST_ROUNDS
+from ..workbench.measurement.speedup import MOST_ROUNDS
 
 
 def sampling_inputs(seed: str, runs: str) -> list[io.Input]:

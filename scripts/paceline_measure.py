@@ -20,7 +20,7 @@ from paceline.core.devices import synchronize
 from paceline.core.errors import not_allowed, one_of
 from paceline.optimizers.hosts.webui.choices import CUSTOM, PRESETS
 from paceline.workbench.measurement.seeds import Drawn, Measured, measure
-from paceline.workbench.measurement.timing import MOST_ROUNDS
+from paceline.workbench.measurement.speedup import MOST_ROUNDS
 
 LOG = logging.getLogger("paceline")
 

@@ -31,7 +31,7 @@ from ..workbench.comfyui.prompt import (
 from ..workbench.comfyui.runnable import why_refused
 from ..workbench.comfyui.seeds import SEEDS, later_seed
 from ..workbench.measurement.verdict_text import fraction
-from ..workbench.search.engine import FIRST, MOST, PICTURES, Drawn, Search, Trade
+from ..workbench.search.engine import FIRST, MOST, PICTURES, DrawnPicture, Search, Trade
 from ..workbench.search.space import Candidate
 from .knobs import REUSE_STEPS, Knobs, find_knobs
 from .recipes import shown_steps
@@ -41,7 +41,7 @@ from .wires import Wire, is_second_model, upstream
 SEARCH = "/paceline/search"
 
 _NODE = "paceline_trial"
-"""Begins with what the page knows prompts by that are no runs; see web/js/run_prompt.js."""
+"""Id of the measuring node: the page tells measuring prompts from runs by its beginning; see web/js/run_prompt.js."""
 
 _NOTE = "The model's own pictures of one seed differ by {} of a seed change, so others may differ as much."
 
@@ -52,8 +52,9 @@ Nodes = dict[str, dict[str, Any]]
 class _Task:
     """What is searched for on one wire.
 
-    ``prompt`` has those of the inserted nodes that make a step faster, ``plain`` has none; ``behind`` and ``before``
-    are what the ``receivers`` are given with them and without. ``own`` are inserted nodes that the search tries itself.
+    ``prompt`` has those of the inserted nodes that make a step faster, ``plain`` has none. ``before`` is the link that
+    the ``receivers`` have today, ``behind`` the link after the inserted nodes. ``own`` are the inserted nodes that the
+    search tries itself.
     """
 
     prompt: Prompt
@@ -155,9 +156,9 @@ def _samples(prompt: Prompt, id: str, receivers: Iterable[tuple[str, str]]) -> b
     return id in given or node_before(prompt, id, "guider") in given
 
 
-def _read(shown: Mapping[str, Any]) -> Drawn:
+def _read(shown: Mapping[str, Any]) -> DrawnPicture:
     share = math.inf if shown["share"] is None else float(shown["share"])
-    return Drawn(str(shown["key"]), int(shown["seed"]), float(shown["gain"]), share)
+    return DrawnPicture(str(shown["key"]), int(shown["seed"]), float(shown["gain"]), share)
 
 
 def _trade(knobs: Knobs, trade: Trade, shown: Sequence[Mapping[str, Any]]) -> Payload:

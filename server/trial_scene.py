@@ -1,7 +1,7 @@
 """What a trial measures with: the workflow's own nodes, from a wire to the sampler or to what decodes.
 
 In the prompt of a trial ComfyUI makes what goes into these nodes (latents, noise, sigmas, conditionings), as in any run
-of the workflow. The trial's node (nodes/trial.py) runs them again and again, with one model or the other on the wire.
+of the workflow. The node of nodes/trial_node.py runs them again and again, with one model or the other on the wire.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _SWITCHES = ("ComfySwitchNode", "ComfySoftSwitchNode")
 
 @dataclass
 class Wire:
-    """One source, and everything that it is to go faster for.
+    """An output, and the inputs that it feeds, before which nodes can be inserted.
 
     ``name`` is an input of our nodes, ``model``, ``vae`` or ``control_net``; ``receivers`` are pairs of node and input.
     """

@@ -20,7 +20,7 @@ from paceline.workbench.measurement.evidence import Evidence
 from paceline.workbench.measurement.farthest import farthest
 from paceline.workbench.measurement.quality import average, compare_pictures, distances, seed_change
 from paceline.workbench.measurement.sound import sound_distance
-from paceline.workbench.measurement.timing import interleaved, measure_speedup
+from paceline.workbench.measurement.speedup import interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import Verdict, judge
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "noise" / "wall.json").read_text())["long"]

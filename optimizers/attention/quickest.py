@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...core.devices import is_compiling, is_out_of_memory
-from ...core.timing import KeptTimes, KernelFailed, interleaved_seconds, where
+from ...core.kernel_times import KeptTimes, KernelFailed, interleaved_seconds, where
 from .backend import AttentionCall, AttentionFunction, short
 from .probing import probe
 from .registry import get

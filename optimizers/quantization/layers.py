@@ -10,13 +10,13 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ...core.timing import KernelFailed
+from ...core.kernel_times import KernelFailed
 from ..families.family import Family
 from ..families.protected import GATED_OUTPUT, PROTECTED
 from .kernels import Kernel
+from .layer_times import Shape, Timing
 from .rounding import ROTATION_GROUPS, Int8Weight, quantize_rows, quantize_weight, rotate
 from .settings import QuantizationSettings
-from .timing import Shape, Timing
 
 FEWEST_TOKENS = 17
 """Layers with fewer tokens (time and size embeddings: one per image) are left alone: int8 products on GPUs need more,

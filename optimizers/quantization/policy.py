@@ -14,9 +14,9 @@ from ...core.errors import NothingGained
 from ...core.phrases import phrase
 from ...core.technique import INT8, Policy
 from .kernels import Kernel, Kitchen, SafeKernel, available
+from .layer_times import Shape, Timings
 from .layers import Chooser, Layer, LayerChoice, LayerChoices, Measure
 from .settings import QuantizationSettings
-from .timing import Shape, Timings
 
 Weight = Callable[[], Tensor]
 """Reads a layer's weight ``[out, in]``."""

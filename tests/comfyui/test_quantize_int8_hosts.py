@@ -9,10 +9,10 @@ from diffusers import UNet2DConditionModel
 from int8_models import TINY, int8_layers, one_call
 from paceline import QuantizeInt8, optimize, report
 from paceline.optimizers.quantization.kernels import KERNELS, ChunkedIntMM
+from paceline.optimizers.quantization.layer_times import Timings
 from paceline.optimizers.quantization.layers import protected_because
 from paceline.optimizers.quantization.policy import choose_layers
 from paceline.optimizers.quantization.settings import QuantizationSettings
-from paceline.optimizers.quantization.timing import Timings
 
 CPU = torch.device("cpu")
 SD15 = {"block_out_channels": (32, 64), "layers_per_block": 1, "cross_attention_dim": 48, "attention_head_dim": 4,
@@ -166,9 +166,9 @@ def _int8_on(unet):
 
 def test_what_is_timed_is_the_layer_that_will_run(studio):
     """A layer does more than its product: on a GPU that was most of its time on the processor."""
-    from paceline.core.timing import KeptTimes
+    from paceline.core.kernel_times import KeptTimes
     from paceline.optimizers.hosts.comfyui.quantization.technique import _timings
-    from paceline.optimizers.quantization.timing import Shape
+    from paceline.optimizers.quantization.layer_times import Shape
 
     timings, ran = _timings(studio.model), []
     make = timings.layers

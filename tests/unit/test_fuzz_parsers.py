@@ -21,12 +21,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from paceline.core.errors import PacelineError
-from paceline.core.timing import KeptTimes
+from paceline.core.kernel_times import KeptTimes
 from paceline.optimizers.compilation.cache_folder import CacheFolder
 from paceline.optimizers.quantization.kernels import ChunkedIntMM
+from paceline.optimizers.quantization.layer_times import Shape, Timings
 from paceline.optimizers.quantization.rounding import Int8Weight, with_row_scales
 from paceline.optimizers.quantization.settings import QuantizationSettings
-from paceline.optimizers.quantization.timing import Shape, Timings
 from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.measurement.lpips import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe

@@ -41,7 +41,7 @@ def test_no_import_points_up(checkout):
         ("server/recipes.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
         ("optimizers/hosts/comfyui/vae.py", "import diffusers", "paceline is not allowed to import diffusers"),
         ("core/new_layer.py", "", "0 broken"),
-        ("core/files.py", "from .timing import where", "a circle of imports: paceline.core."),
+        ("core/files.py", "from .kernel_times import where", "a circle of imports: paceline.core."),
         ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from paceline.workbench.measurement.evidence import Evidence, FewerSteps
 from paceline.workbench.measurement.farthest import Farthest
 from paceline.workbench.measurement.quality import Distance
-from paceline.workbench.measurement.timing import Speedup, measure_speedup
+from paceline.workbench.measurement.speedup import Speedup, measure_speedup
 from paceline.workbench.measurement.verdict import QUALITIES, judge
 
 FASTER = measure_speedup([1.42, 1.43, 1.41], [1.0, 1.0, 1.0])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from paceline.workbench.measurement.evidence import Evidence, FewerSteps
 from paceline.workbench.measurement.quality import Distance
-from paceline.workbench.measurement.timing import _T, interleaved, measure_speedup
+from paceline.workbench.measurement.speedup import _T, interleaved, measure_speedup
 from paceline.workbench.measurement.verdict import judge
 from paceline.workbench.measurement.verdict_text import fraction
 

@@ -10,7 +10,7 @@ import random
 import planted
 import pytest
 from paceline.workbench.measurement.settled import bound, settled
-from paceline.workbench.measurement.timing import measure_speedup
+from paceline.workbench.measurement.speedup import measure_speedup
 from planted import FALSE, MACHINES, judged, pictures, slightly_off, verdicts
 
 RUNS = 100

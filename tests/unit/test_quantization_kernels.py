@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import missing, package
-from paceline.core.timing import KernelFailed
+from paceline.core.kernel_times import KernelFailed
 from paceline.optimizers.quantization import chunked
 from paceline.optimizers.quantization.kernels import (
     KERNELS,
@@ -22,8 +22,8 @@ from paceline.optimizers.quantization.kernels import (
     kernel_named,
     weight_only_linear,
 )
+from paceline.optimizers.quantization.layer_times import Shape, Timing, Timings
 from paceline.optimizers.quantization.rounding import quantize_rows, quantize_weight
-from paceline.optimizers.quantization.timing import Shape, Timing, Timings
 
 CPU = torch.device("cpu")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from paceline.core.errors import InvalidSetting
+from paceline.optimizers.quantization.layer_times import Shape, Timing
 from paceline.optimizers.quantization.layers import Chooser, Layer, LayerChoice, LayerChoices, output_error
 from paceline.optimizers.quantization.rounding import quantize_weight
 from paceline.optimizers.quantization.settings import THRESHOLDS, QuantizationSettings
-from paceline.optimizers.quantization.timing import Shape, Timing
 
 CPU = torch.device("cpu")
 

@@ -6,24 +6,24 @@ import math
 import random
 
 import pytest
-from paceline.workbench.search.engine import Drawn, Search
+from paceline.workbench.search.engine import DrawnPicture, Search
 from paceline.workbench.search.space import REUSE, Candidate, Space
 
 SPACE = Space(Candidate(30, "euler", "normal"), 0.15, frozenset({"steps", "sampler", "scheduler", "unguided", REUSE}))
 
 
-def drawn(space: Space, one: Candidate, seed: int, world: int, spread: float = 0.4) -> Drawn:
+def drawn(space: Space, one: Candidate, seed: int, world: int, spread: float = 0.4) -> DrawnPicture:
     """Return a picture in a world where the second solver is good, and half of the guidance is not."""
     luck = random.Random(f"{world} {one.key} {seed}")
     rate, floor = {"euler": (5.0, 0.0), "dpmpp_2m": (12.0, 0.03), "res_multistep": (40.0, 0.1)}[one.sampler]
     path = rate * (1 / one.steps - 1 / 30) if one.sampler == "euler" else rate / one.steps**2 + floor
     cache = 0.3 * one.cache[1]
     far = math.hypot(path, cache, 0.3 if one.unguided < 1 else 0.0) * math.exp(luck.gauss(0, spread))
-    return Drawn(one.key, seed, space.gain(one) * luck.uniform(0.95, 1.05), far)
+    return DrawnPicture(one.key, seed, space.gain(one) * luck.uniform(0.95, 1.05), far)
 
 
-def searched(world: int, space: Space = SPACE) -> tuple[Search, list[Drawn]]:
-    found = list[Drawn]()
+def searched(world: int, space: Space = SPACE) -> tuple[Search, list[DrawnPicture]]:
+    found = list[DrawnPicture]()
     while (following := Search(space, found).next()) is not None and len(found) < 40:
         assert following[1] == sum(one.key == following[0].key for one in found)
         found.append(drawn(space, *following, world))
@@ -59,10 +59,10 @@ def test_trades_become_faster_and_farther():
 
 def test_a_picture_outside_rules_a_candidate_out():
     one = SPACE.candidates[0]
-    found = [Drawn(one.key, number, 5.0, share) for number, share in enumerate((0.01, 0.01, 0.2))]
+    found = [DrawnPicture(one.key, number, 5.0, share) for number, share in enumerate((0.01, 0.01, 0.2))]
     assert Search(SPACE, found).trades() == []
     for number in range(3):
-        found = [Drawn(other.key, number, 2.0, math.inf) for other in SPACE.candidates]
+        found = [DrawnPicture(other.key, number, 2.0, math.inf) for other in SPACE.candidates]
         assert Search(SPACE, found).next() is None
 
 
@@ -87,5 +87,5 @@ def test_nodes_that_make_a_step_faster_count_beside_what_is_left_out():
     space = Space(SPACE.plain, 0.15, frozenset({"steps"}), 1.5)
     (alone,) = [one for one in space.candidates if one.steps == 30]
     assert alone.with_nodes and space.gain(alone) == 1.5
-    found = [Drawn(alone.key, number, 1.0, 0.01) for number in range(3)]
+    found = [DrawnPicture(alone.key, number, 1.0, 0.01) for number in range(3)]
     assert [trade.gain for trade in Search(space, found).trades()] == [1.5]

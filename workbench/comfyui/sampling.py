@@ -14,8 +14,8 @@ from ...core.errors import require_choice, require_integer, require_number
 from ...core.settings import LARGEST_SEED
 from ...optimizers.hosts.comfyui.controlnet import controlnets_in
 from ...optimizers.hosts.comfyui.protocols import Conditioning, Latent, ModelPatcher
+from ..measurement.speedup import MOST_ROUNDS
 from ..measurement.steps import Clock, StepTimes
-from ..measurement.timing import MOST_ROUNDS
 from .latents import streams_of
 from .links import fitting, mismatch_explained, require_conditioning, require_latent
 from .seeds import later_seed

@@ -95,7 +95,7 @@ class WorkflowJob:
     made: dict[int, dict[Link, Any]] = field(default_factory=dict)
     prompts: int = 1
     steps: int = 1
-    """Progress is told once for each run: how many steps the workflow takes is known when it has run."""
+    """1, as the number of steps is unknown before the first run: progress is told once for each run."""
 
     def sample(self, model: ModelPatcher, seed: int, clock: Clock, on_step: Callable[[], None]) -> Sampled:
         """Run the nodes once, with ``seed`` added to the workflow's own."""

@@ -8,7 +8,7 @@ from ...core.phrases import phrase
 from .farthest import Farthest
 from .quality import Distance
 from .sound import SoundDistance
-from .timing import Speedup
+from .speedup import Speedup
 
 
 @dataclass(frozen=True)

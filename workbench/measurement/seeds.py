@@ -18,7 +18,7 @@ from .fewer_steps import draw_control
 from .lpips import load_lpips
 from .picture import Font, comparison_sheet
 from .quality import average, compare_pictures, distances, no_picture, seed_change
-from .timing import MOST_ROUNDS, interleaved, measure_speedup
+from .speedup import MOST_ROUNDS, interleaved, measure_speedup
 from .verdict import Verdict, judge
 
 

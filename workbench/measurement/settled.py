@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from .timing import student
+from .speedup import student
 from .verdict import HARDLY_VISIBLE, TOO_FAR
 
 LEAST_PICTURES = 5

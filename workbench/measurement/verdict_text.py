@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...core.phrases import Phrase, phrase
 from .evidence import Evidence
-from .timing import SAME, Speedup
+from .speedup import SAME, Speedup
 
 AS_GOOD = 1.1
 """Up to so many times the difference, fewer steps count as doing as well."""

@@ -15,7 +15,7 @@ from statistics import fmean
 from .space import Candidate, Space
 
 PICTURES = 3
-"""Of each candidate, from as many seeds."""
+"""Pictures of each candidate, each from another seed."""
 
 MOST = 24.0
 """Plain pictures' work for a search, unless it is told otherwise."""
@@ -27,30 +27,30 @@ _Z = 2.0
 """19 of 20 later pictures are to be inside: 1.645 standard deviations, and more as the fastest of many is chosen."""
 
 _SPREAD, _SPREAD_WEIGHT = 0.45, 6.0
-"""Standard deviation of a distance's logarithm from picture to picture before it is known; as how many that counts."""
+"""Prior standard deviation of the logarithms of a candidate's distances, and its weight in pictures."""
 
 _OWN_WEIGHT = 2.0
-"""As how many the spread of all candidates counts beside a candidate's own."""
+"""Weight, in pictures, of the spread of all candidates beside a candidate's own."""
 
 _UNKNOWN = 0.6
-"""Standard deviation of the logarithm of an expected distance around the truth."""
+"""Standard deviation of the logarithm of expected distances around the measured ones."""
 
 _UNSURE_GAIN = 1.1
-"""How many times the expected gain something that leaves out steps may have."""
+"""Factor on the expected gain of a candidate that leaves out steps and was not drawn yet."""
 
 _GAIN = 1.03
-"""Fewer is not worth a picture."""
+"""Draw only candidates that are so many times as fast as the best one that holds."""
 
 _LEAST = 0.003
-"""Less is not worth a picture: the logarithm of what is to be gained, times its chance."""
+"""Stop below this expected gain: the logarithm of how many times faster, times the chance that the candidate holds."""
 
 _SMALLEST = 1e-4
 """Distances below are rounding."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One picture: of which candidate, by its key, from which seed, and what came of it.
+class DrawnPicture:
+    """One measured picture: the key of its candidate, its seed, gain and distance.
 
     ``gain`` is how many times less of the network it took than the plain picture; ``share`` its distance from that, as
     a share of a seed change, infinite where no picture came of it.
@@ -80,9 +80,9 @@ class Search:
     """What is known after some pictures."""
 
     space: Space
-    drawn: Sequence[Drawn]
+    drawn: Sequence[DrawnPicture]
     pictures: int = PICTURES
-    _of: dict[str, list[Drawn]] = field(init=False)
+    _of: dict[str, list[DrawnPicture]] = field(init=False)
     _factors: dict[str, float] = field(init=False)
     _slower: dict[str, float] = field(init=False)
     _spread: float = field(init=False)
@@ -141,7 +141,7 @@ class Search:
         chance = 0.5 * math.erfc((expected - allowed) / (unsure * math.sqrt(2)))
         return math.log(gain / best) * chance
 
-    def _expected(self, one: Candidate, drawn: Sequence[Drawn]) -> tuple[float, float]:
+    def _expected(self, one: Candidate, drawn: Sequence[DrawnPicture]) -> tuple[float, float]:
         """Return the mean of the logarithms of a candidate's distances, and the standard deviation around it."""
         errors = self.space.errors(one)
         guess = 0.5 * _log(sum(self._factors.get(name, 1.0) * error**2 for name, error in errors.items()))
@@ -151,7 +151,7 @@ class Search:
         measured = fmean(_log(each.share) for each in drawn)
         return (guess * trust + measured * weight) / (trust + weight), 1 / math.sqrt(trust + weight)
 
-    def _bound(self, drawn: Sequence[Drawn]) -> float:
+    def _bound(self, drawn: Sequence[DrawnPicture]) -> float:
         logs = [_log(one.share) for one in drawn]
         spread = _spread([logs], self._spread, _OWN_WEIGHT) * math.sqrt(1 + 1 / len(logs))
         return max(math.exp(fmean(logs) + _Z * spread), *(one.share for one in drawn))

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 FEWEST = 8
-"""Steps, of what is tried."""
+"""Fewest steps that a candidate has."""
 
 _LADDER = (0.8, 0.63, 0.5, 0.4, 0.32, 0.25)
-"""Of the steps, what is tried."""
+"""Step counts to try, as shares of the workflow's."""
 
 _SWITCHED = 0.65
 """Another solver is tried with at most this share of the steps: with all of them it gains nothing."""

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..measurement.timing import SMALLEST_EFFECT
+from ..measurement.speedup import SMALLEST_EFFECT
 from ..measurement.verdict import TOO_FAR
 from ..measurement.verdict_text import AS_GOOD
 from .space import Cell

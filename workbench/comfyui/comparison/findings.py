@@ -15,7 +15,7 @@ from ...measurement.evidence import Evidence, FewerSteps
 from ...measurement.farthest import farthest
 from ...measurement.picture import spread
 from ...measurement.quality import Distance, average, compare_pictures, distances
-from ...measurement.timing import Speedup, measure_speedup
+from ...measurement.speedup import Speedup, measure_speedup
 from ...measurement.verdict import Verdict, judge
 from ..report_text import report_text
 from .fewer_steps import Control

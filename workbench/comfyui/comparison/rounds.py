@@ -16,8 +16,8 @@ from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...measurement.memory import PeakMemory
 from ...measurement.quality import to_8_bit
+from ...measurement.speedup import MOST_ROUNDS, interleaved
 from ...measurement.steps import Clock
-from ...measurement.timing import MOST_ROUNDS, interleaved
 from ..device_memory import beside_the_allocator
 from ..latents import decode
 from ..sampling import Sampled, SamplingJob

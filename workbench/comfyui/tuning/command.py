@@ -25,8 +25,8 @@ from ..prompt import Prompt, title_of
 from ..standalone import find_comfyui, split_arguments
 from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
-from .search import asked, draw, report
 from .server import Server, start_server
+from .settings_search import asked, draw, report
 
 _CHOICES = {
     "lossless": "the picture stays the same, but for rounding",

@@ -12,10 +12,10 @@ from torch.nn import Linear, Module
 from .....core.activity import Activity
 from .....core.errors import BackendUnavailable, UnsupportedModel
 from ....quantization.kernels import SafeKernel
+from ....quantization.layer_times import Timings
 from ....quantization.layers import LayerChoice, LayerChoices
 from ....quantization.policy import QuantizationPolicy, choose_kernel, choose_layers, largest_shape
 from ....quantization.settings import QuantizationSettings
-from ....quantization.timing import Timings
 from ..model import describe_model, inference_dtype, require_model
 from ..paths import user_folder
 from ..protocols import Conditioning, ModelPatcher

@@ -13,10 +13,10 @@ from .....core.activity import Summary
 from .....core.calls import Args, Kwargs
 from .....core.errors import UnsupportedModel
 from ....quantization.kernels import kernel_named
+from ....quantization.layer_times import Timings
 from ....quantization.layers import LayerChoices
 from ....quantization.policy import QuantizationPolicy, choose_layers
 from ....quantization.settings import QuantizationSettings
-from ....quantization.timing import Timings
 from ..components import DENOISER
 from ..host import Host, PipelineTechnique
 from ..patches import Patches

@@ -17,7 +17,7 @@ from ..workbench.comfyui.links import require_control_net, require_decoder
 from ..workbench.comfyui.prompt import Link, require_prompt
 from ..workbench.comfyui.segment import Segment
 from ..workbench.comfyui.workflow_job import StepWatch, WorkflowJob
-from ..workbench.measurement.timing import MOST_ROUNDS
+from ..workbench.measurement.speedup import MOST_ROUNDS
 from .common import PacelineNode
 from .compare_models import show
 

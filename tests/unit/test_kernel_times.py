@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from paceline.core.timing import KeptTimes, KernelFailed, interleaved_seconds
+from paceline.core.kernel_times import KeptTimes, KernelFailed, interleaved_seconds
 
 NOISE = Path(__file__).parents[1] / "data" / "noise"
 CPU = torch.device("cpu")
