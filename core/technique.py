@@ -47,8 +47,11 @@ class Policy(ABC):
     def summarize(self, activity: Activity) -> Summary:
         """Return the counts of ``activity`` as data and in words."""
 
-    def run_changed(self) -> None:  # noqa: B027 - most policies keep nothing
-        """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
+    def began(self) -> None:  # noqa: B027 - most policies keep nothing
+        """Get ready for a sampling run, before anything else of it. A host calls it once for each run."""
+
+    def ended(self) -> None:  # noqa: B027
+        """Drop what was kept for the run. A host calls it once for each run that began, also after an error."""
 
 
 class Technique:
@@ -64,6 +67,14 @@ class Technique:
     @property
     def title(self) -> str:
         return self.policy.title
+
+    def began(self) -> None:
+        """Get ready for a sampling run; called once for each, first of all."""
+        self.policy.began()
+
+    def ended(self) -> None:
+        """Drop what was kept for the run; called once for each that began, also after an error or a cancel."""
+        self.policy.ended()
 
 
 T = TypeVar("T", bound=Technique)

@@ -140,9 +140,13 @@ class AttentionPolicy(Policy):
             reason = FULL_PRECISION
         return reason or self.failing.get(q.shape[-1]) or self.broken.get(kind_of(q, mask))
 
-    def run_changed(self) -> None:
+    def began(self) -> None:
         if self.quickest is not None:
-            self.quickest.run_changed()
+            self.quickest.began()
+
+    def ended(self) -> None:
+        if self.quickest is not None:
+            self.quickest.save()
 
     def clauses(self) -> tuple[str, ...]:
         name = self.backend.name

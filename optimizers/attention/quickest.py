@@ -115,8 +115,12 @@ class QuickestKernel:
             if not self._without_memory:
                 self.in_compiled[size] = chosen
 
-    def run_changed(self) -> None:
-        self._without_memory = False  # it may have been freed
+    def began(self) -> None:
+        """Time kernels again where memory had run out: it may have been freed."""
+        self._without_memory = False
+
+    def save(self) -> None:
+        """Write the times to their file."""
         self._kept.save()
 
     def lines(self) -> tuple[str, ...]:

@@ -27,7 +27,11 @@ class StepReusePolicy(Policy):
         self.notes = notes
         self.outcome = Outcome()
 
-    def begin(
+    def began(self) -> None:
+        """Forget the last run: in this one another network may be asked."""
+        self.outcome = Outcome()
+
+    def rule_for(
         self,
         noise_levels: Sequence[float],
         solver: str | None,
@@ -36,7 +40,7 @@ class StepReusePolicy(Policy):
         negative_needed: str = "",
         split: Split = undivided,
     ) -> Rule | None:
-        """Begin a run; return its rule, or None where nothing can be left out, with the reasons in ``outcome``.
+        """Return the rule of a run that has begun, or None where nothing can be left out, with the reasons in ``outcome``.
 
         ``refusals``: why the host leaves the run alone; ``negative_needed``: why the negative pass must always be
         computed, empty where it need not; the rest as for ``Rule``.

@@ -131,7 +131,7 @@ class JointMergingPolicy(TokenMergingPolicy):
             self._prepared[key] = self.kept(*key)
         return self._prepared[key]
 
-    def run_changed(self) -> None:
+    def ended(self) -> None:
         self._prepared.clear()
 
     def saved(self, activity: Activity) -> tuple[str, ...]:

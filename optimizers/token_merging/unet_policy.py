@@ -113,7 +113,13 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         reached = f"eligible: {len(self.blocks)} of {self.total_places} {self.places} (at {names})"
         return self.settings.describe(), reached
 
-    def run_changed(self) -> None:
+    def began(self) -> None:
+        self._forget()  # somebody may have called the network outside of a run
+
+    def ended(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._shared.clear()
         self._prepared.clear()
         self._numbers.clear()

@@ -46,6 +46,26 @@ def cancel(*_):
     raise KeyboardInterrupt
 
 
+def test_a_technique_is_told_of_both_ends_of_each_run(studio):
+    """Also where a run is cancelled."""
+    model = studio.tome(studio.model)
+    (technique,) = model.get_attachment("paceline").techniques
+    ends = []
+    technique.began, technique.ended = lambda: ends.append("began"), lambda: ends.append("ended")
+    studio.sample(model, steps=2)
+    assert ends == ["began", "ended"]
+    cancelled = model.clone()
+    cancelled.model_options["model_function_wrapper"] = cancel
+    with pytest.raises(KeyboardInterrupt):
+        studio.sample(cancelled)
+    assert ends == ["began", "ended"] * 2
+    stack = model.get_attachment("paceline")
+    stack.begin("interrupted")  # ComfyUI does not clean up ControlNets after an error
+    stack.begin("interrupted")
+    stack.finish("interrupted")
+    assert ends == ["began", "ended"] * 4
+
+
 def test_a_node_says_that_its_run_goes_on(studio):
     model = studio.tome(studio.model)
     (technique,) = model.get_attachment("paceline").techniques

@@ -62,7 +62,7 @@ def test_a_kernel_that_is_not_clearly_quicker_changes_nothing(tmp_path):
     same = Kernel()
     choice = kernels(file, sdpa_flash=same)
     choice.choose(same, *tensors(), None, False)
-    choice.run_changed()
+    choice.save()
     ((section, times),) = json.loads(file.read_text()).items()
     ((sizes, _),) = times.items()
     assert section.endswith("attention: sdpa, sdpa_flash") and sizes == "(1,4,64,32)x(1,4,64,32)"
@@ -75,7 +75,7 @@ def test_what_was_measured_decides_at_the_next_start_too(tmp_path):
     file = tmp_path / "times.json"
     first = kernels(file, sdpa_flash=Kernel())
     assert first.choose(Kernel(6), *tensors(), None, False)[0] == "sdpa_flash"
-    first.run_changed()
+    first.save()
     slow = Kernel(6)
     assert kernels(file, sdpa_flash=slow).choose(Kernel(), *tensors(), None, False) == ("sdpa_flash", slow)
 
@@ -111,7 +111,7 @@ def test_running_out_of_memory_is_not_remembered(error):
     for _ in range(2):  # the second call does not try again: the run goes on without waiting
         assert choice.choose(slow, *tensors(), None, False) == (OWN, None)
     assert full.calls[64] == 1
-    choice.run_changed()
+    choice.began()
     assert choice.choose(slow, *tensors(), None, False)[0] == "sdpa_flash"
 
 

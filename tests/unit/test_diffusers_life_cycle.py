@@ -22,6 +22,7 @@ from paceline import (
     restore,
 )
 from paceline.core.errors import BackendUnavailable, InvalidSetting, UnsupportedModel
+from paceline.optimizers.attention.policy import AttentionPolicy
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
 INT8 = QuantizeInt8(include="*", rotation="off")
@@ -46,6 +47,33 @@ def test_twice_is_once(setting: Any) -> None:
     assert not differences(before, state_of(twice.pipe))
     restore(twice.pipe)  # nothing is on it any more
     assert torch.equal(picture(twice), baseline("sd15"))
+
+
+def test_a_technique_is_told_of_both_ends_of_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline, vae = small("sd15"), small("sd15").pipe.vae
+    ends: list[str] = []
+    monkeypatch.setattr(AttentionPolicy, "began", lambda self: ends.append("began"))
+    monkeypatch.setattr(AttentionPolicy, "ended", lambda self: ends.append("ended"))
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    optimize(pipeline.pipe, Attention("sdpa"), components=["unet"])
+    picture(pipeline)
+    assert ends == ["began"]
+    picture(pipeline)
+    assert ends == ["began", "ended", "began"]
+    handle = pipeline.denoiser.mid_block.register_forward_hook(stop)
+    with pytest.raises(KeyboardInterrupt):
+        picture(pipeline)
+    handle.remove()
+    assert ends == ["began", "ended"] * 3
+    picture(pipeline)
+    restore(pipeline.pipe)
+    assert ends == ["began", "ended"] * 4
+    optimize(vae, Attention("sdpa"))  # a part without a schedule has a run for each call
+    vae.decode(torch.zeros(1, 4, 8, 8))
+    assert ends == ["began", "ended"] * 5
 
 
 def test_a_second_setting_of_a_kind_replaces_the_first() -> None:

@@ -75,8 +75,16 @@ class ModelQKVFusion(ComfyTechnique[ModelCall]):
             else:
                 activity.fall_back(reason)
 
-    def run_changed(self) -> None:
+    def began(self) -> None:
+        super().began()
+        self._forget()  # what was found in a call outside of a run
+
+    def ended(self) -> None:
         """Let go of the weights between runs, so that unloading the model frees its memory."""
+        super().ended()
+        self._forget()
+
+    def _forget(self) -> None:
         for network in self._used:
             _groups_of(network).forget()
 

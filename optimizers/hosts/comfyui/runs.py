@@ -36,14 +36,24 @@ class RunLog:
         """The run that goes on, else the last finished one."""
         return self._current or self._last
 
+    def interrupted(self, participant: int) -> bool:
+        """Drop a run that goes on, if ``participant`` is about to begin for a second time; return whether it did.
+
+        ComfyUI does not clean up ControlNets after an error.
+        """
+        with self._lock:
+            if participant not in self._taking_part:
+                return False
+            self._taking_part.clear()
+            self._current = None
+            return True
+
     def begin(self, participant: int) -> bool:
         """Note that ``participant`` starts sampling; start a new run unless one goes on. Return whether it is new."""
         with self._lock:
-            # Whoever begins twice was interrupted before it could finish: that run is over.
-            new = self._current is None or participant in self._taking_part
-            if new:
+            new = not self._taking_part
+            if self._current is None:
                 self._current = Run()
-                self._taking_part.clear()
             self._taking_part.add(participant)
             return new
 
@@ -56,8 +66,10 @@ class RunLog:
     def finish(self, participant: int) -> bool:
         """Note that ``participant`` is done; return whether it was the last one, so that the run is over."""
         with self._lock:
+            if self._current is None or participant not in self._taking_part:
+                return False
             self._taking_part.discard(participant)
-            if self._current is None or self._taking_part:
+            if self._taking_part:
                 return False
             self._last, self._current = self._current, None
             self._last.seconds = time.perf_counter() - self._last.started

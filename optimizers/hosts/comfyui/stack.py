@@ -137,10 +137,6 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         """Return what has to stand around more than model calls: ComfyUI's events and wrappers for them."""
         return ()
 
-    def run_changed(self) -> None:
-        """Drop what was kept from one model call to the next: a sampling run begins or has ended."""
-        self.policy.run_changed()
-
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
         """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.
 
@@ -205,9 +201,13 @@ class Stack:
 
     def begin(self, participant: object) -> None:
         """Start counting a sampling run, and let the nodes show it (ComfyUI's ON_PRE_RUN callback)."""
-        begun = [item for item in self.techniques if item.runs.begin(id(participant))]
-        for technique in begun:
-            technique.run_changed()
+        begun = []
+        for technique in self.techniques:
+            if technique.runs.interrupted(id(participant)):
+                technique.ended()
+            if technique.runs.begin(id(participant)):
+                technique.began()
+                begun.append(technique)
         _report(begun)
 
     def detached(self, patcher: ModelPatcher, unpatch_all: bool) -> None:
@@ -219,7 +219,7 @@ class Stack:
         """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]
         for technique in finished:
-            technique.run_changed()
+            technique.ended()
         if finished:
             lines = [f"{technique.title}: {technique.last_summary().text}" for technique in finished]
             logging.info("Paceline: %s", " | ".join(lines))

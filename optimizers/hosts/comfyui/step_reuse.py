@@ -16,7 +16,6 @@ from ....core.activity import Activity
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.technique import COMPILATION, STEP_REUSE
-from ...step_reuse.outcome import Outcome
 from ...step_reuse.parts import Split
 from ...step_reuse.policy import StepReusePolicy
 from ...step_reuse.rule import Action, Rule
@@ -62,12 +61,6 @@ class StepReuse(Scheduled):
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
 
-    def run_changed(self) -> None:
-        """Forget the last outcome when a run begins: this MODEL may not be the one that is asked."""
-        run = self.runs.latest
-        if run is not None and run.seconds is None:
-            self.policy.outcome = Outcome()
-
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
         from comfy.patcher_extension import WrappersMP
 
@@ -103,7 +96,7 @@ class StepReuse(Scheduled):
             refusals.append("context windows move over the frames, so later steps cannot be forecast from earlier ones")
         compiled = stack_of(guider.model_patcher).find(COMPILATION) is not None
         negative_needed = "without it, Compile UNet would need one more graph" if compiled else ""
-        return self.policy.begin(levels, name, is_unet(guider.model_patcher), refusals, negative_needed, split)
+        return self.policy.rule_for(levels, name, is_unet(guider.model_patcher), refusals, negative_needed, split)
 
     def _predict_noise(self, executor: Executor, x: Tensor, timestep: Tensor, *args: Any, **kwargs: Any) -> object:
         """Decide about one evaluation (ComfyUI's PREDICT_NOISE wrapper)."""

@@ -122,9 +122,13 @@ class ComponentAttention(PipelineTechnique):
         policy.notes = (", ".join(f"{whose} on {count} layers" for whose, count in counts.items()),)
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
-        self.policy.run_changed()
         for whose, count in self._unguarded.items():
             self.activity.used[whose] = count
+
+    def end_call(self) -> None:
+        super().end_call()
+        if self.policy.quickest is not None:
+            self.policy.quickest.save()  # a run ends when the next begins, which may be never
 
     def _routed(self, name: str, forward: Function) -> Function:
         def attend(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -21,7 +21,7 @@ from ....core.activity import Activity, Summary
 from ....core.calls import Args, Function, Kwargs
 from ....core.errors import UnsupportedModel
 from ....core.technique import ATTENTION, COMPILATION, INT8, PRECISION, QKV_FUSION, STEP_REUSE, TOKEN_MERGING
-from .components import Component
+from .components import CONTROLNET, DENOISER, Component
 from .patches import Patches, current
 
 HOST = "_paceline_host"
@@ -70,11 +70,11 @@ class PipelineTechnique(core.Technique):
         """Return what the component gives; ``compute`` runs it with all techniques. Only the last one is asked."""
         return compute(*args, **kwargs)
 
-    def begin(self) -> None:
+    def begin_call(self) -> None:
         """Start counting one call anew: compiled code must find the same, empty counts in every call."""
         self.activity = Activity(model_calls=1)
 
-    def end(self) -> None:
+    def end_call(self) -> None:
         """Add what the call counted to the total."""
         self.total.add(self.activity)
 
@@ -105,6 +105,8 @@ class Host:
         self.running = False
         self._attached = False
         self._patches = Patches()
+        self._in_run = False
+        self._schedule: object = None
 
     @property
     def pipeline(self) -> object:
@@ -130,6 +132,7 @@ class Host:
         part.__dict__[HOST] = self
 
     def detach(self) -> None:
+        self.end_run()
         self._patches.undo()
         self._attached = False
         self.component.part.__dict__.pop(HOST, None)
@@ -169,15 +172,44 @@ class Host:
                 return plain(*args, **kwargs)
             self.running = True
             try:
-                return self.techniques[-1].call(self, self._compute, args, kwargs)
+                self.begin_run()
+                result = self.techniques[-1].call(self, self._compute, args, kwargs)
+            except BaseException:
+                self.end_run()
+                raise
             finally:
                 self.running = False
+            if self._schedule is None:
+                self.end_run()
+            return result
 
         return run
 
+    def begin_run(self) -> None:
+        """Begin a run, unless the schedule is that of the run that goes on.
+
+        A run has one schedule, and ends before the next begins, after an error, and when the techniques are taken off.
+        A part that has no schedule, such as a VAE, has a run for each call.
+        """
+        sampled = self.component.role in (DENOISER, CONTROLNET)
+        schedule = getattr(getattr(self.pipeline, "scheduler", None), "timesteps", None) if sampled else None
+        if self._in_run and schedule is self._schedule:
+            return
+        self.end_run()
+        self._in_run, self._schedule = True, schedule
+        for technique in self.techniques:
+            technique.began()
+
+    def end_run(self) -> None:
+        """End the run that goes on, if one does."""
+        if self._in_run:
+            self._in_run = False
+            for technique in self.techniques:
+                technique.ended()
+
     def _compute(self, *args: object, **kwargs: object) -> object:
         for technique in self.techniques:
-            technique.begin()
+            technique.begin_call()
         for technique in self.techniques:
             technique.before(self, args, kwargs)
         with ExitStack() as stack:
@@ -185,7 +217,7 @@ class Host:
                 stack.enter_context(technique.around())
             result = self.inner(*args, **kwargs)
         for technique in self.techniques:
-            technique.end()
+            technique.end_call()
         return result
 
 

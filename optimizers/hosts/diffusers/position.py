@@ -18,15 +18,13 @@ class PipelinePosition:
         self._timesteps: torch.Tensor | None = None
         self._values: list[float] = []
 
-    def moved_to(self, pipeline: object, timestep: object) -> bool:
-        """Go to a call of the denoiser; return whether the schedule was made anew since the last one."""
+    def moved_to(self, pipeline: object, timestep: object) -> None:
+        """Go to a call of the denoiser."""
         self._timestep = timestep
         self._scheduler = getattr(pipeline, "scheduler", None)
         timesteps = getattr(self._scheduler, "timesteps", None)
-        if timesteps is self._timesteps:
-            return False
-        self._timesteps, self._values = timesteps, []
-        return True
+        if timesteps is not self._timesteps:
+            self._timesteps, self._values = timesteps, []
 
     def index(self) -> int:
         """Return the number of the step.

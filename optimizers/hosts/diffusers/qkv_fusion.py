@@ -56,9 +56,9 @@ class ComponentQKVFusion(PipelineTechnique):
             remedy = "Leave FuseQKV out for this component, with components=..."
             raise nothing_to_fuse(host.component.class_name, part, refused, remedy)
 
-    def begin(self) -> None:
+    def begin_call(self) -> None:
         """Count anew, and forget a call that was broken off in the middle."""
-        super().begin()
+        super().begin_call()
         for group in self.groups.values():
             group.reset()
             group.activity = self.activity

@@ -69,7 +69,10 @@ class PipelineStepReuse(PipelineTechnique):
                 f"{host.component.name} has a cache of diffusers already, which also leaves out work.",
                 "Call disable_cache() first, or leave Reuse Steps out: each would measure the other's forecasts.",
             )
-        patches.on_undo(self._end_run)
+
+    def ended(self) -> None:
+        super().ended()
+        self._end_run()
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         call, frames = NetworkCall.of(args, kwargs), kwargs.get("num_frames")
@@ -81,13 +84,9 @@ class PipelineStepReuse(PipelineTechnique):
             answer = run.calls.again(call)
             if answer is not None:
                 return answer
-        try:
-            if run.rule.action is Action.SKIP_NEGATIVE:
-                return _with_half(run, compute, args, kwargs, call)
-            result = compute(*args, **kwargs)
-        except BaseException:
-            self._end_run()
-            raise
+        if run.rule.action is Action.SKIP_NEGATIVE:
+            return _with_half(run, compute, args, kwargs, call)
+        result = compute(*args, **kwargs)
         if not run.calls.keep(call, result):
             self._step_aside(f"{host.component.class_name} gives more than one thing, and only one can be forecast")
         return result
@@ -145,7 +144,7 @@ class PipelineStepReuse(PipelineTechnique):
         end = min(index + planned, count) if isinstance(planned, int) and planned > 0 else count
         is_compiled = getattr(host.component.part, "_compiled_call_impl", None) is not None
         compiled = host.find(COMPILATION) is not None or is_compiled
-        rule = self.policy.begin(
+        rule = self.policy.rule_for(
             levels.steps(index, end),
             solver_of(scheduler),
             is_unet(host.component.part),

@@ -67,7 +67,8 @@ class ControlNetReuse(PipelineTechnique):
         call, run = NetworkCall.of(args, kwargs), None
         leader_host = host_of(_denoiser(host.pipeline))
         leader = None if leader_host is None else leader_host.find(self.kind)
-        if call is not None and isinstance(leader, PipelineStepReuse):
+        if call is not None and leader_host is not None and isinstance(leader, PipelineStepReuse):
+            leader_host.begin_run()
             scale = kwargs.get("conditioning_scale")
             fixed = (call.sample.shape, tuple(scale) if isinstance(scale, list) else scale)
             run = leader.open(host, call.timestep, fixed, text_of(args, kwargs))

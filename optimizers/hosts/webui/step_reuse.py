@@ -53,7 +53,7 @@ class StepReuse(WebUITechnique):
             refusals.append("Negative Guidance minimum sigma leaves out passes too, in every other step")
         if refusals:
             raise UnsupportedModel(f"Reuse Steps steps aside: {refusals[0]}.", "Use another sampler, or leave it out.")
-        self._rule = self.policy.begin(levels, solver.name, is_unet(place.network))
+        self._rule = self.policy.rule_for(levels, solver.name, is_unet(place.network))
         self._passes, self._shapes, self._before = Passes(), list[torch.Size](), list[torch.Size]()
         self._active: Hashable = None
         self._value, self._shape, self._calls = 0.0, torch.Size(), 0

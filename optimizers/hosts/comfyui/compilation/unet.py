@@ -134,9 +134,13 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         for module, attribute, function in self._places(compiled, network):
             shadows.put(module, attribute, partial(run, function))
 
-    def run_changed(self) -> None:
-        super().run_changed()
+    def began(self) -> None:
+        super().began()
         self._runs += 1  # ComfyUI loads and patches weights before a run
+
+    def ended(self) -> None:
+        super().ended()
+        self._runs += 1  # and between two
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
         """Give back the memory of recordings, which would outlive the model on the device."""

@@ -64,9 +64,9 @@ class Int8Quantization(WeightTechnique):
             self.policy.kernel.activity = activity
             call.cleanup.callback(_count_failed, self.policy.kernel, activity)
 
-    def run_changed(self) -> None:
+    def began(self) -> None:
         """Look for the layers anew: another node may have exchanged modules."""
-        super().run_changed()
+        super().began()
         self._layers.clear()
 
 

@@ -76,8 +76,8 @@ class ComponentQuantization(PipelineTechnique):
                 product.quantize()
             self._checksum = found
 
-    def begin(self) -> None:
-        super().begin()
+    def begin_call(self) -> None:
+        super().begin_call()
         if self.policy.kernel is not None:
             self.policy.kernel.activity = self.activity
 

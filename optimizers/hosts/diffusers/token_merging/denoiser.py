@@ -39,8 +39,7 @@ class PipelineTokenMerging(PipelineTechnique):
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
-        if self.position.moved_to(host.pipeline, timestep):
-            self.policy.run_changed()
+        self.position.moved_to(host.pipeline, timestep)
         self.active = self.policy.is_active(self.position, self.activity)
         self.factor = self.policy.ratio_factor(self.position) if self.active else 1.0
 
