@@ -4,7 +4,7 @@
 
 The icon model draws prompts that step_caches.py never judges. A line for each budget says how far the pictures moved
 and how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth
-and estimate are. The constants are in optimizers/step_reuse/budget.py. The options are constants to try in their place.
+and estimate are. The constants are in optimizers/step_reuse/samplers.py; the options replace them for this measurement.
 """
 
 from __future__ import annotations
@@ -65,13 +65,14 @@ def _constants(sampler: str, options: argparse.Namespace) -> Calibration:
     """Return the constants of a sampler, after those that are to be tried were put in their place."""
     from comfy.samplers import sampler_object
     from paceline.optimizers.hosts.comfyui.step_reuse import sampler_name
-    from paceline.optimizers.step_reuse import budget as module
+    from paceline.optimizers.step_reuse.samplers import SAMPLERS, calibration_of, sampler_of
 
     name, given = sampler_name(sampler_object(sampler)), ("factor", "power", "margin")
-    known, _ = module.calibration_of(name, not options.transformer)
+    known, _ = calibration_of(name, not options.transformer)
     tried = {one: getattr(options, one) for one in given if getattr(options, one) is not None}
     constants = replace(known, **tried)
-    (module.TRANSFORMER_CALIBRATIONS if options.transformer else module.CALIBRATIONS)[name] = constants
+    field = "transformer_calibration" if options.transformer else "calibration"
+    SAMPLERS[name] = replace(sampler_of(name), **{field: constants})
     return constants
 
 

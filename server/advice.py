@@ -8,13 +8,14 @@ from math import isqrt
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.step_reuse.samplers import FEWEST_STEPS
 from ..optimizers.token_merging.automatic import minimum_tokens
 from ..workbench.comfyui.prompt import Prompt, require_prompt, title_of
 from ..workbench.recipe import Step
 from .built_in_presets import BUILT_IN, Machine, built_in_recipe, machine_here
 from .foreign import KNOWN, converted_inputs
 from .recipes import Nodes, changed_by, shown_steps
-from .step_count import FEW, steps_behind
+from .step_count import steps_behind
 from .wires import Wire, find_wires, is_second_model, upstream
 
 ADVICE = "/paceline/advice"
@@ -37,7 +38,7 @@ def _steps(choice: str, machine: Machine, reuse_steps: bool) -> list[Step]:
 def _advised(prompt: Prompt, wire: Wire, machine: Machine, nodes: Nodes) -> Payload:
     types = {node: str(prompt[node]["class_type"]) for node in upstream(prompt, wire)}
     steps = steps_behind(prompt, wire) if wire.name == "model" else None
-    few = steps is not None and steps <= FEW
+    few = steps is not None and steps <= FEWEST_STEPS
     guiders = [title_of(prompt, node) for node, name in wire.receivers if is_second_model(prompt, node, name)]
     second = len(guiders) == len(wire.receivers)
     reuse = not few and not second

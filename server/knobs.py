@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..optimizers.hosts.comfyui.reporting import Payload
+from ..optimizers.step_reuse.samplers import FEWEST_STEPS
 from ..workbench.comfyui.prompt import Prompt, class_of, link_of, node_before, title_of
 from ..workbench.recipe import Step
 from ..workbench.search.space import EASY, REUSE, Candidate, Space
 from .foreign import KNOWN
-from .step_count import FEW
 from .trial_scene import NotMeasurable
 
 _ALL = {"steps": "steps", "sampler": "sampler_name", "scheduler": "scheduler"}
@@ -102,7 +102,7 @@ def find_knobs(
     title = title_of(prompt, sampler)
     if not isinstance(steps, int) or isinstance(steps, bool):
         raise NotMeasurable(f"{title} has no number of steps of its own that could be changed.")
-    if steps <= FEW:
+    if steps <= FEWEST_STEPS:
         raise NotMeasurable(f"{title} takes only {steps} steps, and each of so few changes the picture too much.")
     types = {prompt[id]["class_type"] for id in upstream}
     may = {*sites}

@@ -8,9 +8,6 @@ from ..workbench.comfyui.prompt import Prompt, node_before, way_back
 from .known_values import NUMBERS, known
 from .wires import Wire
 
-FEW = 8
-"""As many steps turbo and lightning models take at most: each changes the picture too much to be left out."""
-
 
 def steps_behind(prompt: Prompt, wire: Wire) -> int | None:
     """Return the most steps of a sampler that is given a model by a wire; None where that is not known yet."""

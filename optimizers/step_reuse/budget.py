@@ -21,9 +21,9 @@ from dataclasses import dataclass
 class Calibration:
     """How far the final latent is for a sum of errors, ``factor * sum ** power``, as shares of what a seed changes.
 
-    Where errors are taken back, what stays is what the better values do not know and what the network said about a
-    latent that was off, which grows faster than the errors: ``power`` is 1 or more. ``margin`` is kept in hand: of ten
-    runs, one or two are more than twice as far off as estimated.
+    After the correction two errors stay: that of the corrected values, and that of predictions made from a wrong
+    latent. The second grows faster than the sum, so ``power`` is 1 or more. Skips are allowed up to the budget divided
+    by ``margin``, because in one or two of ten runs the distance is more than twice the estimate.
     """
 
     factor: float
@@ -34,35 +34,6 @@ class Calibration:
         return float(self.factor * errors**self.power)
 
 
-CALIBRATIONS = {
-    "euler": Calibration(1.6, 1.5, 2.5),
-    "dpmpp_2m": Calibration(0.7),
-    "euler_ancestral": Calibration(1.8),
-    "heun": Calibration(0.5, margin=2.5),
-    "uni_pc": Calibration(0.65, margin=2.5),
-    "res_multistep": Calibration(0.7, margin=2.5),
-    "deis": Calibration(1.5),
-    "lms": Calibration(1.0),
-    "gradient_estimation": Calibration(0.7, margin=3.5),
-    "er_sde": Calibration(1.2, margin=2.75),
-    "dpmpp_2m_sde": Calibration(1.6, margin=1.1),
-    "dpmpp_3m_sde": Calibration(2.0, margin=1.65),
-}
-"""Measured on a UNet for each solver, by ComfyUI's names, with ``benchmarks/step_reuse_constants.py``."""
-
-CALIBRATION = Calibration(3.0)
-"""For other solvers: ``ipndm`` needs it, and it is too careful for most."""
-
-TRANSFORMER_CALIBRATIONS = {
-    "euler": Calibration(1.1, margin=4.5),
-    "dpmpp_2m": Calibration(1.1, margin=2.5),
-    "res_multistep": Calibration(1.0, margin=2.5),
-}
-"""The same on one small transformer (option ``--transformer``)."""
-
-TRANSFORMER_CALIBRATION = Calibration(3.0, margin=2.5)
-"""For other solvers there. Of eight that were tried, ``dpmpp_2m_sde`` needs most, 1.6."""
-
 SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""
 
@@ -71,13 +42,6 @@ PRIOR = 0.15
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
-
-
-def calibration_of(solver: str | None, unet: bool) -> tuple[Calibration, bool]:
-    """Return the constants for a solver on a UNet or another network, and whether they were measured with it."""
-    known, other = (CALIBRATIONS, CALIBRATION) if unet else (TRANSFORMER_CALIBRATIONS, TRANSFORMER_CALIBRATION)
-    name = (solver or "").removesuffix("_gpu")  # where the noise is made
-    return known.get(name, other), name in known
 
 
 Distances = list[float]
@@ -108,7 +72,7 @@ class ErrorRate:
 class Budget:
     """The account of one run; ``limit``: how far the picture may move, as a share of what another seed changes."""
 
-    def __init__(self, limit: float, calibration: Calibration = CALIBRATION) -> None:
+    def __init__(self, limit: float, calibration: Calibration) -> None:
         self.limit = limit
         self.calibration = calibration
         self._settled: Distances = []

@@ -11,7 +11,8 @@ from ...core.phrases import phrase
 from ...core.technique import STEP_REUSE, Policy
 from .outcome import Outcome
 from .parts import Split, undivided
-from .rule import FEWEST_STEPS, Rule
+from .rule import Rule
+from .samplers import FEWEST_STEPS
 from .settings import StepReuseSettings
 
 
@@ -40,7 +41,7 @@ class StepReusePolicy(Policy):
         negative_needed: str = "",
         split: Split = undivided,
     ) -> Rule | None:
-        """Return the rule of a run that has begun, or None where nothing can be left out, with the reasons in ``outcome``.
+        """Return the rule of a run; None where nothing can be left out, with the reasons in ``outcome``.
 
         ``refusals``: why the host leaves the run alone; ``negative_needed``: why the negative pass must always be
         computed, empty where it need not; the rest as for ``Rule``.

@@ -22,16 +22,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .budget import Budget, Distances, ErrorRate, calibration_of
+from .budget import Budget, Distances, ErrorRate
 from .forecasts import FORECASTS
 from .history import Evaluation, History, Place
 from .outcome import Outcome
 from .parts import Split, rms, stream_rms, undivided
+from .samplers import calibration_of, sampler_of
 from .settings import StepReuseSettings
-from .solvers import ORDERS, SOLVERS, Correction
-
-FEWEST_STEPS = 8
-"""Schedules with fewer steps are left alone: each step changes too much."""
+from .solvers import Correction
 
 WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
@@ -83,8 +81,9 @@ class Rule:
         self.budget = Budget(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
-        self._correction = Correction(SOLVERS[solver]) if solver in SOLVERS else None
-        self._order = ORDERS.get(solver or "", 1)
+        sampler = sampler_of(solver)
+        self._correction = None if sampler.update is None else Correction(sampler.update)
+        self._order = sampler.order
         self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
         self._first: Tensor | None = None
         self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who is told what was measured

@@ -25,7 +25,7 @@ class Update:
 
 
 Solver = Callable[[Place, Place | None], Update]
-"""From the place of a step and of the one before (None in the first) to its update."""
+"""Returns the update of a step, given its place and that of the step before (None in the first)."""
 
 
 def euler(place: Place, _: Place | None) -> Update:
@@ -52,13 +52,6 @@ def res_multistep(place: Place, previous: Place | None) -> Update:
     ahead, behind = math.log(place.sigma / place.ahead), math.log(previous.sigma / place.sigma)
     extra = (ahead - 1.0 + keep) / behind  # ahead ** 2 * phi2(-ahead) / behind
     return Update(keep, 1.0 - keep + extra, -extra)
-
-
-SOLVERS: dict[str, Solver] = {"euler": euler, "dpmpp_2m": dpmpp_2m, "res_multistep": res_multistep}
-"""Solvers that are known, by ComfyUI's names."""
-
-ORDERS = {"euler": 1, "dpmpp_2m": 2, "res_multistep": 2}
-"""Order of each: a prediction between two known ones is on a polynomial of the same order."""
 
 
 KEPT = 7

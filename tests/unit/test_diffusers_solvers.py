@@ -11,7 +11,7 @@ from comfy_host import in_process
 from paceline.optimizers.hosts.diffusers.prediction import Prediction, noise_levels
 from paceline.optimizers.hosts.diffusers.solvers import is_changed, solver_of
 from paceline.optimizers.step_reuse.history import Place
-from paceline.optimizers.step_reuse.solvers import SOLVERS
+from paceline.optimizers.step_reuse.samplers import SAMPLERS
 
 SD = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
 NO_CLIP = {**SD, "clip_sample": False}
@@ -134,7 +134,7 @@ def test_the_step_is_the_solvers(name: str, config: dict[str, Any], solver: str,
         sample = scheduler.step(at.output(latent, denoised), scheduler.timesteps[number], sample)[0]
         place = Place.among(schedule, at.sigma)
         assert (place.position, place.ahead) == (number - start, levels.asked[number + 1])
-        update = SOLVERS[solver](place, None if before is None else before[0])
+        update = SAMPLERS[solver].update(place, None if before is None else before[0])
         expected = latent * update.keep + denoised * update.now
         if before is not None:
             expected += before[1] * update.before

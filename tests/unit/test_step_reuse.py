@@ -15,9 +15,11 @@ from paceline.optimizers.step_reuse.outcome import Outcome
 from paceline.optimizers.step_reuse.passes import Passes
 from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Action, Rule
+from paceline.optimizers.step_reuse.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
-from paceline.optimizers.step_reuse.solvers import SOLVERS, Correction
+from paceline.optimizers.step_reuse.solvers import Correction
 
+UPDATES = ("euler", "dpmpp_2m", "res_multistep")
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.05), 20).exp().tolist(), 0.0]
 
 
@@ -50,7 +52,7 @@ def test_going_back_in_the_schedule_forgets():
 
 def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
     """Run a solver by its updates, as ComfyUI's loop does; ``predict(x, sigma)``. Skipped steps hold the prediction."""
-    correction = Correction(SOLVERS[solver]) if correct else None
+    correction = Correction(SAMPLERS[solver].update) if correct else None
     x, last, given_before = torch.full((1, 4), 9.0), None, None
     held, pending, places = None, [], []
     for number in range(len(levels) - 1):
@@ -65,14 +67,14 @@ def sample(solver, predict, skip=(), correct=False, levels=LEVELS):
                 off = correction.take_back(x, [held.lerp(denoised, share) for share in shares])
             pending, held, last = [], denoised, number
         given = denoised if correction is None else correction.given(place, x, denoised, off)
-        update = SOLVERS[solver](place, places[-1] if places else None)
+        update = SAMPLERS[solver].update(place, places[-1] if places else None)
         x = update.keep * x + update.now * given + (update.before * given_before if update.before else 0.0)
         given_before = given
         places.append(place)
     return x
 
 
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize("solver", UPDATES)
 def test_updates_are_those_of_comfyui(solver, monkeypatch):
     from comfy_host import in_process
 
@@ -92,7 +94,7 @@ def test_updates_are_those_of_comfyui(solver, monkeypatch):
     assert torch.allclose(sample(solver, predict), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("solver", sorted(SOLVERS))
+@pytest.mark.parametrize("solver", UPDATES)
 def test_what_a_forecast_did_is_taken_back(solver):
     """A prediction that depends on the noise level alone, linearly in the number of the step, is known exactly."""
 
@@ -182,7 +184,7 @@ def test_other_passes_than_before_are_computed_and_counted_as_that():
     assert calls == rule.outcome.computed
 
 
-@pytest.mark.parametrize("solver", [None, *sorted(SOLVERS)])
+@pytest.mark.parametrize("solver", [None, *UPDATES])
 def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, solver):
     """On fake CUDA tensors any other question raises. What is read there is made up, so that steps are left out."""
     from comfy_host import fake_cuda

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
-from paceline.optimizers.step_reuse.budget import CALIBRATIONS, Budget, Calibration, ErrorRate, calibration_of
+from paceline.optimizers.step_reuse.budget import Budget, Calibration, ErrorRate
 from paceline.optimizers.step_reuse.rule import Rule
+from paceline.optimizers.step_reuse.samplers import SAMPLERS, calibration_of
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 
@@ -49,7 +50,7 @@ def test_where_the_noise_is_made_changes_no_constants():
     assert calibration_of("dpmpp_2m_sde_gpu", unet=True)[1]
 
 
-@pytest.mark.parametrize("solver", [*CALIBRATIONS, "another", None])
+@pytest.mark.parametrize("solver", [*SAMPLERS, "another", None])
 def test_networks_that_are_no_unet_are_judged_with_more_care(solver):
     there, _ = calibration_of(solver, unet=True)
     here, _ = calibration_of(solver, unet=False)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-FEWEST = 8
-"""Fewest steps that a candidate has."""
+from ...optimizers.step_reuse.samplers import FEWEST_STEPS, SAMPLERS, sampler_of
 
 _LADDER = (0.8, 0.63, 0.5, 0.4, 0.32, 0.25)
 """Step counts to try, as shares of the workflow's."""
@@ -15,14 +14,11 @@ _LADDER = (0.8, 0.63, 0.5, 0.4, 0.32, 0.25)
 _SWITCHED = 0.65
 """Another solver is tried with at most this share of the steps: with all of them it gains nothing."""
 
-SOLVERS = ("dpmpp_2m", "res_multistep")
+SOLVERS = tuple(name for name, sampler in SAMPLERS.items() if sampler.order == 2)
 """Of second order: with half of the steps as near to the true path as Euler with all."""
 
 SCHEDULES = ("simple",)
 """Schedules that are tried with another solver, beside the workflow's own."""
-
-_SAME_PATH = ("euler", "ddim", "dpmpp_2m", "res_multistep", "uni_pc", "uni_pc_bh2", "ipndm", "deis", "lms", "heun")
-"""Solvers that follow one path without noise of their own, so that another of them draws the same picture."""
 
 REUSE, EASY = "Reuse Steps", "EasyCache"
 _BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -102,11 +98,11 @@ class Space:
     def _paths(self) -> Iterator[Candidate]:
         plain = self.plain
         yield plain
-        counts = dict.fromkeys(max(FEWEST, round(plain.steps * share)) for share in _LADDER)
+        counts = dict.fromkeys(max(FEWEST_STEPS, round(plain.steps * share)) for share in _LADDER)
         fewer = [count for count in counts if count < plain.steps] if "steps" in self.may_change else []
         for steps in fewer:
             yield replace(plain, steps=steps)
-        if "sampler" not in self.may_change or plain.sampler not in _SAME_PATH:
+        if "sampler" not in self.may_change or not sampler_of(plain.sampler).plain_path:
             return
         for sampler in SOLVERS:
             for scheduler in dict.fromkeys([plain.scheduler, *(SCHEDULES if "scheduler" in self.may_change else ())]):

@@ -7,20 +7,12 @@ from typing import Any
 import torch
 
 from ....core.calls import Function
+from ...step_reuse.samplers import sampler_of
 from .protocols import Executor, Options
 from .stack import KEY, RUN, ComfyTechnique, ModelCall
 
 STEPS = "sampling_steps"
 """Key of the ``SamplingSteps`` among what is kept for a sampling run."""
-
-# Those of ComfyUI's samplers that call the network once for each step, at its noise level, and then the callback. All
-# others, which also call it between two steps, have to be asked for the noise level of each call.
-_ONCE_A_STEP = {
-    *("euler", "euler_cfg_pp", "euler_ancestral", "euler_ancestral_cfg_pp", "lms", "ddpm", "lcm", "er_sde"),
-    *("dpmpp_2m", "dpmpp_2m_cfg_pp", "dpmpp_2m_sde", "dpmpp_2m_sde_gpu", "dpmpp_3m_sde", "dpmpp_3m_sde_gpu"),
-    *("ipndm", "ipndm_v", "deis", "gradient_estimation", "gradient_estimation_cfg_pp", "res_multistep"),
-    *("res_multistep_cfg_pp", "res_multistep_ancestral", "res_multistep_ancestral_cfg_pp"),
-}
 
 
 class SamplingSteps:
@@ -84,7 +76,8 @@ def _can_be_followed(sampler: Any, model_options: Options) -> bool:
     if type(sampler) is not KSAMPLER or "model_function_wrapper" in model_options:
         return False
     name = getattr(sampler.sampler_function, "__name__", "").removeprefix("sample_")
-    ours = name in _ONCE_A_STEP and sampler.sampler_function is getattr(sampling, f"sample_{name}", None)
+    # All other samplers have to be asked for the noise level of each call: they also call between two steps.
+    ours = sampler_of(name).once_a_step and sampler.sampler_function is getattr(sampling, f"sample_{name}", None)
     # Wrappers of others could hand on another noise level than the sampler's.
     kinds = (WrappersMP.SAMPLER_SAMPLE, WrappersMP.PREDICT_NOISE, WrappersMP.CALC_COND_BATCH, WrappersMP.APPLY_MODEL)
     wrappers = model_options["transformer_options"].get("wrappers", {})

@@ -10,15 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...step_reuse.samplers import SAMPLERS
 from .protocols import Denoiser
 
-OWN_LOOPS = {
-    "unipc": "UniPC",
-    "dpm_fast": "DPM fast",
-    "dpm_adaptive": "DPM adaptive",
-    "restart_sampler": "Restart",
-}
-"""Functions that choose their noise levels themselves, with the sampler's name in the host."""
+OWN_LOOPS = {one.webui or name: one.chooses_levels for name, one in SAMPLERS.items() if one.chooses_levels}
+"""Functions that choose their noise levels themselves, with the sampler's title in the host."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Solver:
 
     @property
     def name(self) -> str:
-        """The solver, by ComfyUI's name for it; one that nobody knows where its step is not exactly that solver's."""
+        """The solver, by ComfyUI's name for it; an unknown name where noise or other settings change its step."""
         given = self.given
         if self.function == "ddim":  # without noise it is Euler's step
             return "ddim with noise" if given.get("eta") else "euler"

@@ -1,0 +1,166 @@
+"""The samplers that techniques and tools must know something of, as data: one record each, by ComfyUI's name.
+
+``hosts/diffusers/solvers.py`` says when a scheduler's step is exactly that of its sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .budget import Calibration
+from .solvers import Solver, dpmpp_2m, euler, res_multistep
+
+FEWEST_STEPS = 8
+"""With fewer steps each changes the picture too much to be left out; turbo and lightning models take no more."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler of diffusers that steps as a sampler does, by the name of its class, where it has these settings."""
+
+    name: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """What is known of one sampler. What is not known is left out.
+
+    Attributes:
+        update: its next latent, from its predictions.
+        order: order of that update: a prediction between two known ones is on a polynomial of the same order.
+        plain_path: whether it follows the path of the model without noise or guidance of its own, with the steps that
+            it is given, so that another such sampler draws the same picture.
+        once_a_step: whether it calls the network once for each step, at its noise level, and then the callback.
+        calibration: constants of the budget of Reuse Steps, measured with this sampler on a UNet.
+        transformer_calibration: the same, measured on a transformer.
+        schedulers: its names in diffusers.
+        webui: name of its function in Stable Diffusion WebUI and Forge, where that is another one than ComfyUI's.
+        chooses_levels: its title in WebUI and Forge, where its function chooses its noise levels itself there.
+    """
+
+    update: Solver | None = None
+    order: int = 1
+    plain_path: bool = False
+    once_a_step: bool = False
+    calibration: Calibration | None = None
+    transformer_calibration: Calibration | None = None
+    schedulers: tuple[Scheduler, ...] = ()
+    webui: str = ""
+    chooses_levels: str = ""
+
+
+def _multistep(algorithm: str, order: int, **settings: str) -> Scheduler:
+    return Scheduler("DPMSolverMultistepScheduler", {"algorithm_type": algorithm, "solver_order": order, **settings})
+
+
+_EULER = Sampler(
+    update=euler,
+    plain_path=True,
+    once_a_step=True,
+    calibration=Calibration(1.6, 1.5, 2.5),
+    transformer_calibration=Calibration(1.1, margin=4.5),
+    schedulers=(
+        Scheduler("EulerDiscreteScheduler"),
+        Scheduler("FlowMatchEulerDiscreteScheduler"),
+        Scheduler("DDIMScheduler"),
+        Scheduler("DDIMParallelScheduler"),
+        Scheduler("CogVideoXDDIMScheduler"),
+        _multistep("dpmsolver", 1),
+        _multistep("dpmsolver++", 1),
+    ),
+)
+_ONCE_A_STEP = Sampler(once_a_step=True)
+
+SAMPLERS: dict[str, Sampler] = {
+    "euler": _EULER,
+    "ddim": _EULER,
+    "euler_cfg_pp": _ONCE_A_STEP,
+    "euler_ancestral": Sampler(
+        once_a_step=True,
+        calibration=Calibration(1.8),
+        schedulers=(Scheduler("EulerAncestralDiscreteScheduler"),),
+    ),
+    "euler_ancestral_cfg_pp": _ONCE_A_STEP,
+    "dpmpp_2m": Sampler(
+        update=dpmpp_2m,
+        order=2,
+        plain_path=True,
+        once_a_step=True,
+        calibration=Calibration(0.7),
+        transformer_calibration=Calibration(1.1, margin=2.5),
+        schedulers=(_multistep("dpmsolver++", 2, solver_type="midpoint"),),
+    ),
+    "dpmpp_2m_cfg_pp": _ONCE_A_STEP,
+    "dpmpp_2m_sde": Sampler(
+        once_a_step=True,
+        calibration=Calibration(1.6, margin=1.1),
+        schedulers=(_multistep("sde-dpmsolver++", 2, solver_type="midpoint"),),
+    ),
+    "dpmpp_3m_sde": Sampler(once_a_step=True, calibration=Calibration(2.0, margin=1.65)),
+    "res_multistep": Sampler(
+        update=res_multistep,
+        order=2,
+        plain_path=True,
+        once_a_step=True,
+        calibration=Calibration(0.7, margin=2.5),
+        transformer_calibration=Calibration(1.0, margin=2.5),
+        schedulers=(_multistep("dpmsolver++", 2, solver_type="heun"),),
+    ),
+    "res_multistep_cfg_pp": _ONCE_A_STEP,
+    "res_multistep_ancestral": _ONCE_A_STEP,
+    "res_multistep_ancestral_cfg_pp": _ONCE_A_STEP,
+    "deis": Sampler(plain_path=True, once_a_step=True, calibration=Calibration(1.5)),
+    "ipndm": Sampler(plain_path=True, once_a_step=True),
+    "ipndm_v": _ONCE_A_STEP,
+    "lms": Sampler(
+        plain_path=True,
+        once_a_step=True,
+        calibration=Calibration(1.0),
+        schedulers=(Scheduler("LMSDiscreteScheduler"),),
+    ),
+    "gradient_estimation": Sampler(once_a_step=True, calibration=Calibration(0.7, margin=3.5)),
+    "gradient_estimation_cfg_pp": _ONCE_A_STEP,
+    "er_sde": Sampler(once_a_step=True, calibration=Calibration(1.2, margin=2.75)),
+    "ddpm": Sampler(once_a_step=True, schedulers=(Scheduler("DDPMScheduler"),)),
+    "lcm": Sampler(once_a_step=True, schedulers=(Scheduler("LCMScheduler"),)),
+    "heun": Sampler(
+        plain_path=True,
+        calibration=Calibration(0.5, margin=2.5),
+        schedulers=(Scheduler("HeunDiscreteScheduler"), Scheduler("FlowMatchHeunDiscreteScheduler")),
+    ),
+    "dpm_2": Sampler(schedulers=(Scheduler("KDPM2DiscreteScheduler"),)),
+    "dpm_2_ancestral": Sampler(schedulers=(Scheduler("KDPM2AncestralDiscreteScheduler"),)),
+    "uni_pc": Sampler(
+        plain_path=True, calibration=Calibration(0.65, margin=2.5), webui="unipc", chooses_levels="UniPC"
+    ),
+    "uni_pc_bh2": Sampler(plain_path=True),
+    "dpm_fast": Sampler(chooses_levels="DPM fast"),
+    "dpm_adaptive": Sampler(chooses_levels="DPM adaptive"),
+    "restart": Sampler(webui="restart_sampler", chooses_levels="Restart"),
+}
+"""Calibrations were measured with ``benchmarks/step_reuse_constants.py``, on one small transformer with its option
+``--transformer``."""
+
+_UNKNOWN = Sampler()
+
+
+def sampler_of(name: str | None) -> Sampler:
+    """Return what is known of a sampler; of another one, nothing. ``_gpu`` says where it makes its noise."""
+    return SAMPLERS.get((name or "").removesuffix("_gpu"), _UNKNOWN)
+
+
+OTHER = Calibration(3.0)
+"""For other samplers: ``ipndm`` needs it, and it is too careful for most."""
+
+OTHER_ON_TRANSFORMERS = Calibration(3.0, margin=2.5)
+"""For other samplers there. Of eight that were tried, ``dpmpp_2m_sde`` needs most, 1.6."""
+
+
+def calibration_of(name: str | None, unet: bool) -> tuple[Calibration, bool]:
+    """Return the constants for a sampler on a UNet or another network, and whether they were measured with it."""
+    sampler = sampler_of(name)
+    found = sampler.calibration if unet else sampler.transformer_calibration
+    return found or (OTHER if unet else OTHER_ON_TRANSFORMERS), found is not None
