@@ -10,13 +10,9 @@ from comfy_api.latest import io
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.step_reuse import StepReuse
-from ..optimizers.step_reuse.forecasts import FORECASTS
 from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
 from .common import Made, TechniqueNode
 from .inputs import setting_input
-
-FORMER_FORECASTS = ("quadratic_noise", "taylor", "chebyshev")
-"""Values of ``forecast`` in older workflows. They load, and ``auto`` is used."""
 
 
 class PacelineReuseSteps(TechniqueNode):
@@ -59,38 +55,11 @@ class PacelineReuseSteps(TechniqueNode):
                     id="reuse_guidance",
                     advanced=True,
                 ),
-                io.String.Input(
-                    "plan",
-                    default="",
-                    optional=True,
-                    tooltip="Not used. It keeps the values of older workflows in their places.",
-                    extra_dict={"hidden": True},
-                ),
             ],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def technique(
-        cls,
-        model: ModelPatcher,
-        reuse_forecast: bool,
-        reuse_guidance: bool,
-        forecast: str = "auto",
-        plan: str = "",
-        **settings: Any,
-    ) -> Made:
-        notes = ["plan is not used: steps are chosen while sampling"] if plan.strip() else []
-        if forecast in FORMER_FORECASTS:
-            notes.append(f"forecast {forecast} does not exist: auto is used")
-            forecast = "auto"
-        chosen = StepReuseSettings(
-            forecast=forecast, use_forecast=reuse_forecast, use_guidance=reuse_guidance, **settings
-        )
-        return ModelTarget(model), StepReuse(model, chosen, notes)
-
-    @classmethod
-    def validate_inputs(cls, forecast: str = "auto") -> bool | str:
-        """Check ``forecast`` in place of ComfyUI, which would refuse older workflows."""
-        allowed = ("auto", *FORECASTS, *FORMER_FORECASTS)
-        return forecast in allowed or f"{forecast!r} is not one of {', '.join(allowed)}"
+    def technique(cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, **settings: Any) -> Made:
+        chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, **settings)
+        return ModelTarget(model), StepReuse(model, chosen)

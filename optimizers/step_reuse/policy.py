@@ -22,10 +22,9 @@ class StepReusePolicy(Policy):
     kind = STEP_REUSE
     title = "Reuse Steps"
 
-    def __init__(self, settings: StepReuseSettings, unasked: str, notes: Sequence[str] = ()) -> None:
+    def __init__(self, settings: StepReuseSettings, unasked: str) -> None:
         self.settings = settings
         self.unasked = unasked
-        self.notes = notes
         self.outcome = Outcome()
 
     def began(self) -> None:
@@ -62,7 +61,7 @@ class StepReusePolicy(Policy):
         return Rule(settings, noise_levels, outcome, solver, unet, split)
 
     def clauses(self) -> tuple[str, ...]:
-        return (*self.settings.clauses(), *self.notes)
+        return self.settings.clauses()
 
     def summarize(self, activity: Activity) -> Summary:
         found = self.outcome
@@ -73,7 +72,7 @@ class StepReusePolicy(Policy):
             "guidance_reused": found.guidance,
             "budget_used_percent": round(100 * found.share / self.settings.budget, 1) if self.settings.budget else 0.0,
         }
-        details = [*self.notes, *found.notes]
+        details = [*found.notes]
         if not found.evaluations and not found.notes:
             details.append(self.unasked)
         if not found.forecast and not found.guidance:

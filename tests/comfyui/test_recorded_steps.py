@@ -163,7 +163,7 @@ def test_tokens_that_are_matched_anew_run_in_every_step(small, recorded, compile
 
 def test_what_a_preset_puts_together_is_recorded(small, recorded, compiler):
     plain = small.attention(small.tome(small.model, preset="balanced", max_downsample="8"), "auto")
-    reuse = {"budget": 0.1, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, "plan": ""}
+    reuse = {"budget": 0.1, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True}
     plain = small.run("PacelineReuseSteps", model=plain, **reuse)
     expected = small.sample(plain, steps=6)
     model = recorded(plain)

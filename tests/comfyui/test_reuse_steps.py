@@ -107,45 +107,6 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
 
 
-OLD = [({"plan": "a plan"}, "plan is not used"), ({"forecast": "taylor"}, "forecast taylor does not exist")]
-
-
-@pytest.mark.parametrize(("old", "note"), OLD)
-def test_values_of_older_workflows_are_ignored_with_a_note(studio, emoji, old, note):
-    plain, model = reuse(studio, emoji[0]), reuse(studio, emoji[0], **old)
-    waiting, clauses = summary(model), model.get_attachment("paceline").find("step_reuse").policy.clauses()
-    assert waiting.state == "waiting" and any(note in clause for clause in clauses)
-    assert torch.equal(draw(emoji, model, steps=12), draw(emoji, plain, steps=12))
-    assert any(note in line for line in summary(model).details)
-    assert not any("not used" in line or "not exist" in line for line in summary(plain).details)
-
-
-def test_older_workflows_pass_comfyuis_own_checks(studio, monkeypatch):
-    """Widgets are saved by position: the hidden input keeps the one behind it in its place."""
-    import asyncio
-
-    import execution
-
-    import nodes
-
-    node = studio.nodes["PacelineReuseSteps"]
-    monkeypatch.setitem(nodes.NODE_CLASS_MAPPINGS, "PacelineReuseSteps", node)
-    widgets = [one for one in node.GET_SCHEMA().inputs if one.id != "model"]
-    assert [one.id for one in widgets] == ["budget", "forecast", "reuse_forecast", "reuse_guidance", "plan", "strict"]
-    assert [one.id for one in widgets if one.as_dict().get("hidden")] == ["plan"]
-
-    def problems(**inputs):
-        given = {"budget": 0.05, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **inputs}
-        prompt = {"1": {"class_type": "CheckpointLoaderSimple", "inputs": {"ckpt_name": "x"}},
-                  "2": {"class_type": "PacelineReuseSteps", "inputs": {"model": ["1", 0], **given}}}  # fmt: skip
-        found = asyncio.run(execution.validate_inputs("prompt", prompt, "2", {"1": (True, [], "1")}))
-        return [error["type"] for error in found[1]]
-
-    assert not problems(plan='{"format": 1}', forecast="chebyshev", strict=False)
-    assert not problems(forecast="linear")
-    assert problems(forecast="another")
-
-
 def test_few_steps_pass_through_and_say_so(studio, emoji):
     model = reuse(studio, emoji[0], budget=1.0)
     assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))

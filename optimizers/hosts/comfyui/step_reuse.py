@@ -7,7 +7,6 @@ left out: ControlNets, both halves of the batch, questions to the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -48,7 +47,7 @@ class StepReuse(Scheduled):
     policy: StepReusePolicy
     recordable = True
 
-    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings, notes: Sequence[str] = ()) -> None:
+    def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
         require_model(patcher)
         other = _other_cache(patcher.model_options)
         if other is not None:
@@ -56,7 +55,7 @@ class StepReuse(Scheduled):
                 f"{other} is on this MODEL already, and also leaves out steps.",
                 f"Remove {other} or Reuse Steps: each would measure the other's forecasts.",
             )
-        super().__init__(StepReusePolicy(settings, UNASKED, notes))
+        super().__init__(StepReusePolicy(settings, UNASKED))
 
     def install(self, call: ModelCall, activity: Activity) -> None:
         activity.use("call")
