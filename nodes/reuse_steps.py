@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
-from ..optimizers.hosts.comfyui.step_reuse import StepReuse
+from ..optimizers.hosts.comfyui.step_reuse import ComfyStepReuse
 from ..optimizers.step_reuse.settings import TOOLTIPS, StepReuseSettings
 from .common import Made, TechniqueNode
 from .inputs import setting_input
@@ -62,4 +62,4 @@ class PacelineReuseSteps(TechniqueNode):
     @classmethod
     def technique(cls, model: ModelPatcher, reuse_forecast: bool, reuse_guidance: bool, **settings: Any) -> Made:
         chosen = StepReuseSettings(use_forecast=reuse_forecast, use_guidance=reuse_guidance, **settings)
-        return ModelTarget(model), StepReuse(model, chosen)
+        return ModelTarget(model), ComfyStepReuse(model, chosen)

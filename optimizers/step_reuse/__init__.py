@@ -1,1 +1,1 @@
-"""Reuse Steps: forecast what the network would say in steps that barely differ from the ones before."""
+"""Reuse Steps: forecast the network's output in steps that barely differ from the steps before."""

@@ -38,7 +38,7 @@ SEEDS = math.sqrt(2)
 """How far two pictures of a prompt are apart for each unit of one's distance from the mean of all."""
 
 PRIOR = 0.15
-"""What is assumed of that distance while noise still hides it; latents are scaled to about 1."""
+"""Assumed distance from the mean while noise still hides it; latents are scaled to about 1."""
 
 NEAREST = 0.3
 """Errors at smaller distances than this part of a step are taken for those at it."""
@@ -111,7 +111,7 @@ class Budget:
             self._pending = _added(self._pending, _squares(cost))
 
     def settle(self, errors: Distances) -> None:
-        """Replace what was expected of the last skips by the error that one of them is known to have had by now."""
+        """Replace the expected errors of the last skips by the error of one of them, which is known by now."""
         self._settled, self._pending = _added(self._settled, _squares(errors)), []
 
 

@@ -40,4 +40,4 @@ FORECASTS = {
     "linear": Forecast(DENOISED, 2),
     "linear_noise": Forecast(NOISE, 2),
 }
-"""All forecasts by name. ``auto`` chooses by what each would have said in the steps that were computed."""
+"""All forecasts by name. ``auto`` chooses by the error that each would have had in the computed steps."""

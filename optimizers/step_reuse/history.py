@@ -1,4 +1,4 @@
-"""What the network said in the evaluations before, and what a forecast makes of it."""
+"""The network's outputs in earlier evaluations, and forecasts made of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from .forecasts import FORECASTS, NOISE, Forecast, lagrange
 
 KEPT = max(forecast.points for forecast in FORECASTS.values())
-"""How many evaluations are kept: what the widest forecast looks at."""
+"""How many evaluations are kept: as many as the widest forecast needs."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class History:
         return _on_polynomial([*self.evaluations[-order:], after], place)
 
     def bytes(self, latents: bool = True) -> int:
-        """Return the memory of what is kept; ``latents``: with those, which passes share."""
+        """Return the memory of the kept tensors; ``latents``: whether to count the latents, which passes share."""
         return sum(entry.denoised.nbytes + latents * entry.latent.nbytes for entry in self.evaluations)
 
 

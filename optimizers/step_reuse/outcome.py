@@ -1,4 +1,4 @@
-"""What reusing steps did in one sampling run, as numbers."""
+"""The result of Reuse Steps in one sampling run, as numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Outcome:
         largest: largest error of a forecast that was seen, as a share of what another seed changes.
         parts: how many frames and streams are judged one by one; ``share`` and ``largest`` are of the worst.
         methods: how often each forecast was used.
-        bytes: memory of what was kept, at most.
+        bytes: most memory that kept tensors took.
         measured: whether the constants of the budget were measured with the run's solver.
         unet: whether the network is a UNet, where the constants were measured on a model that draws well.
         notes: why nothing was reused, or where the node stepped aside.

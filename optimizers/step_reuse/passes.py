@@ -1,4 +1,4 @@
-"""What each pass of the network said, for hosts in which others look at the passes: each is forecast by itself."""
+"""Outputs of each pass of the network, for hosts where other code reads single passes: each is forecast by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Passes:
         ]
 
     def keep(self, slot: int, place: Place, latent: Tensor, outputs: Sequence[Tensor | None]) -> None:
-        """Remember what the passes of a call gave; None for those that are not there. ``latent`` is float32."""
+        """Keep the outputs of the passes of a call; None for those that are not there. ``latent`` is float32."""
         while len(self._slots) <= slot:
             self._slots.append([])
         histories = self._slots[slot]
@@ -45,5 +45,5 @@ class Passes:
                 history.add(Evaluation(place, latent, output.float().clone()))
 
     def bytes(self) -> int:
-        """Return the memory of what is kept, without latents, which others hold too."""
+        """Return the memory of the kept outputs; latents are held elsewhere too."""
         return sum(history.bytes(latents=False) for slot in self._slots for history in slot if history is not None)

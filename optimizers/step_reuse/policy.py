@@ -1,9 +1,8 @@
-"""Reuse Steps as a technique: what it says about its settings and about a run."""
+"""The policy of Reuse Steps: when a run is left alone, and the report of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from ...core.activity import Activity, Summary
@@ -17,7 +16,7 @@ from .settings import StepReuseSettings
 
 
 class StepReusePolicy(Policy):
-    """What reusing steps does and says, whatever host; ``unasked`` is said where no run asked for an evaluation."""
+    """Decisions and reports of Reuse Steps in all hosts; ``unasked`` is the reason given where no run asked for it."""
 
     kind = STEP_REUSE
     title = "Reuse Steps"
@@ -46,19 +45,20 @@ class StepReusePolicy(Policy):
         computed, empty where it need not; the rest as for ``Rule``.
         """
         steps = max(len(noise_levels) - 1, 0)
-        self.outcome = outcome = Outcome(steps, notes=list(refusals))
+        notes = list(refusals)
         if steps < FEWEST_STEPS:
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
-            outcome.note(f"{few} (at least {FEWEST_STEPS})")
+            notes.append(f"{few} (at least {FEWEST_STEPS})")
         if 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):
-            outcome.note("this schedule has steps in which the noise does not change, and those have no forecast")
-        if outcome.notes:
+            notes.append("this schedule has steps in which the noise does not change, and those have no forecast")
+        if notes:
+            self.outcome = Outcome(steps, notes=notes)
             return None
-        settings = self.settings
-        if settings.use_guidance and negative_needed:
-            settings = replace(settings, use_guidance=False)
-            outcome.note(f"the negative pass is always computed: {negative_needed}")
-        return Rule(settings, noise_levels, outcome, solver, unet, split)
+        rule = Rule(self.settings, noise_levels, solver, unet, split, may_skip_negative=not negative_needed)
+        self.outcome = rule.outcome
+        if self.settings.use_guidance and negative_needed:
+            rule.outcome.note(f"the negative pass is always computed: {negative_needed}")
+        return rule
 
     def clauses(self) -> tuple[str, ...]:
         return self.settings.clauses()

@@ -1,13 +1,13 @@
-"""The rule of one sampling run: what is computed, what is forecast, and what that costs. torch only; a host calls it.
+"""The rule of one sampling run: which evaluations are computed or forecast, and the cost. torch only; a host calls it.
 
 For each evaluation of the guided prediction::
 
     action = rule.begin(place, guidance)        # COMPUTE, SKIP_NEGATIVE or FORECAST
     guided = ...                                # computed by the host, or rule.forecast(latent)
     rule.compare(positive, negative)            # where both passes were computed
-    given = rule.end(latent, guided)            # what the solver is given
+    given = rule.end(latent, guided)            # this goes to the solver
 
-A host that must forecast the passes one by one, because others look at them, keeps them in ``Passes``.
+A host that must forecast the passes one by one, because other code reads them, keeps them in ``Passes``.
 
 Numbers that were measured on a device are read when the next evaluation begins: where the samplers wait anyway.
 """
@@ -35,7 +35,7 @@ WARM_UP = 3
 """How many evaluations at the start are always computed: two for a forecast, one to test it."""
 
 BEGINNING = 0.2
-"""This part of the steps, or their root, is always computed: it decides what is drawn, and errors tell little there."""
+"""This part of the steps, or their root, is always computed: it decides the motif, and errors tell little there."""
 
 CAREFUL = 0.05
 """Up to this budget, at most (solver's order + 1) evaluations in a row are forecast; above it, twice as many. A
@@ -46,7 +46,7 @@ NOT_FINITE = "the network's predictions are not finite, so nothing could be meas
 
 
 class Action(Enum):
-    """What is done in one evaluation."""
+    """How one evaluation is made."""
 
     COMPUTE = "compute"
     SKIP_NEGATIVE = "skip negative"
@@ -54,30 +54,34 @@ class Action(Enum):
 
 
 class Rule:
-    """Decides about each evaluation of a run, books what was left out, and tests the forecasts on what was computed.
+    """Decides about each evaluation of a run, books the skipped ones, and tests the forecasts on the computed ones.
 
     Args:
         noise_levels: of the schedule, the last one included, from high to low.
-        outcome: is kept up to date.
-        solver: ComfyUI's name of it, where it is known. With one of ``SOLVERS``, what a forecast did to the latent is
-            taken back in the next computed step.
+        solver: ComfyUI's name of it, where it is known. With those whose update is known (``samplers.py``), what a
+            forecast did to the latent is taken back in the next computed step.
         unet: whether the network is a UNet. All others count as transformers, whose constants are more careful.
         split: into the parts of a latent that are judged one by one.
+        may_skip_negative: whether the negative pass may be left out at all.
+
+    Attributes:
+        outcome: counts and measures so far.
+        reuses_guidance: whether the negative pass may be left out, by the settings and ``may_skip_negative``.
     """
 
     def __init__(
         self,
         settings: StepReuseSettings,
         noise_levels: Sequence[float],
-        outcome: Outcome | None = None,
         solver: str | None = None,
         unet: bool = False,
         split: Split = undivided,
+        may_skip_negative: bool = True,
     ) -> None:
-        self.settings = settings
-        self.outcome = outcome or Outcome()
-        calibration, self.outcome.measured = calibration_of(solver, unet)
-        self.outcome.steps, self.outcome.unet = len(noise_levels) - 1, unet
+        calibration, measured = calibration_of(solver, unet)
+        self.outcome = Outcome(len(noise_levels) - 1, measured=measured, unet=unet)
+        self.reuses_guidance = settings.use_guidance and may_skip_negative
+        self._use_forecast = settings.use_forecast
         self.budget = Budget(settings.budget, calibration)
         self._split = split
         self._levels = list(noise_levels)
@@ -86,13 +90,13 @@ class Rule:
         self._order = sampler.order
         self._candidates = tuple(FORECASTS) if settings.forecast == "auto" else (settings.forecast,)
         self._first: Tensor | None = None
-        self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who is told what was measured
+        self._unread: list[tuple[Callable[[Distances], None], Tensor]] = []  # who receives which measure
         self._guidance: float | None = None
         self.place, self.action, self.method = self.place_of(self._levels[0]), Action.COMPUTE, ""
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: what takes part has changed, so that earlier outputs say nothing about later ones."""
+        """Start anew, because the prompts or networks in use changed: earlier outputs say nothing about later ones."""
         self.read()
         self._guided = History()
         self._rates = {name: ErrorRate(FORECASTS[name].points) for name in self._candidates}
@@ -116,22 +120,22 @@ class Rule:
 
     def _decide(self, place: Place) -> Action:
         steps = len(self._levels) - 1
-        longest = (self._order + 1) * (1 if self.settings.budget <= CAREFUL else 2)
-        # The last prediction is the picture, and only the one before it can take back what came before.
+        longest = (self._order + 1) * (1 if self.budget.limit <= CAREFUL else 2)
+        # The last prediction is the picture, and only the one before it can correct earlier forecasts.
         allowed = max(steps * BEGINNING, math.sqrt(steps)) <= place.position <= steps - 3 + 1e-4
         if not allowed or self._computed < WARM_UP or self._in_a_row >= longest:
             return Action.COMPUTE
         distance = place.position - self._guided.newest.place.position
-        # Early skips are the worst buys: what they use up of the budget, more of the later ones could have had.
+        # Early skips cost more of the budget than late ones, so the allowance grows with the step.
         part = place.position / steps
-        if self.settings.use_forecast:
+        if self._use_forecast:
             known = [name for name, rate in self._rates.items() if rate.known and self._guided.can(FORECASTS[name])]
             if known:
                 best = min(known, key=lambda name: max(self._rates[name].expected(distance)))
                 if self._pays(self._rates[best].expected(distance), part):
                     self.method = best
                     return Action.FORECAST
-        reusable = self.settings.use_guidance and self._guidance is not None and self._difference_rate.known
+        reusable = self.reuses_guidance and self._guidance is not None and self._difference_rate.known
         if reusable and self._difference is not None:
             expected = self._difference_rate.expected(place.position - self._difference[0])
             if self._pays(expected, part, for_good=True):
@@ -152,8 +156,8 @@ class Rule:
     def compare(self, positive: Tensor, negative: Tensor | None = None, guided: Tensor | None = None) -> None:
         """Note the passes of an evaluation; the run's first positive one, from noise alone, is the mean picture.
 
-        ``guided`` is what they came to, where the host sees it: what the scale does not make of them counts as an error
-        of leaving the negative pass out.
+        ``guided`` is their guided prediction, where the host sees it: its difference from plain guidance counts as an
+        error of leaving the negative pass out.
         """
         if self._first is None:
             self._first = positive.float().clone()
@@ -183,10 +187,10 @@ class Rule:
         self.budget.calibration, self.outcome.measured = calibration_of(None, self.outcome.unet)
 
     def end(self, latent: Tensor, guided: Tensor, moved: Tensor | None = None, held: int = 0) -> Tensor:
-        """Take note of the guided prediction; return what the solver is given, corrected for forecasts before it.
+        """Note the guided prediction; return the prediction for the solver, corrected for forecasts before it.
 
-        ``latent``: what the solver has, float32, ``[batch, ...]``; it must not change any more. ``moved``: what
-        somebody else did to it since the last step. ``held``: memory of what the host keeps, in bytes.
+        ``latent``: the solver's, float32, ``[batch, ...]``; it must not change any more. ``moved``: change of it since
+        the last step by callbacks or other code. ``held``: memory of the tensors that the host keeps, in bytes.
         """
         outcome = self.outcome
         if self._correction is not None and moved is not None:
@@ -232,7 +236,7 @@ class Rule:
             self.outcome.largest = max(self.outcome.largest, self.budget.share(errors))
 
     def _settle(self, found: Evaluation) -> Tensor | None:
-        """Work out from both sides what was skipped; return how far the latent is off, where that can be taken back."""
+        """Interpolate the skipped predictions; return the error of the latent, where it can be corrected."""
         if not self._skipped:
             return None
         better = [self._guided.between(place, found, self._order) for place, _ in self._skipped]
@@ -247,7 +251,7 @@ class Rule:
         return self._correction.given(self.place, latent, prediction, off)
 
     def read(self) -> None:
-        """Read what was measured since the last time, in one transfer; a host also calls it when the run is over."""
+        """Read all new measures in one transfer; a host also calls it when the run is over."""
         if not self._unread:
             return
         rows: list[Distances] = torch.stack([measured for _, measured in self._unread]).tolist()

@@ -1,4 +1,4 @@
-"""The samplers that techniques and tools must know something of, as data: one record each, by ComfyUI's name.
+"""Samplers as data: one record for each that hosts, Reuse Steps or the search know, by ComfyUI's name.
 
 ``hosts/diffusers/solvers.py`` says when a scheduler's step is exactly that of its sampler.
 """
@@ -26,10 +26,10 @@ class Scheduler:
 
 @dataclass(frozen=True)
 class Sampler:
-    """What is known of one sampler. What is not known is left out.
+    """One sampler. Fields that are not known keep their defaults.
 
     Attributes:
-        update: its next latent, from its predictions.
+        update: the weights with which its next latent is made of its predictions.
         order: order of that update: a prediction between two known ones is on a polynomial of the same order.
         plain_path: whether it follows the path of the model without noise or guidance of its own, with the steps that
             it is given, so that another such sampler draws the same picture.
@@ -148,7 +148,7 @@ _UNKNOWN = Sampler()
 
 
 def sampler_of(name: str | None) -> Sampler:
-    """Return what is known of a sampler; of another one, nothing. ``_gpu`` says where it makes its noise."""
+    """Return the record of a sampler; an empty one if it has none. ``_gpu`` only says where the noise is made."""
     return SAMPLERS.get((name or "").removesuffix("_gpu"), _UNKNOWN)
 
 

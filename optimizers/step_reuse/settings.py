@@ -1,4 +1,4 @@
-"""What a person can choose about reusing steps."""
+"""Settings of Reuse Steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOOLTIPS = {
     "budget": "How far the picture may move from the plain one, as a share of what another seed "
     f"changes: {_NAMED}. Larger is faster, 0 leaves nothing out.",
 }
-"""What a person reads about the setting that every host shows."""
+"""Text for the user about the setting that every host shows."""
 
 
 @dataclass(frozen=True)

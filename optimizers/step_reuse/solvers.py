@@ -1,7 +1,7 @@
-"""Solvers whose next latent is known from their predictions: what a forecast did to the latent can be taken back.
+"""Solvers whose next latent follows from their predictions: the effect of a forecast on the latent can be undone.
 
 One step later the skipped output is known better. The prediction handed to the solver is then chosen such that the next
-latent is the one that the better values give; earlier predictions that a multistep solver reads again are allowed for.
+latent is that of the better values; earlier predictions that a multistep solver reads again are allowed for.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class Correction:
         self._moved: Tensor | None = None
 
     def moved(self, change: Tensor) -> None:
-        """Allow for what somebody else did to the latent since the last step: it is not to be taken back."""
+        """Allow for a change of the latent by other code since the last step, which must stay."""
         self._moved = change
 
     def given(self, place: Place, latent: Tensor, prediction: Tensor, off: Tensor | None = None) -> Tensor:
-        """Return what the solver is given in place of a prediction, and remember it; ``off``: the latent's error."""
+        """Return the prediction for the solver, and keep it; ``off``: the latent's error."""
         chosen, last = prediction, self._steps[-1] if self._steps else None
         update = self._solver(place, None if last is None else last.place)
         if place.ahead > 0:  # the last prediction is the picture itself
             if last is not None and update.before and last.given is not last.best:
-                # the solver looks at what it was given, not at what is known by now
+                # the solver reads the given prediction, not the better one
                 chosen = chosen - (last.given - last.best) * (update.before / update.now)
             if off is not None:
                 chosen = chosen - off * (update.keep / update.now)

@@ -1,4 +1,4 @@
-"""Tell the page what happened at a node, and remember it for a page that is opened later.
+"""Send a node's report to the page, and keep it for a page that is opened later.
 
 ComfyUI's own progress text would repeat the badge in the node, and stay there after the run.
 """
@@ -13,19 +13,19 @@ from ....core.activity import Summary
 from ....core.phrases import data
 
 ACTIVITY_EVENT = "paceline.activity"
-"""Websocket event, sent by :func:`announce` when a node knows more about what it does."""
+"""Websocket event, sent by :func:`announce` when a node has a new summary."""
 
 Payload = dict[str, Any]
-"""What the page receives. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
+"""Data for the page. ``web/js/payloads.d.ts`` has the same keys: tests/browser/test_payloads.py compares them."""
 
 
 _MOST_PROMPTS = 100
 _SAID: OrderedDict[str, dict[str, Payload]] = OrderedDict()
-"""What each node said last, by the last prompts and the nodes: in memory, as ComfyUI's history, which it belongs to."""
+"""The last report of each node, by prompt and node, of the last prompts: in memory, as ComfyUI's history."""
 
 
 def said_in(prompt_id: str) -> list[Payload]:
-    """Return what the nodes said last in a prompt: a page that is loaded afterwards asks for it."""
+    """Return the last reports of the nodes in a prompt, for a page that is loaded afterwards."""
     return list(_SAID.get(prompt_id, {}).values())
 
 

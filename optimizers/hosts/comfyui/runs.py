@@ -1,4 +1,4 @@
-"""Sampling runs: when one begins and ends, and what a technique did in it."""
+"""Sampling runs: when one begins and ends, and the counts of a technique in it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class RunLog:
 
     def add(self, activity: Activity) -> None:
         with self._lock:
-            if self._current is None:  # somebody calls the model outside of a sampling run
+            if self._current is None:  # a call of the model outside of a sampling run
                 self._current = Run()
             self._current.activity.add(activity)
 

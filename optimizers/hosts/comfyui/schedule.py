@@ -12,11 +12,11 @@ from .protocols import Executor, Options
 from .stack import KEY, RUN, ComfyTechnique, ModelCall
 
 STEPS = "sampling_steps"
-"""Key of the ``SamplingSteps`` among what is kept for a sampling run."""
+"""Key of the ``SamplingSteps`` in the store of a sampling run."""
 
 
 class SamplingSteps:
-    """What is known of a sampling run without asking the GPU in each step, which would wait for it.
+    """Noise levels of a sampling run, known without asking the GPU in each step, which would wait for it.
 
     ``done``: steps the sampler has reported. ``limits``: noise levels, by model and percentage of the schedule.
     """
@@ -86,7 +86,7 @@ def _can_be_followed(sampler: Any, model_options: Options) -> bool:
 
 
 class SchedulePosition:
-    """Reads the schedule and the noise level of one model call, as far as somebody asks: both can be on the GPU."""
+    """Reads the schedule and the noise level of one model call when they are asked for: both can be on the GPU."""
 
     def __init__(self, call: ModelCall) -> None:
         self._call = call

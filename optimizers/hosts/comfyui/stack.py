@@ -37,10 +37,10 @@ PATCHES = ("patches", "patches_replace", "optimized_attention_override")
 """Transformer options with Python that runs inside of the network, which may ask at which block or step it is."""
 
 RUN = "paceline_run"
-"""Transformer option with what techniques keep for one sampling run, by keys of their own. No network sees it."""
+"""Transformer option with the data that techniques keep for one sampling run, by their keys. No network sees it."""
 
 Call = TypeVar("Call")
-"""What a technique installs itself into: a :class:`ModelCall`, or a call of a VAE's or ControlNet's network."""
+"""A call into which a technique installs itself: a :class:`ModelCall`, or one of a VAE's or ControlNet's network."""
 
 
 class ModelCall:
@@ -52,7 +52,7 @@ class ModelCall:
         transformer_options: this call's own copy, free to change; also reaches patches as ``extra_options``.
         activities: counts of this call, by the technique's kind.
         cleanup: undone when the call is over.
-        run: what techniques keep for the sampling run, by their keys.
+        run: data that techniques keep for the sampling run, by their keys.
         shapes: sizes of all tensors that the network is given, by the names of ``BaseModel.apply_model``: ``x`` is the
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
             those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
@@ -108,9 +108,9 @@ class ComfyTechnique(core.Technique, Generic[Call]):
 
     Attributes:
         node_id: the node that has attached it, told about each run; None without a page.
-        runs: what it did; shared by all clones that carry this technique.
+        runs: counts of its runs; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
-        not_run, under_way: what is said before the first run, and during a run before there is more to say.
+        not_run, under_way: headlines before the first run, and during a run until its first call is finished.
         recordable: whether a recording of the network's kernels repeats what the technique does: its hooks launch the
             same kernels on the same addresses in each call of the same sizes and ``ModelCall.variants``.
     """
@@ -134,11 +134,11 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         return patcher
 
     def wrappers(self) -> tuple[tuple[str, Function], ...]:
-        """Return what has to stand around more than model calls: ComfyUI's events and wrappers for them."""
+        """Return ComfyUI's events, other than model calls, that the technique wraps, with its wrappers."""
         return ()
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:  # noqa: B027 - most change nothing
-        """Give back what was changed on the weights of ``model``: it is unloaded, or another clone takes it over.
+        """Undo changes of the weights of ``model``: it is unloaded, or another clone takes it over.
 
         ComfyUI does the latter before each sampling run, also if the clone is the same as in the last run.
         ``successor``: the stack of the clone that takes over, empty if it has nothing of ours; None if it is unloaded.
@@ -153,8 +153,8 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         if run.seconds is None:
             return Summary("working", self.under_way, details=(self.policy.describe(),))
         why = (
-            "the run was cancelled or failed before its first call was finished, or a guider ran this model with the "
-            "nodes of its first one"
+            "the run was cancelled or failed before its first call was finished, or a guider with two models used the "
+            "first one's nodes"
         )
         return Summary("inactive", phrase("no call was finished"), details=(why,))
 
@@ -216,7 +216,7 @@ class Stack:
             technique.unloaded(patcher.model, None if unpatch_all else _LOADING.get())
 
     def finish(self, participant: object) -> None:
-        """Stop counting, and tell the log and the nodes what happened (ComfyUI's ON_CLEANUP callback)."""
+        """Stop counting, and report to the log and the nodes (ComfyUI's ON_CLEANUP callback)."""
         finished = [item for item in self.techniques if item.runs.finish(id(participant))]
         for technique in finished:
             technique.ended()

@@ -1,8 +1,8 @@
 """Reuse Steps on one MODEL.
 
-Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where it is
-decided what is done; and around each call for several passes, the outermost place at which all of a step's work can be
-left out: ControlNets, both halves of the batch, questions to the device.
+Three wrappers: around the sampler, which knows the noise levels; around each prediction of the guider, where the rule
+decides; and around each call for several passes, the outermost place at which all of a step's work can be left out:
+ControlNets, both halves of the batch, waiting for the device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OTHER_CACHES = {
     "rel_l1_thresh": "TeaCache",
     "teacache_rel_l1_thresh": "TeaCache",
 }
-"""Transformer options of nodes that also skip steps, with what they are called."""
+"""Transformer options of nodes that also skip steps, with the names of these nodes."""
 
 LOOK_AT_PASSES = ("sampler_cfg_function", "sampler_pre_cfg_function", "sampler_post_cfg_function")
 """Options of nodes and samplers that make something else of the passes than plain guidance, or look at the negative one
@@ -41,7 +41,7 @@ in the network: how far a difference that is used again would move the picture i
 """
 
 
-class StepReuse(Scheduled):
+class ComfyStepReuse(Scheduled):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
 
     policy: StepReusePolicy
@@ -108,7 +108,7 @@ class StepReuse(Scheduled):
         sigma = float(timestep.flatten()[0]) if steps is None else steps.sigma(timestep)
         guider = executor.class_obj
         guidance = getattr(guider, "cfg", None)
-        if run.rule.settings.use_guidance and any(options.get(name) for name in LOOK_AT_PASSES):
+        if run.rule.reuses_guidance and any(options.get(name) for name in LOOK_AT_PASSES):
             run.rule.outcome.note("the negative pass is always computed: another node, or the sampler, uses it")
             guidance = None
         run.begin(sigma, x, getattr(guider, "conds", {}), guidance)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ...step_reuse.passes import Passes
@@ -12,16 +13,17 @@ from ...step_reuse.rule import Action, Rule
 
 
 class ReuseRun:
-    """Forecasts the passes of the network one by one, as guiders and other nodes look at them."""
+    """Forecasts the passes of the network one by one, because guiders and other nodes read them."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
         self._passes = Passes()
+        self._latent = torch.empty(0)
         self._active: Hashable = None
         self._calls = 0
 
     def begin(self, sigma: float, x: Tensor, conds: dict[str, list[dict[str, Any]]], guidance: float | None) -> None:
-        """Decide about an evaluation; where something else takes part than in the last one, all begins anew."""
+        """Decide about an evaluation; if other conditionings or ControlNets are active than in the last, start anew."""
         self._latent = x.float().clone()
         self._calls = 0
         active = tuple(_taking_part(conds, sigma))
@@ -31,7 +33,7 @@ class ReuseRun:
         self.rule.begin(self.rule.place_of(sigma), guidance)
 
     def end(self, guided: Tensor) -> Tensor:
-        """Take note of the guided prediction; return what the solver shall be given."""
+        """Note the guided prediction; return the prediction for the solver."""
         return self.rule.end(self._latent, guided, held=self._passes.bytes())
 
     def _forget(self) -> None:
@@ -45,7 +47,7 @@ class ReuseRun:
     def forecast(self, call: int, present: Sequence[bool], x: Tensor) -> list[Tensor] | None:
         """Return the forecasts of the passes of a call, or None if they are to be computed.
 
-        Where an evaluation has other passes than those before, all begins anew.
+        An evaluation with other passes than those before starts anew.
         """
         rule = self.rule
         if rule.action is not Action.FORECAST:
@@ -57,7 +59,7 @@ class ReuseRun:
         return None
 
     def keep(self, call: int, x: Tensor, outputs: Sequence[Tensor | None]) -> None:
-        """Remember what the passes of a call gave; None for those that are not there."""
+        """Keep the outputs of the passes of a call; None for those that are not there."""
         same = call == 0 and self._latent.shape == x.shape
         self._passes.keep(call, self.rule.place, self._latent if same else x.float().clone(), outputs)
         if outputs[0] is not None:

@@ -1,8 +1,8 @@
 """One part of a pipeline with everything this package has put on it.
 
 The part's entry (``forward``, or ``decode`` of a VAE) is shadowed by a function that tells the techniques about each
-call. That runs as plain Python, compiled or not: what depends on the call (size, step) is laid out there for the hooks
-inside.
+call. That runs as plain Python, compiled or not: values that depend on the call (size, step) are prepared there for the
+hooks inside.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .components import CONTROLNET, DENOISER, Component
 from .patches import Patches, current
 
 HOST = "_paceline_host"
-"""Attribute of a part with what is on it. So both go together: a table of all hosts would keep every part in memory."""
+"""Attribute of a part with its host. Both are freed together; a table of all hosts would keep every part in memory."""
 
 
 ORDER = (PRECISION, QKV_FUSION, INT8, TOKEN_MERGING, ATTENTION, COMPILATION, STEP_REUSE)
@@ -48,7 +48,7 @@ class PipelineTechnique(core.Technique):
         self.total = Activity()
 
     def renewed(self) -> PipelineTechnique:
-        """Return the technique with the same settings, without what it found on a component, and without counts."""
+        """Return a technique with the same settings, without counts and without data about a component."""
         made: Callable[[Any], PipelineTechnique] = cast(Any, type(self))  # a technique is made from its settings alone
         return made(self.settings)
 
@@ -63,11 +63,11 @@ class PipelineTechnique(core.Technique):
         """Get ready for one call of the component with these arguments."""
 
     def around(self) -> AbstractContextManager[None]:
-        """Return what has to be on while the component runs, outside of compiled code."""
+        """Return a context in which the component must run, outside of compiled code."""
         return nullcontext()
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        """Return what the component gives; ``compute`` runs it with all techniques. Only the last one is asked."""
+        """Return the component's result; ``compute`` runs it with all techniques. Only the last technique is asked."""
         return compute(*args, **kwargs)
 
     def begin_call(self) -> None:
@@ -75,7 +75,7 @@ class PipelineTechnique(core.Technique):
         self.activity = Activity(model_calls=1)
 
     def end_call(self) -> None:
-        """Add what the call counted to the total."""
+        """Add the counts of the call to the total."""
         self.total.add(self.activity)
 
     def summary(self) -> Summary:
@@ -90,7 +90,7 @@ class Host:
         techniques: in canonical order.
         optional: whether a technique that cannot help this component is left out; else that is an error.
         left_out: techniques that were, with the reason, by kind.
-        inner: what the entry runs: the part's own method, or it compiled.
+        inner: the function that the entry runs: the part's own method, or it compiled.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class ComponentTarget:
         return () if host is None else host.techniques
 
     def with_techniques(self, techniques: tuple[PipelineTechnique, ...]) -> object:
-        """Put exactly these techniques on the component; after an error it has what it had before."""
+        """Put exactly these techniques on the component; after an error it has the same as before."""
         before = host_of(self.component.part)
         if before is not None:
             before.detach()
@@ -258,6 +258,6 @@ def tensor_given(args: Args, kwargs: Kwargs, name: str, place: int) -> Tensor:
 
 
 def host_of(part: object) -> Host | None:
-    """Return what is on a part of a pipeline, or None if nothing is; of a copy, nothing is ours to take off."""
+    """Return the host of a part of a pipeline; None if it has none, or is a copy, from which nothing can be undone."""
     host: Host | None = part.__dict__.get(HOST)
     return host if host is not None and host.component.part is part else None

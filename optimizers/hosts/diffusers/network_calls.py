@@ -1,4 +1,4 @@
-"""What a network gave in the calls of one evaluation, and whether it is asked the same as before."""
+"""Outputs of a network in the calls of one evaluation, and whether its next inputs are of the same kind."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .prediction import Prediction
 
 
 @dataclass(frozen=True)
-class NetworkCall:
-    """What of a network's call matters here."""
+class PipelineCall:
+    """A call of a denoiser or ControlNet by a pipeline: the latent and the timestep that it was given."""
 
     sample: Tensor
     timestep: object
 
     @classmethod
-    def of(cls, args: Args, kwargs: Kwargs) -> NetworkCall | None:
+    def of(cls, args: Args, kwargs: Kwargs) -> PipelineCall | None:
         """Return it; None if the network is not called as pipelines call it."""
         sample = kwargs.get("sample", kwargs.get("hidden_states", args[0] if args else None))
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
@@ -31,7 +31,7 @@ class NetworkCall:
 
 @dataclass(frozen=True)
 class Text:
-    """What a network is told about the picture. Equal where it is the same tensor, unchanged."""
+    """The text input of a network. Equal where it is the same tensor, unchanged."""
 
     tensor: object
     version: int | None
@@ -44,7 +44,7 @@ class Text:
 
 
 def text_of(args: Args, kwargs: Kwargs) -> Text:
-    """Return what a denoiser or a ControlNet is told about the picture."""
+    """Return the text input of a call of a denoiser or a ControlNet."""
     text = kwargs.get("encoder_hidden_states", args[2] if len(args) > 2 else None)
     return Text(text, version_of(text) if isinstance(text, Tensor) else None)
 
@@ -55,10 +55,10 @@ def version_of(tensor: Tensor) -> int | None:
 
 
 class LastCalls:
-    """What the denoiser gave in the calls of the last evaluation, and what all networks were asked.
+    """Outputs of the denoiser in the last evaluation, and the keys of the calls of all networks.
 
     Attributes:
-        given: whether a network gave in this evaluation what it gave before.
+        given: whether a network's last output was returned again in this evaluation.
         in_pairs: whether the denoiser computes the negative and the positive pass in one call.
     """
 
@@ -73,8 +73,8 @@ class LastCalls:
     def is_new(self, key: tuple[Hashable, Hashable, Text]) -> bool:
         """Return whether the next call of a network is not the one of the last evaluation.
 
-        ``key``: name of the network, what else must be the same, and the text. Some pipelines make tensors anew for
-        every step: a text that was never the same is no sign of a change.
+        ``key``: name of the network, other inputs that must be the same, and the text. Some pipelines make tensors anew
+        for every step: a text that was never the same is no sign of a change.
         """
         number, self._asked = self._asked, self._asked + 1
         if number == len(self._keys):
@@ -90,8 +90,8 @@ class LastCalls:
         del self._keys[self._asked :], self._steady[self._asked :]
         self._asked, self._called, self.given = 0, 0, False
 
-    def again(self, call: NetworkCall) -> Any:
-        """Return what the denoiser gave in the same call of the last evaluation; None if that was another one."""
+    def again(self, call: PipelineCall) -> Any:
+        """Return the denoiser's output in the same call of the last evaluation; None if that was another one."""
         number = self._called
         if number >= len(self._kept) or self._kept[number][0] != call.sample.shape:
             return None
@@ -99,8 +99,8 @@ class LastCalls:
         result = self._kept[number][1]
         return _with(result, _tensor(result).clone())
 
-    def keep(self, call: NetworkCall, result: Any) -> bool:
-        """Remember what the denoiser gave; return whether it can be given again: it is one tensor."""
+    def keep(self, call: PipelineCall, result: Any) -> bool:
+        """Keep the denoiser's output; return whether it can be returned again: whether it is one tensor."""
         tensor = _tensor(result)
         if tensor is None:
             return False
@@ -109,8 +109,8 @@ class LastCalls:
         self._called += 1
         return True
 
-    def joined(self, call: NetworkCall, negative: Tensor, half: Any) -> object:
-        """Return what the denoiser gives for both passes, from the negative output and its result for the positive."""
+    def joined(self, call: PipelineCall, negative: Tensor, half: Any) -> object:
+        """Return the denoiser's result for both passes, from the negative output and its result for the positive."""
         positive = _tensor(half)
         result = _with(half, torch.cat([negative.to(positive.dtype), positive]))
         self.keep(call, result)

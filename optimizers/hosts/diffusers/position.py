@@ -10,7 +10,7 @@ from .protocols import Scheduler
 
 
 class PipelinePosition:
-    """Reads a pipeline's scheduler, as far as somebody asks. Without a pipeline it is always at step 0."""
+    """Reads a pipeline's scheduler when it is asked. Without a pipeline it is always at step 0."""
 
     def __init__(self) -> None:
         self._scheduler: Scheduler | None = None
@@ -47,7 +47,7 @@ class PipelinePosition:
     def place(self) -> int:
         """Return which of the scheduler's timesteps the call is for, also where two are equal or no step was made yet.
 
-        `index` gives equal ones the first number, as what is drawn at random goes by it.
+        `index` gives equal ones the first number, as random numbers are drawn by it.
         """
         known = any(getattr(self._scheduler, name, None) is not None for name in ("step_index", "begin_index"))
         place = None if known or self._timesteps is None else _place_of(self._timestep, self._timesteps)

@@ -1,4 +1,4 @@
-"""Tell somebody about a scheduler's steps, for as long as a run goes on.
+"""Tell listeners about a scheduler's steps, for as long as a run goes on.
 
 How many passes there are, and how guidance joins them, only the pipeline knows; the result is an argument of
 ``scheduler.step``.
@@ -24,11 +24,11 @@ class Listener(Protocol):
 
 
 class StepHook:
-    """Stands in the place of ``scheduler.step`` while somebody listens."""
+    """Stands in the place of ``scheduler.step`` while it has listeners."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler, self._step = scheduler, scheduler.step
-        self.__signature__ = inspect.signature(scheduler.step)  # pipelines ask it what they can give
+        self.__signature__ = inspect.signature(scheduler.step)  # pipelines read which arguments it takes
         self._listeners: list[Listener] = []
         self._shadows = Shadows()
         self._shadows.put(scheduler, "step", self)
@@ -51,7 +51,7 @@ class StepHook:
         self._listeners.append(listener)
 
     def leave(self, listener: Listener) -> None:
-        """Tell a listener no more; after the last one the scheduler is what it was."""
+        """Remove a listener; without any the scheduler has its own step again."""
         if listener in self._listeners:
             self._listeners.remove(listener)
         if not self._listeners:
@@ -59,6 +59,6 @@ class StepHook:
 
 
 def step_hook_of(scheduler: Any) -> StepHook:
-    """Return what tells about the steps of a scheduler; somebody must listen to it."""
+    """Return the hook of a scheduler's steps; the caller must add a listener."""
     found = scheduler.__dict__.get("step")
     return found if isinstance(found, StepHook) else StepHook(scheduler)

@@ -1,8 +1,8 @@
 """Reuse Steps on the UNet or transformer of a pipeline.
 
-It is decided when the pipeline first asks a network in a step. In a step that is left out the networks give what they
-gave before, and the scheduler is given a forecast of what the pipeline makes of all passes: so the number of passes and
-the kind of guidance do not matter. As in ComfyUI forecasts are of the picture without noise.
+The rule decides when the pipeline first calls a network in a step. In a skipped step the networks return their last
+outputs, and the scheduler is given a forecast of the guided prediction: the number of passes and the kind of guidance
+do not matter. As in ComfyUI forecasts are of the picture without noise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...step_reuse.rule import Action
 from .components import CONTROLNET, DENOISER
 from .host import Host, PipelineTechnique
 from .latent_parts import frames_of
-from .network_calls import NetworkCall, Text, positive_half, text_of
+from .network_calls import PipelineCall, Text, positive_half, text_of
 from .patches import Patches
 from .position import PipelinePosition
 from .prediction import noise_levels
@@ -75,7 +75,7 @@ class PipelineStepReuse(PipelineTechnique):
         self._end_run()
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
-        call, frames = NetworkCall.of(args, kwargs), kwargs.get("num_frames")
+        call, frames = PipelineCall.of(args, kwargs), kwargs.get("num_frames")
         self._frames = frames if isinstance(frames, int) else 0
         run = None if call is None else self.open(host, call.timestep, call.sample.shape, text_of(args, kwargs))
         if call is None or run is None:
@@ -92,7 +92,7 @@ class PipelineStepReuse(PipelineTechnique):
         return result
 
     def open(self, host: Host, timestep: object, key: Hashable, text: Text) -> PipelineRun | None:
-        """Return the run that goes on, with its decision about this evaluation; None if there is none.
+        """Return the current run, with its decision about this evaluation; None if there is none.
 
         ``key`` must be the same as in the last evaluation, ``text`` only if it ever was.
         """
@@ -166,8 +166,8 @@ class PipelineStepReuse(PipelineTechnique):
             self._run = None
 
 
-def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, call: NetworkCall) -> object:
-    """Compute the positive pass; the negative one is what it differed by before."""
+def _with_half(run: PipelineRun, compute: Function, args: Args, kwargs: Kwargs, call: PipelineCall) -> object:
+    """Compute the positive pass; the negative one is it less the last difference of the two."""
     rows = call.sample.shape[0]
     half: Any = compute(*positive_half(args, rows), **positive_half(kwargs, rows))
     channels = half[0].shape[1]  # inpainting adds others behind those of the latent

@@ -1,6 +1,6 @@
 """Reuse Steps on a ControlNet: in a step that the denoiser leaves out it is left out too.
 
-A pipeline calls it before the denoiser, which therefore is asked to decide now. Nobody looks at what it gives then.
+A pipeline calls it before the denoiser, whose rule therefore decides now. Its output is not used then.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from ....core.technique import STEP_REUSE, Policy
 from ...step_reuse.rule import Action
 from .components import CONTROLNET, Component
 from .host import Host, PipelineTechnique, host_of
-from .network_calls import NetworkCall, text_of
+from .network_calls import PipelineCall, text_of
 from .patches import Patches
 from .settings import ReuseSteps
 from .step_reuse import PipelineStepReuse
 
 
 class ControlNetReusePolicy(Policy):
-    """What is said of a ControlNet: how many of its calls were ``left_out``."""
+    """The report of a ControlNet: how many of its calls were ``left_out``."""
 
     kind = STEP_REUSE
     title = "Reuse Steps"
@@ -64,7 +64,7 @@ class ControlNetReuse(PipelineTechnique):
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         """Compute one call, or give zeros in the form of the last result."""
-        call, run = NetworkCall.of(args, kwargs), None
+        call, run = PipelineCall.of(args, kwargs), None
         leader_host = host_of(_denoiser(host.pipeline))
         leader = None if leader_host is None else leader_host.find(self.kind)
         if call is not None and leader_host is not None and isinstance(leader, PipelineStepReuse):

@@ -15,13 +15,13 @@ from .step_hook import StepHook
 
 
 class PipelineRun:
-    """Forecasts what the pipeline has made of all passes, as the scheduler is given it.
+    """Forecasts the guided prediction, which the scheduler is given.
 
     Attributes:
         last: number of the last step.
         calls: of the networks in the evaluation before.
         open: whether a network was asked, and the scheduler not yet.
-        index, at: the step, and what the network predicts there.
+        index, at: the step, and the network's kind of prediction there.
     """
 
     def __init__(self, rule: Rule, levels: NoiseLevels, first: int, last: int, hook: StepHook) -> None:
@@ -50,7 +50,7 @@ class PipelineRun:
         self.rule.begin(self.rule.place_of(self.at.sigma), guidance if self.calls.in_pairs else None)
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> str | None:
-        """Take note of what the scheduler is given, or put the forecast in its place; return why not, if so."""
+        """Note the scheduler's input, or put the forecast in its place; return the reason if neither can be done."""
         self.open = False
         rule, output, sample = self.rule, arguments.get("model_output"), arguments.get("sample")
         if not isinstance(output, Tensor) or not isinstance(sample, Tensor) or output.shape != sample.shape:
@@ -83,7 +83,7 @@ class PipelineRun:
         return self.at.latent(wide if scaled is None else scaled(wide, scheduler.timesteps[self.index]))
 
     def _moved(self, scheduler: Any, sample: Tensor) -> Tensor | None:
-        """Return what a callback or the pipeline did to the latent since the last step; None if nothing."""
+        """Return the change of the latent by a callback or the pipeline since the last step; None if there is none."""
         if self._left is None:
             return None
         left, version, kept = self._left
