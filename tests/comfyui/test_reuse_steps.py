@@ -64,24 +64,10 @@ def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
     assert torch.equal(draw(emoji, emoji[0]), full)
 
 
-@pytest.mark.parametrize("sampler", ["euler", "dpmpp_2m", "euler_ancestral", "dpmpp_sde", "heun", "dpmpp_2s_ancestral"])
-def test_a_budget_of_nothing_changes_no_bit(studio, emoji, sampler):
-    model = reuse(studio, emoji[0], budget=0.0)
-    assert torch.equal(draw(emoji, model, sampler=sampler, steps=9), draw(emoji, emoji[0], sampler=sampler, steps=9))
-    said = summary(model)
-    assert said.state == "inactive"
-    unknown = any("this sampler was not measured" in line for line in said.details)
-    assert unknown == (sampler in ("dpmpp_sde", "dpmpp_2s_ancestral"))
+def test_a_transformer_is_told_from_a_unet(studio, emoji):
+    from paceline.optimizers.hosts.comfyui.model import is_unet
 
-
-def test_a_transformer_is_judged_by_what_was_measured_on_one(studio, emoji):
-    said = "measured on one small transformer"
-    model = reuse(studio, emoji[0])
-    draw(emoji, model, steps=9)
-    assert said not in str(summary(model).details)
-    model, prompt = reuse(studio, transformers.build("flux")), transformers.conditioning("flux")
-    in_process.sample(model, prompt, prompt, transformers.latent("flux"), 3, 9, 2.0, "euler", "simple")
-    assert said in str(summary(model).details)
+    assert is_unet(emoji[0]) and not is_unet(transformers.build("flux"))
 
 
 @pytest.mark.parametrize("name", transformers.WITH_SOUND)
@@ -107,25 +93,7 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
     assert {name: said for name, said in found.items() if said != name} == {"ddim": "euler"}
 
 
-def test_few_steps_pass_through_and_say_so(studio, emoji):
+def test_few_steps_pass_through(studio, emoji):
     model = reuse(studio, emoji[0], budget=1.0)
     assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))
-    assert "4 steps are too few" in summary(model).details[0]
-
-
-@pytest.mark.parametrize(
-    "levels", [[0.0] * 13, [14.0, *range(11, 6, -1), 7.0, *range(6, -1, -1)]], ids=["none", "twice"]
-)
-def test_steps_in_which_the_noise_stays_pass_through_and_say_so(studio, emoji, levels):
-    import comfy.sample
-    import comfy.samplers
-
-    def custom(model):
-        latent, sampler = torch.zeros(1, 4, 32, 32), comfy.samplers.sampler_object("euler")
-        noise, sigmas = comfy.sample.prepare_noise(latent, 3), torch.tensor(levels)
-        with torch.inference_mode():
-            return comfy.sample.sample_custom(model, noise, 2.0, sampler, sigmas, emoji[1], emoji[2], latent)
-
-    model = reuse(studio, emoji[0], budget=1.0)
-    assert torch.equal(custom(model).nan_to_num(), custom(emoji[0]).nan_to_num())
-    assert "the noise does not change" in summary(model).details[0]
+    assert summary(model).state == "inactive"

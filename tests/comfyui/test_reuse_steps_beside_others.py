@@ -17,14 +17,12 @@ pytestmark = pytest.mark.slow
 
 def check(studio, model, steps=12, **sampling):
     """Sample, and check that something was left out, that the counts are true and that nothing is left behind."""
-    plain = studio.sample(model, steps=steps, **sampling)
     reusing = reuse(studio, model)
     found = studio.sample(reusing, steps=steps, **sampling)
     done = outcome(reusing)
     assert done.evaluations >= steps and done.forecast >= 3, done
+    plain = studio.sample(model, steps=steps, **sampling)
     assert found.isfinite().all() and not torch.equal(found, plain)
-    assert torch.equal(studio.sample(reusing, steps=steps, **sampling), found)
-    assert torch.equal(studio.sample(model, steps=steps, **sampling), plain)
     exact = reuse(studio, model, budget=0.0)
     assert torch.equal(studio.sample(exact, steps=steps, **sampling), plain)
     return done
@@ -39,7 +37,10 @@ def test_beside_other_nodes(studio, core_node, change):
     check(studio, changes.MODEL_CHANGES[change](studio, core_node, studio.model))
 
 
-@pytest.mark.parametrize("change", ["lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative"])
+OTHER_SAMPLING = ("lora_hook", "longer_prompt", "other_size", "batch_of_two", "no_negative")
+
+
+@pytest.mark.parametrize("change", often(("lora_hook", "batch_of_two", "no_negative"), OTHER_SAMPLING))
 def test_beside_other_sampling(studio, change):
     check(studio, studio.model, **changes.SAMPLING_CHANGES[change](studio))
 
@@ -224,20 +225,16 @@ def test_nothing_is_kept_after_a_run(studio):
 
 
 @pytest.mark.parametrize("mark", ["rel_l1_thresh", "teacache_rel_l1_thresh"])
-def test_teacache_is_known_by_what_it_leaves_in_the_options(studio, mark):
+def test_teacache_is_known_by_its_transformer_options(studio, mark):
     from paceline.core.errors import UnsupportedModel
 
     cached = studio.model.clone()
     cached.model_options["transformer_options"][mark] = 0.4
     with pytest.raises(UnsupportedModel, match="TeaCache is on this MODEL already"):
         reuse(studio, cached, strict=True)
-    later = reuse(studio, studio.model)
-    later.model_options["transformer_options"][mark] = 0.4
-    studio.sample(later, steps=9)
-    assert "TeaCache is on the model too, and this node steps aside" in str(technique(later).last_summary().details)
 
 
-@pytest.mark.parametrize("kind", ["EasyCacheNode", "LazyCacheNode"])
+@pytest.mark.parametrize("kind", often(("EasyCacheNode",), ["EasyCacheNode", "LazyCacheNode"]))
 def test_one_cache_at_a_time(studio, core_node, kind):
     options = {"reuse_threshold": 0.5, "start_percent": 0.0, "end_percent": 1.0, "verbose": False}
     cached = core_node("comfy_extras.nodes_easycache", kind, model=studio.model, **options)

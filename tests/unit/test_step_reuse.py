@@ -7,13 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from paceline.core.activity import Activity
 from paceline.optimizers.hosts.comfyui.step_reuse_run import ReuseRun
 from paceline.optimizers.step_reuse.forecasts import FORECASTS, lagrange
 from paceline.optimizers.step_reuse.history import Evaluation, History, Place
-from paceline.optimizers.step_reuse.outcome import Outcome
 from paceline.optimizers.step_reuse.passes import Passes
-from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.samplers import SAMPLERS
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
@@ -216,13 +213,3 @@ def test_only_the_beginning_of_an_evaluation_waits_for_the_device(monkeypatch, s
             assert given.device.type == "cuda" and given.dtype == torch.float16
         rule.read()
     assert rule.outcome.forecast >= 6 and sum(reads) >= 20
-
-
-def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
-    policy = StepReusePolicy(StepReuseSettings(budget=0.05), "not asked")
-    policy.outcome = Outcome(steps=12, computed=8, forecast=4, share=0.05)
-    assert policy.summarize(Activity()).state == "active"
-    policy.outcome.share = 0.16
-    said = policy.summarize(Activity())
-    assert said.state == "partly" and said.headline.endswith("4 forecast, estimate beyond the budget")
-    assert "choose a smaller budget" in said.details[0]

@@ -12,11 +12,9 @@ from itertools import pairwise
 
 import pytest
 import torch
-from paceline.core.activity import Activity
 from paceline.optimizers.hosts.comfyui.latent_parts import shapes_in, split_for
 from paceline.optimizers.hosts.diffusers.latent_parts import frames_of
 from paceline.optimizers.step_reuse.parts import rms, stream_rms, undivided
-from paceline.optimizers.step_reuse.policy import StepReusePolicy
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
@@ -74,13 +72,6 @@ def test_judged_as_one_it_would_be_ruined(case):
     shape, _, place = CASES[case]()
     share, outcome = distance(shape, undivided, place, seed=1)
     assert share > 1.5 * BUDGET and outcome.share < BUDGET and outcome.parts == 1
-
-
-def test_the_node_says_that_the_worst_part_is_meant():
-    policy = StepReusePolicy(StepReuseSettings(budget=BUDGET), "not asked")
-    policy.outcome = distance(*packed(), seed=1)[1]
-    assert policy.outcome.parts == 6 and policy.outcome.forecast
-    assert "both are of the worst of 6 frames and streams, such as sound" in policy.summarize(Activity()).details
 
 
 @pytest.mark.parametrize("shape", [(1, 4, 64, 96), (3, 4, 37, 51), (2, 64, 4096), (1, 16, 1, 80, 64), (2, 64, 250)])

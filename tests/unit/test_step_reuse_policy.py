@@ -1,0 +1,130 @@
+"""What Reuse Steps decides before a run and says after it, without a host."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.core.activity import Activity
+from paceline.optimizers.step_reuse.outcome import Outcome
+from paceline.optimizers.step_reuse.policy import StepReusePolicy
+from paceline.optimizers.step_reuse.rule import Action
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
+
+LEVELS = [*torch.linspace(10.0, 0.1, 14).tolist(), 0.0]
+COUNTS = {"evaluations": 14, "computed": 8, "forecast": 6, "guidance_reused": 0, "budget_used_percent": 80.0}
+
+
+def policy(budget=0.05):
+    return StepReusePolicy(StepReuseSettings(budget=budget), "the host asked for no evaluation")
+
+
+def said(of):
+    return of.summarize(Activity(model_calls=1))
+
+
+def sampled(of, predict, levels=LEVELS, **run):
+    """Run Euler on a small latent under the policy; return the rule."""
+    rule = of.rule_for(levels, run.pop("solver", "euler"), run.pop("unet", True), **run)
+    x = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)) * levels[0]
+    for sigma, ahead in zip(levels, levels[1:], strict=False):
+        rule.begin(rule.place_of(sigma), guidance=4.0)
+        if rule.action is Action.FORECAST:
+            found = rule.forecast(x)
+        else:
+            found = predict(x, sigma)
+            negative = rule.negative_from(found) if rule.action is Action.SKIP_NEGATIVE else found * 0.9
+            rule.compare(found, negative)
+        x = x + (rule.end(x, found) - x) * (1 - ahead / sigma)
+    rule.read()
+    return rule
+
+
+def smooth(x, sigma):
+    return x / (1 + sigma**2) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("levels", "reason"),
+    [
+        (LEVELS[:5], "4 steps are too few to leave one out: each changes the picture too much (at least 8)"),
+        ([0.0] * 13, "the noise does not change"),
+        ([14.0, *range(11, 6, -1), 7.0, *range(6, -1, -1)], "the noise does not change"),
+    ],
+    ids=["few", "none", "twice"],
+)
+def test_schedules_in_which_nothing_can_be_left_out_are_left_alone(levels, reason):
+    asked = policy(1.0)
+    assert asked.rule_for(levels, "euler", True) is None
+    found = said(asked)
+    assert found.state == "inactive" and found.headline == "nothing was reused"
+    assert reason in found.details[0]
+
+
+def test_a_host_can_leave_a_run_alone_with_its_reason():
+    asked = policy()
+    assert asked.rule_for(LEVELS, "euler", True, refusals=["another node skips steps"]) is None
+    assert said(asked).details == ("another node skips steps",)
+
+
+def test_a_run_that_begins_forgets_the_last_one():
+    asked = policy()
+    asked.outcome = Outcome(steps=14, computed=8, forecast=6)
+    asked.began()
+    assert said(asked).details == ("the host asked for no evaluation",)
+
+
+def test_a_run_is_counted_and_the_estimate_is_held_against_the_budget():
+    asked = policy()
+    asked.outcome = Outcome(steps=14, computed=8, forecast=6, share=0.04, methods={"linear": 4, "hold": 2})
+    found = said(asked)
+    assert (found.state, found.headline) == ("active", "8 of 14 evaluations computed, 6 forecast")
+    assert found.counts == COUNTS
+    details = "\n".join(found.details)
+    assert "without Reuse Steps: 4.0% of what another seed changes, budget 5.0%" in details
+    assert "a plain run of 8 steps takes as long" in details and "forecasts: hold 2, linear 4" in details
+    assert not any(word in details for word in ("not measured", "small transformer", "largest error", "worst of"))
+
+
+def test_a_run_beyond_its_budget_by_its_own_estimate_is_not_called_a_success():
+    asked = policy()
+    asked.outcome = Outcome(steps=12, computed=8, forecast=4, share=0.16)
+    found = said(asked)
+    assert found.state == "partly" and found.headline.endswith("4 forecast, estimate beyond the budget")
+    assert "choose a smaller budget" in found.details[0]
+
+
+@pytest.mark.parametrize(("solver", "unet"), [("euler", True), ("dpmpp_sde", True), ("euler", False)])
+def test_what_was_not_measured_is_said(solver, unet):
+    asked = policy(0.0)
+    sampled(asked, smooth, solver=solver, unet=unet)
+    found = said(asked)
+    assert found.state == "inactive" and "a larger budget or more steps would help" in found.details[0]
+    details = str(found.details)
+    assert ("this sampler was not measured" in details) == (solver == "dpmpp_sde")
+    assert ("measured on one small transformer" in details) == (not unet)
+
+
+def test_a_smooth_run_reports_its_forecasts():
+    asked = policy(0.5)
+    rule = sampled(asked, smooth)
+    found = said(asked)
+    assert found.state == "active" and asked.outcome is rule.outcome
+    assert found.counts["forecast"] >= 3 and found.counts["evaluations"] == 14
+    assert 0 < found.counts["budget_used_percent"] <= 100
+
+
+def test_the_negative_pass_is_computed_where_the_host_needs_it():
+    only_guidance = StepReuseSettings(budget=0.5, use_forecast=False)
+    free, needed = StepReusePolicy(only_guidance, ""), StepReusePolicy(only_guidance, "")
+    sampled(free, smooth)
+    sampled(needed, smooth, negative_needed="Compile would need one more graph")
+    assert free.outcome.guidance >= 3 and "without the negative pass" in said(free).headline
+    assert needed.outcome.guidance == 0
+    assert "the negative pass is always computed: Compile would need one more graph" in said(needed).details
+
+
+def test_the_worst_of_the_parts_is_meant():
+    asked = policy(0.5)
+    sampled(asked, smooth, split=lambda latent: [latent.movedim(2, 1)])
+    assert asked.outcome.parts == 8
+    assert "both are of the worst of 8 frames and streams, such as sound" in said(asked).details
