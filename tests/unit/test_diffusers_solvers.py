@@ -114,6 +114,11 @@ def begin(scheduler: Any, steps: int, start: int) -> tuple[torch.Tensor, list[in
     return sample * float(getattr(scheduler, "init_noise_sigma", 1.0)), list(range(start, len(scheduler.timesteps)))
 
 
+def test_the_schedulers_of_the_table_are_in_diffusers() -> None:
+    names = {known.name for sampler in SAMPLERS.values() for known in sampler.schedulers}
+    assert not [name for name in names if not hasattr(diffusers, name)]
+
+
 @pytest.mark.parametrize("start", [0, 6])
 @pytest.mark.parametrize("steps", [10, 25])
 @pytest.mark.parametrize(("name", "config", "solver"), EXACT)
