@@ -6,28 +6,12 @@ import emoji_model
 import pytest
 import torch
 from comfy_host import in_process, transformers
+from reusing import Calls, reuse, technique
 
 pytestmark = pytest.mark.slow
 
 
-class Counted:
-    """Counts how often the network runs, and on how many pictures."""
-
-    def __init__(self, model) -> None:
-        self.calls = 0
-        self.rows = 0
-        self._network = model.model.diffusion_model
-
-    def __enter__(self):
-        def count(_, args, __):
-            self.calls += 1
-            self.rows += args[0].shape[0]
-
-        self._handle = self._network.register_forward_hook(count, with_kwargs=False)
-        return self
-
-    def __exit__(self, *_):
-        self._handle.remove()
+SETTINGS = {"budget": 0.5, "forecast": "auto", "reuse_guidance": True}
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +25,13 @@ def draw(emoji, model, steps=20, sampler="euler", scheduler="normal", seed=3, cf
     return in_process.sample(model, emoji[1], emoji[2], latent, seed, steps, cfg, sampler, scheduler, **options)
 
 
-def reuse(studio, model, **settings):
-    chosen = {"budget": 0.5, "forecast": "auto", "reuse_forecast": True, "reuse_guidance": True, **settings}
-    return studio.run("PacelineReuseSteps", model=model, **chosen)
-
-
-def summary(model):
-    from paceline.optimizers.hosts.comfyui.model import stack_of
-
-    return stack_of(model).find("step_reuse").last_summary()
-
-
 def test_steps_are_left_out_and_the_picture_stays_near(studio, emoji):
-    model = reuse(studio, emoji[0])
+    model = reuse(studio, emoji[0], **SETTINGS)
     full = draw(emoji, emoji[0])
-    with Counted(model) as counted:
+    with Calls(model.model.diffusion_model) as network:
         found = draw(emoji, model)
-    said = summary(model)
-    assert counted.calls == said.counts["computed"] + said.counts["guidance_reused"]
+    said = technique(model).last_summary()
+    assert network.count == said.counts["computed"] + said.counts["guidance_reused"]
     assert said.counts["forecast"] >= 6, said
     assert (found - full).square().mean().sqrt() < 0.05
     assert torch.equal(draw(emoji, emoji[0]), full)
@@ -75,13 +48,13 @@ def test_each_frame_and_the_sound_are_judged(studio, name):
     """Three frames and the sound; a mask that keeps the first frame and the sound leaves two."""
     from comfy.nested_tensor import NestedTensor
 
-    model, prompt = reuse(studio, transformers.build(name)), transformers.conditioning(name)
+    model, prompt = reuse(studio, transformers.build(name), **SETTINGS), transformers.conditioning(name)
     samples = transformers.latent(name)
     masks = [torch.ones_like(stream[:, :1]) for stream in samples.unbind()]
     masks[0][:, :, 0] = masks[1][:] = 0
     for latent, parts in ({"samples": samples}, 4), ({"samples": samples, "noise_mask": NestedTensor(masks)}, 2):
         in_process.sample(model, prompt, prompt, latent, 3, 12, 2.0, "euler", "simple")
-        assert f"of the worst of {parts} frames and streams" in str(summary(model).details)
+        assert f"of the worst of {parts} frames and streams" in str(technique(model).last_summary().details)
 
 
 def test_a_sampler_has_the_name_in_the_menu(studio):
@@ -96,6 +69,6 @@ def test_a_sampler_has_the_name_in_the_menu(studio):
 
 
 def test_few_steps_pass_through(studio, emoji):
-    model = reuse(studio, emoji[0], budget=1.0)
+    model = reuse(studio, emoji[0])
     assert torch.equal(draw(emoji, model, steps=4), draw(emoji, emoji[0], steps=4))
-    assert summary(model).state == "inactive"
+    assert technique(model).last_summary().state == "inactive"
