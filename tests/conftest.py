@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import databases
+import dealing
 import pytest
 from comfy_host import in_process, pack, standins
 from comfy_host.cached import generated
@@ -33,8 +34,19 @@ standins.install()
 pack.load_pack()  # tests write `from paceline.optimizers... import ...` at their top
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-seconds", action="store_true", help="write what each file took to tests/seconds.json")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--write-seconds") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(dealing.Stopwatch())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what needs a GPU where there is none; processes side by side begin with what takes longest."""
+    if hasattr(config, "workerinput"):
+        dealing.longest_first(items)
     if not any(item.get_closest_marker("gpu") for item in items):
         return
     import torch
@@ -48,18 +60,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hand out whole files to the processes, and all of the browser's tests to one: it needs one browser, one server.
-
-    The long ones come first in the alphabet (browser, comfyui, e2e), so that the short ones fill up the end.
-    """
+    """Hand out units of tests in the order of the collection, which is that of ``dealing.longest_first``."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByUnit(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder = "tests/browser/"
-            return folder if nodeid.startswith(folder) else nodeid.split("::")[0]
+            return dealing.unit(nodeid)
 
-    return ByFile(config, log)
+    return ByUnit(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -106,19 +114,22 @@ def lora_file(comfy: ModuleType) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path) -> Iterator[ComfyServer]:
-    """A running ComfyUI server with this pack, nodes of the demo and for tests, and the three generated models."""
+def server(
+    sd15_checkpoint: Path, controlnet_checkpoint: Path, lora_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ComfyServer]:
+    """A running ComfyUI server with this pack, nodes of the demo and for tests, and generated models."""
     from comfy_host.server import ComfyServer
+    from trust import hosting
 
-    demo_nodes = ROOT / "demo" / "emoji_nodes"
+    packs = [Path(__file__).with_name("slow_nodes"), ROOT / "demo" / "emoji_nodes", hosting.NODES]
     frontend = os.environ.get("PACELINE_FRONTEND")  # a folder: another version than the installed one
     with ComfyServer(
         arguments=["--front-end-root", frontend] if frontend else [],
-        custom_nodes=[Path(__file__).with_name("slow_nodes"), *([demo_nodes] if demo_nodes.is_dir() else [])],
+        custom_nodes=packs,
         models={
             "checkpoints": [sd15_checkpoint],
             "controlnet": [controlnet_checkpoint],
-            "loras": [lora_file],
+            "loras": [lora_file, *hosting.write_loras(tmp_path_factory.mktemp("loras"))],
         },
         cpu=None if os.environ.get("PACELINE_TEST_GPU") else True,
     ) as running:

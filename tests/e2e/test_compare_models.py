@@ -75,7 +75,7 @@ def test_a_checkpoint_with_its_vae(client, server, sd15_checkpoint):
 
 
 def test_it_can_be_cancelled_and_run_again(client):
-    prompt = emoji_prompt(60, "e2e/cancelled")
+    prompt = emoji_prompt(12, "e2e/cancelled")
     with pytest.raises(PromptFailed) as stopped:
         client.run(prompt, on_event=Cancel(client, "round 1 of 2"))
     assert stopped.value.node_id == "compare"

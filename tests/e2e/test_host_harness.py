@@ -142,11 +142,9 @@ def test_a_server_that_cannot_start_shows_its_log():
         ComfyServer(arguments=["--no-such-flag"], cpu=True).start()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="relies on Linux's parent death signal")
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.thorough) for number in (signal.SIGINT, signal.SIGTERM))],
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_the_server_ends_with_the_process_that_started_it(number):
     code = (
         "import signal, sys, time; sys.path.insert(0, sys.argv[1])\n"

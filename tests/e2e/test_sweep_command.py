@@ -93,7 +93,6 @@ def test_two_commands_share_a_study_over_postgresql(tmp_path, sd15_checkpoint, p
             "There is no file 'nothing.safetensors' in checkpoints. There are: ",
             marks=pytest.mark.thorough,
         ),
-        (["--comfyui", "/nowhere"], "There is no ComfyUI in /nowhere. Name its folder"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint, more, words):

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import needs
 import pytest
+from cases import often
 from comfy_host import template_runs, templates
 from paceline.workbench.comfyui.tuning.command import tune
 from paceline.workbench.comfyui.tuning.server import Server
@@ -18,7 +19,8 @@ if not templates.installed():
     needs.missing("ComfyUI's templates are not installed: pip install comfyui-workflow-templates-json")
 
 ALL = templates.most_used(40)
-ALWAYS = 10
+OFTEN = {template.models[:1]: template for template in reversed(ALL[:10])}.values()
+"""Of the ten most used, one of each model."""
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +31,8 @@ def host() -> Iterator[template_runs.Host]:
 
 @pytest.mark.parametrize(
     "template",
-    [
-        pytest.param(template, id=template.name, marks=() if place < ALWAYS else pytest.mark.thorough)
-        for place, template in enumerate(ALL)
-    ],
+    often(OFTEN, ALL),
+    ids=[template.name for template in ALL],
 )
 def test_a_template_is_drawn_plain_faster_and_plain_again(host: template_runs.Host, template: templates.Template):
     if unknown := templates.without_network(template):

@@ -1,4 +1,4 @@
-"""A ComfyUI that is too old: the pack says so in one sentence, and ComfyUI starts and runs without it."""
+"""A ComfyUI that is too old starts and runs without the pack. In-process: ``tests/comfyui/test_stack.py``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from comfy_host.paths import host_dir
 from comfy_host.server import ComfyServer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.thorough]
 
 
 @pytest.fixture

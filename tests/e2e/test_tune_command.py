@@ -49,14 +49,15 @@ def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measure
     assert "EasyCache" not in types
     (saved_picture,) = client.run(faster).outputs["7"]["images"]
     picture = server.base_directory / "output" / saved_picture["subfolder"] / saved_picture["filename"]
-    again = run(tmp_path, sd15_checkpoint, str(picture), "--server", server.base_url)  # the workflow is in it
+    again = run(tmp_path, sd15_checkpoint, str(picture))  # the workflow is in it; in a ComfyUI of its own
     assert "there already" in again.stdout and again.returncode == 0
 
 
-def test_what_is_not_faster_here_is_left_out(tmp_path, sd15_checkpoint):
+def test_what_is_not_faster_here_is_left_out(tmp_path, sd15_checkpoint, server):
     path = saved(tmp_path, sd15_checkpoint)
     output = tmp_path / "out.json"
-    done = run(tmp_path, sd15_checkpoint, str(path), "--choice", "lossless", "--measure", "-o", str(output))
+    ours = ("--choice", "lossless", "--measure", "-o", str(output), "--server", server.base_url)
+    done = run(tmp_path, sd15_checkpoint, str(path), *ours)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "measuring Set Attention Processor (backend auto), for KSampler" in done.stdout
     kept = "\nkept Set Attention Processor" in done.stdout
@@ -89,15 +90,9 @@ def test_fewer_steps_are_found_where_they_draw_the_picture(tmp_path, sd15_checkp
     client.run(faster)
 
 
-def test_mistakes_are_one_sentence(tmp_path, sd15_checkpoint):
-    frontends = tmp_path / "frontends.json"
-    frontends.write_text('{"nodes": [], "links": []}')
-    nothing = str(tmp_path / "nothing.json")
-    for ours, words in (
-        ([str(frontends)], "no workflow in the API format. Open it in ComfyUI and choose File > Export (API)"),
-        ([nothing], "nothing.json cannot be read (No such file or directory)."),
-        ([str(saved(tmp_path, sd15_checkpoint)), "--server", "http://127.0.0.1:9"], "No ComfyUI answers at"),
-    ):
-        done = run(tmp_path, sd15_checkpoint, *ours)
-        assert done.returncode == 2
-        assert words in done.stderr and "Traceback" not in done.stderr
+def test_a_mistake_is_one_sentence(tmp_path, sd15_checkpoint):
+    """Other sentences: ``tests/unit/test_tune_reading.py``."""
+    path = str(saved(tmp_path, sd15_checkpoint))
+    done = run(tmp_path, sd15_checkpoint, path, "--server", "http://127.0.0.1:9")
+    assert done.returncode == 2
+    assert "No ComfyUI answers at" in done.stderr and "Traceback" not in done.stderr

@@ -50,8 +50,8 @@ def main() -> int:
         "inductor": lambda: draw_graphs(given.first, 60, minutes * 0.1, 1.0, "inductor"),
         "packs": lambda: draw_graphs(given.first, 300, minutes * 0.05, 0.1, packs=given.packs),
         "verdicts": lambda: judge_planted(1000),
-        "bad_inputs": lambda: give_bad_inputs(100_000, 0, minutes * 0.15, ""),
-        "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, "", minutes * 0.25),
+        "bad_inputs": lambda: give_bad_inputs(minutes * 0.15),
+        "faults": lambda: try_faults(9 if minutes > 60 else 3, 5 if minutes > 60 else 2, minutes * 0.25),
         "soak": lambda: run_soak(given.clients, min(30.0, minutes * 0.15), 2000),
         "webui": lambda: ask_hosts(hosts_here(), given.first, 200, minutes * 0.15),
     }

@@ -8,20 +8,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.thorough
-def test_damaged_files_are_said_or_done_without(trust_client, trust_server):
+def test_damaged_files_are_said_or_done_without(client, server):
     import faults
 
-    tried, problems = faults.damaged_files(trust_client, trust_server.base_directory, seed=1)
+    tried, problems = faults.damaged_files(client, server.base_directory, seed=1)
     assert tried >= 20 and not problems, "\n".join(problems)
 
 
 @pytest.mark.thorough
-def test_full_and_read_only_disks_are_said_in_one_sentence(trust_client, trust_server, tmp_path):
+def test_full_and_read_only_disks_are_said_in_one_sentence(client, server, tmp_path):
     import faults
 
     if not faults.can_mount(tmp_path / "probe"):
         pytest.skip("mounting a small disk takes the rights of an administrator")
-    tried, problems = faults.full_and_read_only_disks(trust_client, trust_server.base_directory)
+    tried, problems = faults.full_and_read_only_disks(client, server.base_directory)
     assert tried == 24 and not problems, "\n".join(problems)
 
 

@@ -9,14 +9,14 @@ import pytest
 pytestmark = pytest.mark.slow
 
 # Graphs that were wrong once, and a few of each kind; SDXL's 70 blocks are for `make trust`.
-SEEDS = range(15)
+SEEDS = range(10)
 
 
 @pytest.fixture(scope="module")
-def judge(trust_server, trust_client):
+def judge(server, client):
     from judge import Judge
 
-    return Judge(trust_client, trust_server.output_dir, lambda: trust_server.log)
+    return Judge(client, server.output_dir, lambda: server.log)
 
 
 def test_random_graphs_draw_the_right_picture(judge, object_info):
@@ -100,11 +100,11 @@ def a_wrong_number_of_blocks_is_noticed(judge, graph):
     return len(found) == 2 and all("had fewer tokens" in problem for problem in found)
 
 
-def test_random_graphs_with_reuse_steps_say_what_they_did(trust_server, trust_client, object_info):
+def test_random_graphs_with_reuse_steps_say_what_they_did(server, client, object_info):
     """A budget of 0 changes no bit, nothing crosses runs, and counts are those of the network: see ``StepJudge``."""
     from step_graphs import StepGraphs, StepJudge
 
-    judge = StepJudge(trust_client, trust_server.output_dir, lambda: trust_server.log)
+    judge = StepJudge(client, server.output_dir, lambda: server.log)
     generator, skipped = StepGraphs(object_info, compiled=0.0), 0
     for seed in (1, 7, 121):
         graph = generator.graph(seed)

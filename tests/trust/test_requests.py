@@ -26,10 +26,10 @@ def status(address: str, method: str, headers: dict[str, str]) -> int:
 
 
 @pytest.mark.parametrize("prefix", ["", "/api"])
-def test_requests_of_other_sites_reach_none_of_our_routes(trust_server, prefix):
+def test_requests_of_other_sites_reach_none_of_our_routes(server, prefix):
     assert len(ROUTES) >= 8
     for method, route in ROUTES:
-        address = trust_server.base_url + prefix + route
+        address = server.base_url + prefix + route
         assert status(address, method, {"Origin": "http://stranger.example"}) == 403, route
         assert status(address, method, {"Sec-Fetch-Site": "cross-site"}) == 403, route
-        assert status(address, method, {"Origin": trust_server.base_url}) == (400 if method == "POST" else 200), route
+        assert status(address, method, {"Origin": server.base_url}) == (400 if method == "POST" else 200), route

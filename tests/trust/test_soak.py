@@ -8,23 +8,23 @@ from needs import missing
 pytestmark = pytest.mark.slow
 
 
-def test_clients_at_once_are_all_answered_and_none_sees_another(trust_server):
+def test_clients_at_once_are_all_answered_and_none_sees_another(server):
     from soak import soak
 
-    done = soak(trust_server, clients=4, minutes=0.2, most=4)
+    done = soak(server, clients=4, minutes=0.2, most=4)
     assert not done.problems
     assert done.answers["right"] >= 2 and len(done.memory) >= 1
 
 
 @pytest.mark.thorough
-def test_tabs_beside_clients_show_their_own_runs_and_what_is_not_theirs_is_noticed(trust_server):
+def test_tabs_beside_clients_show_their_own_runs_and_what_is_not_theirs_is_noticed(server):
     from soak import soak
     from tabs import browser_tabs
 
-    with browser_tabs(trust_server) as tabs:
+    with browser_tabs(server) as tabs:
         if tabs is None:
             missing("there is no browser: install chromium and chromium-driver, or set CHROME and CHROMEDRIVER")
-        assert not soak(trust_server, clients=2, minutes=0.3, most=20, tabs=tabs).problems
+        assert not soak(server, clients=2, minutes=0.3, most=20, tabs=tabs).problems
         found = tabs.found()
         assert found["wrong"] == [] and min(found["runs"]) >= 1
         tab = tabs.tabs[0]

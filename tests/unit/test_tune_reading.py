@@ -50,6 +50,8 @@ def test_what_is_no_workflow_is_refused_with_what_to_do(tmp_path, content, words
     file.write_bytes(content)
     with pytest.raises(InvalidSetting, match=words):
         read_workflow(file)
+    with pytest.raises(InvalidSetting, match=r"nothing cannot be read \(No such file or directory\)"):
+        read_workflow(tmp_path / "nothing")
 
 
 def test_a_picture_without_a_workflow_or_with_another_one_is_refused(tmp_path):
