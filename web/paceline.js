@@ -57,7 +57,7 @@ app.registerExtension({
     showChips();
     for (const kind of shown) kind.start();
     drawOverlay(store);
-    languageChanges.addEventListener("change", () => timeline.renew());
+    languageChanges.addEventListener("change", () => timeline.changed());
     void lookForRun();
   },
   getNodeMenuItems(node) {

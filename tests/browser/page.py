@@ -109,7 +109,7 @@ class Page(Tab):
               while (requests?.size && performance.now() < deadline) await later(20);
               app.canvas.setDirty(true, true);
               for (let i = 0; i < 4; i++) await new Promise((next) => requestAnimationFrame(next));
-              await later(150);
+              await later(60);
             } while (requests?.size && performance.now() < deadline);
             if (requests?.size) throw new Error(`no answer from the server to ${[...requests].join()}`);
             """

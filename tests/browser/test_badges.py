@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -19,13 +18,14 @@ ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
 pytestmark = pytest.mark.usefixtures("quiet_console", "ran")
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
-    page.use(renderer, theme)
+def test_a_badge_says_what_the_node_did_and_details_at_a_touch(page: Page, renderer: str, axe):
+    from selenium.webdriver import ActionChains
+
+    page.use(renderer)
     page.show_node(TOME)
     badge = page.badge(TOME)
-    page.screenshot(f"badge_{renderer}_{theme}")
+    page.screenshot(f"badge_{renderer}")
     assert badge.is_displayed()
     assert badge.text.endswith("active in 3 of 7 self-attention blocks")
     assert badge.get_attribute("data-state") == "active"
@@ -46,15 +46,9 @@ def test_a_badge_says_what_the_node_did(page: Page, renderer: str, theme: str):
     assert node["top"] <= area["y"]
     assert area["y"] + area["height"] <= node["bottom"] + 1
     assert area["height"] < 40
+    assert axe(".paceline-badge-row") == []
 
-
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_details_appear_on_hover_and_with_the_keyboard(page: Page, renderer: str):
-    from selenium.webdriver import ActionChains
-
-    page.use(renderer)
-    page.show_node(TOME)
-    ActionChains(page.driver).move_to_element(page.badge(TOME)).perform()
+    ActionChains(page.driver).move_to_element(badge).perform()
     tooltip = page.wait(lambda: page.text("[role=tooltip].paceline-tooltip"), "tooltip")
     page.screenshot(f"details_{renderer}")
     assert "384 -> 192 tokens" in tooltip and "fallbacks: 0" in tooltip
@@ -73,14 +67,6 @@ def test_a_badge_is_not_saved(page: Page, ran: dict[str, Any]):
     for node in ran["nodes"]:
         assert saved[node["id"]].get("widgets_values", []) == node.get("widgets_values", [])
     assert "$$paceline" not in page.script("return JSON.stringify((await app.graphToPrompt()).output)")
-
-
-def test_another_workflow_with_the_same_node_numbers_has_no_badges(page: Page, ran: dict[str, Any]):
-    other = copy.deepcopy(ran) | {"id": "11111111-2222-4333-8444-555555555555"}
-    page.load(other)
-    assert page.badges() == {}
-    page.load(ran)
-    assert page.badges()[str(TOME)] == ACTIVE
 
 
 def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
@@ -103,17 +89,16 @@ def test_a_copy_has_no_badge_and_a_removed_node_none_either(page: Page):
 
 def test_a_badge_says_when_it_is_of_other_settings(page: Page, ran: dict[str, Any]):
     ratio = next(node for node in ran["nodes"] if node["id"] == TOME)["widgets_values"][2]
-    for change, back, words in (
+    for change, back in (
         ("node.widgets.find((w) => w.name === 'ratio').value = 0.4",
-         f"node.widgets.find((w) => w.name === 'ratio').value = {ratio}", "settings changed since"),
-        ("node.mode = 4", "node.mode = 0", "bypassed"),
-        ("node.mode = 2", "node.mode = 0", "muted"),
+         f"node.widgets.find((w) => w.name === 'ratio').value = {ratio}"),
         ("window.wire = node.getInputLink(0); node.disconnectInput(0)",
-         "node.graph.getNodeById(wire.origin_id).connect(wire.origin_slot, node, 0)", "settings changed since"),
+         "node.graph.getNodeById(wire.origin_id).connect(wire.origin_slot, node, 0)"),
     ):  # fmt: skip
         edit(page, change)
-        page.wait(lambda words=words: page.badges()[str(TOME)].startswith(f"stale: ◌{words} · active in"), words)
-        page.screenshot(f"badge_stale_{words.split()[0]}")
+        stale = "stale: ◌settings changed since · active in"
+        page.wait(lambda stale=stale: page.badges()[str(TOME)].startswith(stale), "stale badge")
+        page.screenshot("badge_stale")
         assert page.badges()[str(ATTENTION)].startswith("inactive: ○ComfyUI's own attention is ")
         edit(page, back)
         page.wait(lambda: page.badges()[str(TOME)] == ACTIVE, "badge as before")
@@ -136,7 +121,7 @@ def test_a_bypassed_node_loses_its_badge_with_the_next_run(page: Page):
 
 
 @pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_badges_are_seen_at_every_zoom(page: Page, renderer: str):
+def test_badges_are_seen_at_every_zoom_until_they_are_switched_off(page: Page, renderer: str):
     page.use(renderer)
     page.show_node(TOME, zoom=1.2)
     assert page.badge(TOME).is_displayed()
@@ -147,7 +132,10 @@ def test_badges_are_seen_at_every_zoom(page: Page, renderer: str):
         assert any(text.startswith("● ac") for text in page.drawn()), zoom
     page.setting("Paceline.Badges", False)
     assert not any(text.startswith("● ac") for text in page.drawn())
+    assert page.badges() == {}
     page.setting("Paceline.Badges", True)
+    page.settle()
+    assert page.badges()[str(TOME)] == ACTIVE
 
 
 def test_badges_work_inside_of_a_subgraph(page: Page):
@@ -182,7 +170,7 @@ def set_value(page: Page, node: int, name: str, value: Any) -> None:
     )
 
 
-def test_what_cannot_help_is_on_the_badge_and_the_run_goes_on(page: Page):
+def test_what_cannot_help_is_on_the_badge_and_ends_the_run_only_where_that_is_asked_for(page: Page):
     set_value(page, ATTENTION, "backend", "flash")
     assert page.run() == "success"
     assert page.badges()[str(TOME)] == ACTIVE
@@ -199,25 +187,11 @@ def test_what_cannot_help_is_on_the_badge_and_the_run_goes_on(page: Page):
         page.screenshot("badge_cannot_help_es")
     page.wait(lambda: page.badges()[str(ATTENTION)] == english, "English badge")
 
-
-def test_our_error_stands_on_the_badge(page: Page):
-    set_value(page, ATTENTION, "backend", "flash")
     set_value(page, ATTENTION, "strict", True)
-    message = page.run()
-    assert message != "success"
-    english = page.badges()[str(ATTENTION)]
-    assert english.startswith("failed: ▲The attention backend 'flash' cannot be used here: ")
-    page.show_node(ATTENTION)
+    assert page.run() != "success"
+    failed = "failed: ▲The attention backend 'flash' cannot be used here: "
+    page.wait(lambda: page.badges()[str(ATTENTION)].startswith(failed), "badge that says what is wrong")
     page.screenshot("badge_failed")
-
-
-def test_badges_can_be_switched_off(page: Page, ran: dict[str, Any]):
-    page.setting("Paceline.Badges", False)
-    page.settle()
-    assert page.badges() == {}
-    page.setting("Paceline.Badges", True)
-    page.settle()
-    assert page.badges()[str(TOME)] == ACTIVE
 
 
 def test_after_a_reload_there_is_the_same_workflow_with_its_badges(page: Page):

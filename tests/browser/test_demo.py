@@ -24,14 +24,16 @@ def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "demo"))
         import run_demo
+        import workflows
 
-        patch.setattr(run_demo, "SECONDS_FOR_LARGE", 10.0)
+        patch.setattr(run_demo, "SECONDS_FOR_LARGE", 2.0)
+        patch.setattr(workflows, "LARGE_SIDE", 48)
         options = argparse.Namespace(steps=STEPS, short=True, output=path)
         run_demo.run(server, None, options)
         yield path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shown(page: Page, written: Path) -> Iterator[Page]:
     """The page, in a browser that goes back to ComfyUI afterwards."""
     page.driver.get(written.as_uri())

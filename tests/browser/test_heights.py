@@ -40,45 +40,58 @@ def test_the_canvas_folds_advanced_inputs_and_cuts_no_title(page: Page, tome_wor
     assert "Optimization Report" in page.drawn()
 
 
-@pytest.mark.parametrize("kind", ["PacelineApplyToMe", "PacelineReuseSteps", "PacelineCompileUNet"])
-def test_in_nodes_2_a_node_is_as_high_as_what_it_shows(page: Page, kind: str):
+def test_in_nodes_2_a_node_is_as_high_as_what_it_shows(page: Page):
     page.use(VUE)
-    node = page.build(f"return make('{kind}', 0, 0, {{}}).id;")
-    page.show_node(node, zoom=1.0)
-    empty = f"""
-    const node = document.querySelector("[data-node-id='{node}']");
-    const rows = [...node.querySelectorAll("button, input, [role=combobox], .paceline-badge")];
-    const below = rows.map((row) => row.getBoundingClientRect().bottom);
-    return node.getBoundingClientRect().bottom - Math.max(...below);
-    """
-    height = f"return document.querySelector(\"[data-node-id='{node}']\").getBoundingClientRect().height"
-    page.screenshot(f"height_{kind}")
-    folded = page.script(height)
-    assert page.script(empty) < 40
-    advanced = f"[...document.querySelectorAll(\"[data-node-id='{node}'] button\")]"
-    advanced += ".find(({ textContent }) => textContent.includes('advanced')).click()"
-    page.script(advanced)
-    page.wait(lambda: page.script(height) > folded + 50, "advanced inputs")
-    assert page.script(empty) < 40
-    page.script(advanced)
-    page.wait(lambda: abs(page.script(height) - folded) < 2, "height without them")
+    kinds = ("PacelineApplyToMe", "PacelineReuseSteps", "PacelineCompileUNet")
+    nodes = page.build("return args[0].map((kind, at) => make(kind, 420 * at, 0, {}).id)", kinds)
+    page.show_node(nodes[1], zoom=1.0)
+    page.screenshot("heights")
+    folded = [page.script(SHOWN, node) for node in nodes]
+    assert all(empty < 40 for _, empty in folded)
+    page.script(ADVANCED, nodes)
+    page.wait(lambda: all(page.script(SHOWN, node)[0] > folded[at][0] + 50 for at, node in enumerate(nodes)), "inputs")
+    assert all(page.script(SHOWN, node)[1] < 40 for node in nodes)
+    page.script(ADVANCED, nodes)
+
+    def as_before() -> bool:
+        return all(abs(page.script(SHOWN, node)[0] - folded[at][0]) < 2 for at, node in enumerate(nodes))
+
+    page.wait(as_before, "height without them")
     page.load(page.workflow())
-    page.show_node(node, zoom=1.0)
-    assert page.script(height) == pytest.approx(folded, abs=2)
+    page.show_node(nodes[1], zoom=1.0)
+    assert as_before()
 
 
-@pytest.mark.parametrize(("before", "after"), [(CANVAS, VUE), (VUE, CANVAS)])
-def test_a_file_saved_in_the_other_renderer_has_nodes_as_high_as_what_they_show(page: Page, before: str, after: str):
-    heights = {}
-    for renderer in (after, before):
+SHOWN = """
+const node = document.querySelector(`[data-node-id="${args[0]}"]`), { bottom, height } = node.getBoundingClientRect();
+const rows = [...node.querySelectorAll("button, input, [role=combobox], .paceline-badge")];
+return [height, bottom - Math.max(...rows.map((row) => row.getBoundingClientRect().bottom))];
+"""
+"""Script: how high a node is, and how much of it is empty below what stands in it."""
+
+ADVANCED = """
+for (const node of args[0]) {
+  const buttons = [...document.querySelectorAll(`[data-node-id="${node}"] button`)];
+  buttons.find(({ textContent }) => textContent.includes("advanced")).click();
+}
+"""
+"""Script: show the advanced inputs of nodes, or hide them."""
+
+
+def test_a_file_saved_in_the_other_renderer_has_nodes_as_high_as_what_they_show(page: Page):
+    made = {}
+    for renderer in (CANVAS, VUE):
         page.use(renderer)
         node = page.build("return make('PacelineApplyToMe', 0, 0, {}).id;")
         page.show_node(node, zoom=1.0)
-        heights[renderer] = page.script("return app.graph.getNodeById(args[0]).size[1]", node)
-    saved = page.workflow()
-    page.empty()
-    page.use(after)
-    page.load(saved)
-    page.show_node(node, zoom=1.0)
-    page.screenshot(f"height_saved_in_{before}")
-    assert page.script("return app.graph.getNodeById(args[0]).size[1]", node) == pytest.approx(heights[after], abs=12)
+        made[renderer] = (page.script(HEIGHT, node), page.workflow())
+    for before, after in ((VUE, CANVAS), (CANVAS, VUE)):
+        page.empty()
+        page.use(after)
+        page.load(made[before][1])
+        page.show_node(node, zoom=1.0)
+        page.screenshot(f"height_saved_in_{before}")
+        assert page.script(HEIGHT, node) == pytest.approx(made[after][0], abs=12)
+
+
+HEIGHT = "return app.graph.getNodeById(args[0]).size[1]"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
+from browser.layout import overlapping
 from browser.page import PICTURES, VUE, Page
 from browser.thumbnails import thumbnail
 from comfy_host.paths import ROOT
@@ -54,11 +55,11 @@ def complete(page: Page, server: ComfyServer, sd15_checkpoint: Path) -> Iterator
     for folder, name in files:
         server.add_model(folder, sd15_checkpoint, name)
     Image.new("RGB", (64, 64), "gray").save(server.input_dir / "example.png")
-    page.open()
+    page.script("await app.refreshComboInNodes()")
     yield
     for folder, name in files:
         (server.base_directory / "models" / folder / name).unlink()
-    page.open()
+    page.script("await app.refreshComboInNodes()")
 
 
 @pytest.mark.usefixtures("complete")
@@ -81,14 +82,7 @@ def test_a_template_opens(page: Page, name: str):
     )
     assert wrong == []
     # In neither renderer a node covers another.
-    overlapping = page.script(
-        """
-        const boxes = app.graph.nodes.map((node) => [node.type, node.pos[0], node.pos[1] - 30, ...node.size]);
-        return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
-          && a[2] < b[2] + b[4] + 30 && b[2] < a[2] + a[4] + 30).map((b) => `${a[0]} and ${b[0]}`));
-        """
-    )
-    assert overlapping == []
+    assert overlapping(page) == []
     if PICTURES:
         workflow = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
         thumbnail(page, workflow).save(FOLDER / f"{name}.jpg", quality=82)
@@ -118,4 +112,4 @@ def test_a_template_can_be_opened_by_its_address(page: Page):
     page.open("?template=Inpainting&source=paceline")
     page.wait(lambda: shown(page) == types("Inpainting"), "template")
     page.dismiss()
-    page.open()
+    page.script("history.replaceState(null, '', '/')")  # a reload opens no template any more

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from browser.page import CANVAS, VUE, Page
+from browser.layout import overlapping
+from browser.page import CANVAS, Page
 
 pytestmark = pytest.mark.usefixtures("quiet_console")
 
@@ -119,14 +120,6 @@ def test_values_are_found_by_name_when_a_node_has_got_other_inputs_since(page: P
     assert (values["preset"], values["sx"]) == ("custom", 2)  # as in a new node
 
 
-def test_a_workflow_that_was_saved_without_names_loads_by_position(page: Page, tome_workflow: dict[str, Any]):
-    node = next(node for node in tome_workflow["nodes"] if node["type"] == "PacelineApplyToMe")
-    node["widgets_values"] = ["custom", "merge", 0.3]  # the first three inputs that there ever were
-    page.load(tome_workflow)
-    values = page.script("return app.graph.getNodeById(args[0]).widgets.map((w) => w.value)", node["id"])
-    assert values[:4] == ["custom", "merge", 0.3, "auto"]
-
-
 def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dict[str, Any]):
     page.use(CANVAS)
     page.load(tome_workflow)
@@ -195,36 +188,5 @@ def test_a_preset_can_be_turned_into_single_nodes(page: Page, tome_workflow: dic
         )
         == "PacelineOptimizationReport"
     )
-    assert (
-        page.script(
-            """
-        const boxes = app.graph.nodes.map((node) => [node.type, node.pos[0], node.pos[1] - 30, ...node.size]);
-        return boxes.flatMap((a, i) => boxes.slice(i + 1).filter((b) => a[1] < b[1] + b[3] && b[1] < a[1] + a[3]
-          && a[2] < b[2] + b[4] + 30 && b[2] < a[2] + a[4] + 30).map((b) => `${a[0]} and ${b[0]}`));
-        """
-        )
-        == []
-    )
+    assert overlapping(page) == []
     assert page.run() == "success"
-
-
-@pytest.mark.parametrize("renderer", [CANVAS, VUE])
-def test_what_a_preset_takes_the_place_of_cannot_be_set(page: Page, tome_workflow: dict[str, Any], renderer: str):
-    page.use(renderer)
-    page.load(tome_workflow)
-    off = "return app.graph.getNodeById(4).widgets.filter((w) => w.disabled).map((w) => w.name)"
-    assert page.script(off) == []
-    choose = """
-        const preset = app.graph.getNodeById(4).widgets.find((w) => w.name === "preset");
-        preset.value = args[0];
-        preset.callback(args[0]);
-    """
-    page.script(choose, "balanced")
-    assert page.script(off) == ["method", "ratio", "max_downsample", "level_decay"]
-    page.show_node(4, zoom=1.2)
-    page.screenshot(f"preset_{renderer}")
-    # It is so too where it was saved with the preset, and nothing of it is saved.
-    page.load(page.workflow())
-    assert page.script(off) == ["method", "ratio", "max_downsample", "level_decay"]
-    page.script(choose, "custom")
-    assert page.script(off) == []

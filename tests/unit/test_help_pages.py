@@ -43,3 +43,10 @@ def test_a_page_in_another_order_of_words_is_the_same():
 )
 def test_what_falls_behind_is_seen(before, after, said):
     assert any(line.startswith(said) for line in help_pages.differences(PAGE, PAGE.replace(before, after)))
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_a_page_shows_its_node(node):
+    folder = help_pages.DOCS / node
+    assert f"]({node}/node.png)" in (folder / "en.md").read_text(encoding="utf-8")
+    assert (folder / "node.png").is_file()

@@ -6,8 +6,6 @@ import { number } from "./said.js";
 import { ask } from "./server.js";
 import { words } from "./words.js";
 
-/** @typedef {import("./payloads").Cache} Cache */
-
 /** Served by server/routes.py. */
 const ROUTE = "/paceline/cache";
 
@@ -38,7 +36,7 @@ export function renderCache() {
   });
   clear.disabled = true;
 
-  /** @param {Cache} cache */
+  /** @param {import("./payloads").Cache} cache */
   function show({ bytes, path }) {
     size.textContent = sizeText(bytes);
     folder.textContent = path;

@@ -49,25 +49,6 @@ export function createNode(type) {
 }
 
 /**
- * What the frontend adds to litegraph's nodes; its published types leave it out.
- * @typedef {object} DomWidget
- * @property {HTMLElement} element
- * @property {boolean} [serialize] whether the workflow file has its value
- * @property {string} [label]
- * @property {() => void} [onRemove]
- *
- * @typedef {object} DomWidgetOptions
- * @property {boolean} serialize whether the prompt has its value
- * @property {boolean} hideInPanel
- * @property {number} margin
- * @property {() => number} getMinHeight
- * @property {() => number} [getMaxHeight]
- *
- * @typedef {{addDOMWidget(name: string, type: string, element: HTMLElement, options: DomWidgetOptions): DomWidget}}
- *   DomWidgetHost
- */
-
-/**
  * Show an element in a node, in both renderers. Neither the workflow file nor the prompt knows of it.
  * @param {LGraphNode} node
  * @param {string} name

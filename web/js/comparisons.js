@@ -138,20 +138,15 @@ function createPager(places, at, show) {
  * @returns {HTMLElement} the numbers behind the verdict
  */
 function createDetails({ distances, lines }) {
-  const table = createElement("table");
-  table.createCaption().textContent = words("difference");
-  const header = table.createTHead().insertRow();
-  for (const name of ["", "RMSE", "PSNR (dB)", "SSIM", "LPIPS"]) {
-    header.append(createElement("th", { textContent: name, scope: "col" }));
-  }
-  const body = table.createTBody();
-  for (const [name, { rmse, psnr, ssim, lpips }] of Object.entries(distances)) {
-    const row = body.insertRow();
-    row.append(createElement("th", { textContent: capitalised(sideWords(name)), scope: "row" }));
-    for (const value of [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4), digits(lpips, 4)]) {
-      row.insertCell().textContent = value;
-    }
-  }
+  const heads = ["", "RMSE", "PSNR (dB)", "SSIM", "LPIPS"].map((name) => createElement("th", { textContent: name, scope: "col" }));
+  const rows = Object.entries(distances).map(([name, { rmse, psnr, ssim, lpips }]) => {
+    const head = createElement("th", { textContent: capitalised(sideWords(name)), scope: "row" });
+    const values = [digits(rmse, 4), psnr === null ? "∞" : digits(psnr, 1), digits(ssim, 4), digits(lpips, 4)];
+    return createElement("tr", {}, head, ...values.map((value) => createElement("td", {}, value)));
+  });
+  const caption = createElement("caption", {}, words("difference"));
+  const header = createElement("thead", {}, createElement("tr", {}, ...heads));
+  const table = createElement("table", {}, caption, header, createElement("tbody", {}, ...rows));
   const list = createElement("ul", {}, ...lines.map((line) => createElement("li", {}, capitalised(line))));
   const summary = createElement("summary", {}, words("details"));
   return createElement("details", { className: "paceline-details" }, summary, table, list);

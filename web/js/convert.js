@@ -1,7 +1,9 @@
 // "Convert to Paceline" in the context menu of nodes of ComfyUI and of other packs that do what one of ours does. The
 // server knows which they are, and what ours is set to in their place.
 
-import { app, createNode } from "./comfy.js";
+import { app } from "./comfy.js";
+import { asOneStep } from "./graph.js";
+import { makeNode } from "./insert.js";
 import { ask } from "./server.js";
 import { connectSource, inputOf, receiversOf, sourceOf } from "./wires.js";
 import { words } from "./words.js";
@@ -59,19 +61,16 @@ export function valuesOf(node) {
 export function convert(node, values) {
   const conversion = known[String(node.type)];
   const { graph } = node;
-  const made = conversion && createNode(conversion.to);
+  const made = conversion && makeNode({ node: conversion.to, inputs: values });
   if (!graph || !made) return null;
-  graph.beforeChange?.();
-  graph.add(made);
-  made.pos = [node.pos[0], node.pos[1]];
-  made.mode = node.mode;
-  for (const widget of made.widgets ?? []) {
-    if (widget.name in values) widget.value = /** @type {string} */ (values[widget.name]);
-  }
-  const source = sourceOf(node, conversion.input);
-  if (source) connectSource(source, made, inputOf(made, conversion.our_input));
-  for (const { node: receiver, input } of receiversOf(node, 0)) made.connect(0, receiver, input);
-  graph.remove(node);
-  graph.afterChange?.();
+  asOneStep(() => {
+    graph.add(made);
+    made.pos = [node.pos[0], node.pos[1]];
+    made.mode = node.mode;
+    const source = sourceOf(node, conversion.input);
+    if (source) connectSource(source, made, inputOf(made, conversion.our_input));
+    for (const { node: receiver, input } of receiversOf(node, 0)) made.connect(0, receiver, input);
+    graph.remove(node);
+  });
   return made;
 }

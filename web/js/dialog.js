@@ -1,24 +1,7 @@
-// A modal dialog with a text that can be copied. The browser's own element brings focus, Escape and the backdrop.
+// A modal dialog. The browser's own element brings focus, Escape and the backdrop.
 
-import { createBox, createButton, createElement } from "./elements.js";
-import { direction, words } from "./words.js";
-
-/**
- * @param {object} options
- * @param {string} options.title
- * @param {HTMLElement} options.content
- * @param {string} options.text what the button "Copy" puts into the clipboard
- */
-export function openDialog({ title, content, text }) {
-  const copy = createButton(words("copy"), async () => {
-    await navigator.clipboard?.writeText(text);
-    copy.textContent = words("copied");
-  });
-  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
-  const close = createButton(words("close"), () => dialog.close());
-  close.autofocus = true;
-  const dialog = showDialog(title, content, [copy, close]);
-}
+import { createBox, createElement } from "./elements.js";
+import { direction } from "./words.js";
 
 /**
  * @param {string} title

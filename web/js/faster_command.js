@@ -1,7 +1,7 @@
 // Where "Make this workflow faster" is found: menu, command palette, toolbar, and the context menu of samplers.
 
 import { makeFaster } from "./faster.js";
-import { isOurs } from "./graph.js";
+import { isOurType } from "./graph.js";
 import { words } from "./words.js";
 
 /** @returns {Command} */
@@ -25,6 +25,6 @@ export function fasterButtons() {
  */
 export function fasterMenuItems(node) {
   const takes = (node.inputs ?? []).some(({ type }) => type === "MODEL");
-  const samples = takes && !(node.outputs ?? []).some(({ type }) => type === "MODEL") && !isOurs(node);
+  const samples = takes && !(node.outputs ?? []).some(({ type }) => type === "MODEL") && !isOurType(node.type);
   return samples ? [{ content: words("faster_title"), callback: () => void makeFaster() }] : [];
 }

@@ -15,14 +15,6 @@ export function isOurType(type) {
 
 /**
  * @param {LGraphNode} node
- * @returns {boolean} whether the node is one of ours
- */
-export function isOurs(node) {
-  return isOurType(node.type);
-}
-
-/**
- * @param {LGraphNode} node
  * @returns {string | undefined} its id, also in `nodeCreated`, where `node.type` is not set yet
  */
 export function comfyClassOf(node) {
@@ -70,7 +62,7 @@ export function nodeAt(executionId) {
  */
 export function findNode(executionId) {
   const node = nodeAt(executionId);
-  return node && isOurs(node) ? node : undefined;
+  return isOurType(node?.type) ? node : undefined;
 }
 
 /**
@@ -82,20 +74,17 @@ export function typeOf(executionId) {
 }
 
 /**
- * List the open workflow's graphs: the outermost, and those of subgraph nodes, each once.
+ * List the open workflow's graphs: the outermost, and those inside of subgraph nodes.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids
- * @param {Set<LGraph>} [seen]
  * @returns {{graph: LGraph, prefix: string}[]}
  */
-function allGraphs(graph = app.rootGraph, prefix = "", seen = new Set()) {
-  if (seen.has(graph)) return [];
-  seen.add(graph);
-  const inner = graph.nodes.flatMap((node) => {
+function allGraphs(graph = app.rootGraph, prefix = "") {
+  const inner = (graph?.nodes ?? []).flatMap((node) => {
     const subgraph = inside(node);
-    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`, seen) : [];
+    return subgraph ? allGraphs(subgraph, `${prefix}${node.id}:`) : [];
   });
-  return [{ graph, prefix }, ...inner];
+  return graph ? [{ graph, prefix }, ...inner] : [];
 }
 
 /**
@@ -131,18 +120,14 @@ export function asOneStep(action) {
 }
 
 /**
- * List our nodes in the open workflow, those in subgraphs included.
+ * List our nodes in the open workflow, those in subgraphs last.
  * @param {LGraph} [graph]
  * @param {string} [prefix] of the execution ids
- * @returns {{executionId: string, node: LGraphNode}[]}
  */
-export function ourNodes(graph = app.rootGraph, prefix = "") {
-  return (graph?.nodes ?? []).flatMap((node) => {
-    const executionId = prefix + node.id;
-    const subgraph = inside(node);
-    if (subgraph) return ourNodes(subgraph, `${executionId}:`);
-    return isOurs(node) ? [{ executionId, node }] : [];
-  });
+export function ourNodes(graph, prefix) {
+  return allGraphs(graph, prefix).flatMap((found) =>
+    found.graph.nodes.filter(({ type }) => isOurType(type)).map((node) => ({ executionId: found.prefix + node.id, node })),
+  );
 }
 
 /**

@@ -206,7 +206,7 @@ function checkboxes({ values }, options, change) {
 
 /**
  * @param {Row} row
- * @param {import("./grid_settings.js").Setting | undefined} setting
+ * @param {Setting | undefined} setting
  * @param {(values: string[]) => void} change
  */
 function numbers({ values }, setting, change) {

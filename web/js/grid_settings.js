@@ -7,17 +7,6 @@ const PREFIX = "Paceline";
 /** Nodes that choose among the others, or take them off. */
 const NO_STEPS = ["OptimizePreset", "RemoveOptimizations", "OptimizationReport", "SaveInt8Model"];
 
-/**
- * @typedef {object} Setting
- * @property {string} name as in the text: `ApplyToMe.ratio`, `CompileUNet`, `size`
- * @property {string} title of the node, or of what belongs to the picture
- * @property {string} input "" where the whole node is switched
- * @property {string[] | null} options null for numbers and texts
- * @property {boolean} whole whether only whole numbers are meant
- * @property {number} low
- * @property {number} high
- */
-
 /** @typedef {[string | string[], {options?: string[], default?: unknown, min?: number, max?: number}?]} Input */
 /** @typedef {{name: string, display_name: string, output_node: boolean,
  *   input: Record<string, Record<string, Input> | undefined>}} Definition as the server describes a node */

@@ -17,25 +17,32 @@ const SHARE = 0.999;
  */
 export function heatMap(one, other) {
   const { naturalWidth: width, naturalHeight: height } = one;
-  const [before, after] = [one, other].map((image) => pixels(image, width, height));
-  const differences = new Uint8Array(width * height);
-  const counts = new Uint32Array(256);
-  for (let at = 0; at < differences.length; at++) {
-    let largest = 0;
-    for (let channel = 0; channel < 3; channel++) {
-      largest = Math.max(largest, Math.abs(before[at * 4 + channel] - after[at * 4 + channel]));
-    }
-    differences[at] = largest;
-    counts[largest]++;
-  }
-  const gain = counts[0] === differences.length ? 0 : gainFor(counts, differences.length);
+  const { data, gain } = differences(pixels(one, width, height), pixels(other, width, height));
   const canvas = createElement("canvas", { width, height });
   const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
-  const image = context.createImageData(width, height);
-  const table = Array.from({ length: 256 }, (_, value) => colour(Math.min(1, (value * gain) / 255)));
-  for (let at = 0; at < differences.length; at++) image.data.set(table[differences[at]], at * 4);
-  context.putImageData(image, 0, 0);
+  context.putImageData(new ImageData(data, width, height), 0, 0);
   return { canvas, gain };
+}
+
+/**
+ * @param {Uint8ClampedArray} before RGBA
+ * @param {Uint8ClampedArray} after RGBA
+ * @returns {{data: Uint8ClampedArray<ArrayBuffer>, gain: number}} RGBA
+ */
+export function differences(before, after) {
+  const largest = new Uint8Array(before.length / 4);
+  const counts = new Uint32Array(256);
+  for (let at = 0; at < largest.length; at++) {
+    for (let value = at * 4; value < at * 4 + 3; value++) {
+      largest[at] = Math.max(largest[at], Math.abs(before[value] - after[value]));
+    }
+    counts[largest[at]]++;
+  }
+  const gain = counts[0] === largest.length ? 0 : gainFor(counts, largest.length);
+  const table = Array.from({ length: 256 }, (_, value) => colour(Math.min(1, (value * gain) / 255)));
+  const data = new Uint8ClampedArray(before.length);
+  for (let at = 0; at < largest.length; at++) data.set(table[largest[at]], at * 4);
+  return { data, gain };
 }
 
 /**

@@ -1,5 +1,7 @@
 // Inputs that a preset takes the place of are switched off while it is chosen, so that nobody sets what does nothing.
 
+import { comfyClassOf } from "./graph.js";
+
 /** By the node's id: the input that decides, the value that leaves the others alone, and the others. */
 const REPLACED = {
   PacelineApplyToMe: { by: "preset", unless: "custom", inputs: ["method", "ratio", "max_downsample", "level_decay"] },
@@ -10,8 +12,7 @@ const REPLACED = {
  * @param {LGraphNode} node that is new
  */
 export function switchIgnored(node) {
-  const { comfyClass } = /** @type {{comfyClass?: string}} */ (/** @type {unknown} */ (node.constructor));
-  const rule = REPLACED[/** @type {keyof typeof REPLACED} */ (comfyClass)];
+  const rule = REPLACED[/** @type {keyof typeof REPLACED} */ (comfyClassOf(node))];
   const deciding = node.widgets?.find((widget) => widget.name === rule?.by);
   if (!rule || !deciding) return;
   const show = () => {

@@ -5,21 +5,18 @@ import { api } from "./comfy.js";
 
 /** @template Value */
 export class Kept {
-  #name;
-  #most;
-
   /**
    * @param {string} name of the setting
    * @param {number} most entries
    */
   constructor(name, most) {
-    this.#name = /** @type {any} */ (name); // the frontend's types list the frontend's settings only
-    this.#most = most;
+    this.name = /** @type {any} */ (name); // the frontend's types list the frontend's settings only
+    this.most = most;
   }
 
   /** @returns {Promise<Record<string, Value>>} */
   async load() {
-    return /** @type {any} */ (await api.getSetting(this.#name).catch(() => null)) ?? {};
+    return /** @type {any} */ (await api.getSetting(this.name).catch(() => null)) ?? {};
   }
 
   /**
@@ -31,7 +28,7 @@ export class Kept {
       delete known[key]; // the newest stand at the end
       known[key] = value;
     }
-    for (const old of Object.keys(known).slice(0, -this.#most)) delete known[old];
-    await api.storeSetting(this.#name, /** @type {any} */ (known));
+    for (const old of Object.keys(known).slice(0, -this.most)) delete known[old];
+    await api.storeSetting(this.name, /** @type {any} */ (known));
   }
 }

@@ -5,7 +5,7 @@ import { signOf } from "./badge.js";
 import { badgeText, shownActivity, stateText } from "./activity.js";
 import { showsBadges } from "./badges.js";
 import { app, drawOnTop } from "./comfy.js";
-import { executionIdsIn, inside, isOurs, openWorkflow, prefixOf } from "./graph.js";
+import { executionIdsIn, inside, isOurType, openWorkflow, prefixOf } from "./graph.js";
 
 /** Below this zoom the frontend draws no elements inside of nodes. */
 export const SMALL = 0.6;
@@ -41,7 +41,7 @@ function pills(store) {
   if (!graph || prefix === undefined) return [];
   const small = canvas.ds.scale < SMALL;
   return graph.nodes.flatMap((node) => {
-    const ids = inside(node) ? executionIdsIn(node, prefix) : small && isOurs(node) ? [prefix + node.id] : [];
+    const ids = inside(node) ? executionIdsIn(node, prefix) : small && isOurType(node.type) ? [prefix + node.id] : [];
     const shown = ids.flatMap((id) => shownActivity(store.entry(openWorkflow(), id), node) ?? []);
     if (!shown.length) return [];
     const state = ORDER.find((name) => shown.some((activity) => activity.state === name)) ?? shown[0].state;

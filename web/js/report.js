@@ -2,8 +2,8 @@
 
 import { activityLines, shownActivity, stateText } from "./activity.js";
 import { signOf } from "./badge.js";
-import { openDialog } from "./dialog.js";
-import { createElement } from "./elements.js";
+import { showDialog } from "./dialog.js";
+import { createButton, createElement } from "./elements.js";
 import { nodeAt, openWorkflow, ourNodes } from "./graph.js";
 import { words } from "./words.js";
 
@@ -57,11 +57,16 @@ export function openReport(store, timeline) {
     }
     list.append(...row.lines.map((line) => createElement("dd", { dir: "auto" }, line)));
   }
-  openDialog({
-    title: words("reportTitle"),
-    content: rows.length ? list : createElement("p", {}, words("reportEmpty")),
-    text: rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n"),
+  const text = rows.map(({ title, said, lines }) => [said ? `${title}: ${said}` : title, ...lines].join("\n  ")).join("\n");
+  const copy = createButton(words("copy"), async () => {
+    await navigator.clipboard?.writeText(text);
+    copy.textContent = words("copied");
   });
+  copy.disabled = !navigator.clipboard; // browsers offer it to secure pages only: https or localhost
+  const close = createButton(words("close"), () => dialog.close());
+  close.autofocus = true;
+  const content = rows.length ? list : createElement("p", {}, words("reportEmpty"));
+  const dialog = showDialog(words("reportTitle"), content, [copy, close]);
 }
 
 /**

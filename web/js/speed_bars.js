@@ -21,17 +21,14 @@ export function createBar(title, pieces, notes = []) {
     `${wordsOf(kind)} ${secondsText(seconds)} (${Math.round((100 * seconds) / total)} %)`;
   /** @type {Map<string, number>} seconds of each kind, over all its pieces */
   const kinds = new Map();
-  for (const { kind, seconds, marks } of pieces) {
+  for (const { kind, seconds, marks = [] } of pieces) {
     kinds.set(kind, (kinds.get(kind) ?? 0) + seconds);
     if (!seen(seconds)) continue;
-    const piece = createElement("span", { title: textOf(kind, seconds) });
+    const lines = marks.map(() => createElement("i"));
+    lines.forEach((line, at) => (line.style.insetInlineStart = `${100 * marks[at]}%`));
+    const piece = createElement("span", { title: textOf(kind, seconds) }, ...lines);
     piece.dataset.kind = kind;
     piece.style.flexGrow = String(seconds / total);
-    for (const mark of marks ?? []) {
-      const line = createElement("i");
-      line.style.insetInlineStart = `${100 * mark}%`;
-      piece.append(line);
-    }
     bar.append(piece);
   }
   for (const [kind, seconds] of kinds) {

@@ -20,7 +20,7 @@ let known = null;
  * @returns {HTMLElement[]} what the node shows
  */
 export function sweepParts(sweep, node) {
-  if (sweep.preset && sweep.preset !== known) refreshMenus((known = sweep.preset));
+  if (sweep.preset && sweep.preset !== known) void refreshMenus(sweep.preset);
   const detail = createBox("paceline-cell");
   /** @type {SweepCell | null} */
   let chosen = null;

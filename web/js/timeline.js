@@ -42,7 +42,7 @@ export class Timeline extends EventTarget {
       void askForRun({ prompt_id }).then((found) => {
         run.workflow = found?.workflow.id || open;
         if (run.over) this.keep();
-        this.#changed();
+        this.changed();
       });
     });
     on("executing", (node) => node != null && this.#begin(String(node)));
@@ -66,7 +66,7 @@ export class Timeline extends EventTarget {
     if (!current || current.over) return;
     if (node.startsWith(NO_RUN)) {
       this.runs = this.runs.filter((run) => run !== current); // a measurement, which is no run of the workflow
-      this.#changed();
+      this.changed();
       return;
     }
     const now = this.#now();
@@ -75,7 +75,7 @@ export class Timeline extends EventTarget {
     const type = typeOf(node);
     const kind = KINDS.find(([, pattern]) => pattern.test(type))?.[0] ?? "otherNodes";
     current.parts.push({ kind, node, type, start: now, end: now, steps: [], total: 0 });
-    this.#changed();
+    this.changed();
   }
 
   /**
@@ -91,7 +91,7 @@ export class Timeline extends EventTarget {
     part.steps.push(this.#now());
     part.total = max;
     part.end = this.#now();
-    this.#changed();
+    this.changed();
   }
 
   /**
@@ -120,7 +120,7 @@ export class Timeline extends EventTarget {
     if (last) last.end = this.#now();
     current.over = true;
     this.keep();
-    this.#changed();
+    this.changed();
   }
 
   /** Keep what is known of the runs for this page's next load. */
@@ -128,12 +128,8 @@ export class Timeline extends EventTarget {
     sessionStorage.setItem(KEPT, JSON.stringify(this.runs));
   }
 
-  /** Let what shows the runs say them again, in another language. */
-  renew() {
-    this.#changed();
-  }
-
-  #changed() {
+  /** Let what shows the runs say them again: they are others, or the language is. */
+  changed() {
     this.dispatchEvent(new Event("change"));
   }
 }

@@ -36,6 +36,45 @@ declare global {
     before?: string[];
   }
 
+  /** What the frontend adds to litegraph's nodes; its published types leave it out. */
+  interface DomWidget {
+    name: string;
+    element: HTMLElement;
+    /** Whether the workflow file has its value. */
+    serialize?: boolean;
+    label?: string;
+    onRemove?: () => void;
+  }
+
+  interface DomWidgetOptions {
+    /** Whether the prompt has its value. */
+    serialize: boolean;
+    hideInPanel: boolean;
+    margin: number;
+    getMinHeight: () => number;
+    getMaxHeight?: () => number;
+  }
+
+  interface DomWidgetHost {
+    addDOMWidget(name: string, type: string, element: HTMLElement, options: DomWidgetOptions): DomWidget;
+  }
+
+  /** What a sweep can try. */
+  interface Setting {
+    /** As in the text: `ApplyToMe.ratio`, `CompileUNet`, `size`. */
+    name: string;
+    /** Of the node, or of what belongs to the picture. */
+    title: string;
+    /** "" where the whole node is switched. */
+    input: string;
+    /** Null for numbers and texts. */
+    options: string[] | null;
+    /** Whether only whole numbers are meant. */
+    whole: boolean;
+    low: number;
+    high: number;
+  }
+
   /** What is known of a node of ours. */
   interface Entry {
     /** Execution id. */

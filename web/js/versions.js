@@ -11,20 +11,6 @@ import { isOurType } from "./graph.js";
 const PROPERTY = "paceline_widgets";
 
 /**
- * @param {string[]} now names of the widgets
- * @param {unknown[]} defaults their values in a new node
- * @param {string[]} then names of the widgets when the node was saved
- * @param {unknown[]} saved their values
- * @returns {unknown[]} values in today's order; a widget that there was not has its default
- */
-function migrate(now, defaults, then, saved) {
-  return now.map((name, index) => {
-    const place = then.indexOf(name);
-    return place >= 0 && place < saved.length ? saved[place] : defaults[index];
-  });
-}
-
-/**
  * @param {LGraphNode} node
  * @returns {NonNullable<LGraphNode["widgets"]>} those whose values are saved
  */
@@ -51,12 +37,10 @@ export function rememberWidgetNames(nodeType, name) {
   /** @param {Saved} saved */
   nodeType.prototype.configure = function (saved) {
     const then = saved.properties?.[PROPERTY];
-    const widgets = savedWidgets(this);
-    const now = widgets.map((widget) => widget.name);
-    if (Array.isArray(then) && Array.isArray(saved.widgets_values) && String(then) !== String(now)) {
-      const defaults = widgets.map((widget) => widget.value);
-      saved = { ...saved, widgets_values: migrate(now, defaults, then, saved.widgets_values) };
-    }
-    configure.call(this, saved);
+    const values = saved.widgets_values;
+    if (!Array.isArray(then) || !Array.isArray(values)) return configure.call(this, saved);
+    const known = new Map(values.map((value, index) => [then[index], value]));
+    const widgets_values = savedWidgets(this).map(({ name, value }) => (known.has(name) ? known.get(name) : value));
+    configure.call(this, { ...saved, widgets_values });
   };
 }

@@ -2,10 +2,8 @@
 
 import { nodeAt } from "./graph.js";
 
-/** @typedef {import("./payloads").AdvisedWire} AdvisedWire */
-
 /**
- * @param {AdvisedWire} advised
+ * @param {import("./payloads").AdvisedWire} advised
  * @returns {Wire[]} a wire that goes into several subgraphs is one in each of them
  */
 export function locate({ name, receivers }) {

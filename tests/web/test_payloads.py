@@ -9,28 +9,19 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
 from importlib import import_module
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from comfy_host.paths import ROOT
-from needs import missing
+from javascript import node
 from update_locales import english
 
-FOLDER = Path(__file__).parent
 SCRIPTS = ROOT / "web" / "js"
-
-
-def node(*command: str) -> subprocess.CompletedProcess[str]:
-    if not (FOLDER / "node_modules" / "typescript").is_dir():
-        missing("TypeScript is not installed: run `npm ci` in tests/browser")
-    return subprocess.run(["node", *command], cwd=FOLDER, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -207,11 +198,6 @@ def test_every_key_is_read(interfaces):
     assert unread == []
 
 
-def test_the_scripts_read_no_other_keys():
-    answer = node("node_modules/typescript/bin/tsc", "--project", "tsconfig.json")
-    assert answer.returncode == 0, answer.stdout
-
-
 @pytest.mark.usefixtures("comfy")
 def test_events_and_routes_have_the_same_names():
     from paceline.optimizers.hosts.comfyui import reporting
@@ -257,3 +243,20 @@ def test_a_prompt_without_a_page_tells_no_page(server):
     server.client_id = None  # as after a prompt that a script has sent; ComfyUI would tell every page
     reporting.announce("7", Summary("active", "well"))
     assert len(server.sent) == 1
+
+
+@pytest.mark.usefixtures("comfy")
+def test_a_node_whose_work_a_later_one_replaces_is_told(server):
+    from paceline.server.attaching import attach_for
+
+    def technique(ratio: float) -> SimpleNamespace:
+        policy = SimpleNamespace(clauses=lambda: ("waiting",), describe=lambda: f"ratio {ratio}")
+        return SimpleNamespace(kind="token_merging", title="Apply ToMe", node_id=None, policy=policy)
+
+    first = technique(0.5)
+    attach_for("4", SimpleNamespace(techniques=(), with_techniques=list), first)
+    (attached,) = attach_for("9", SimpleNamespace(techniques=(first,), with_techniques=list), technique(0.25))
+    told = [tuple(payload[key] for key in ("node", "state", "headline", "details")) for _, payload, _ in server.sent]
+    assert attached.node_id == "9"
+    assert told[1] == ("4", "inactive", "replaced by Apply ToMe #9", ["ratio 0.5"])
+    assert told[2] == ("9", "waiting", "waiting", ["replaces an earlier Apply ToMe (ratio 0.5)"])

@@ -1,0 +1,23 @@
+// Imported before each test file: the module hooks, and the few globals of a browser that web/js reads.
+
+import { register } from "node:module";
+import { parseHTML } from "../browser/node_modules/linkedom/esm/index.js";
+
+register("./hooks.mjs", import.meta.url);
+
+const { window, document } = parseHTML("<!doctype html><html><head></head><body></body></html>");
+const kept = new Map();
+
+Object.assign(globalThis, {
+  window,
+  document,
+  Image: window.Image,
+  Option: function (textContent, value) {
+    return Object.assign(document.createElement("option"), { textContent, value });
+  },
+  navigator: {},
+  MutationObserver: window.MutationObserver,
+  requestAnimationFrame: (draw) => setTimeout(draw),
+  sessionStorage: { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value) },
+});
+Object.defineProperty(document, "baseURI", { value: "http://127.0.0.1/" });

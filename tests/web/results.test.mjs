@@ -1,0 +1,179 @@
+// What nodes show of their results: comparisons, sweeps, trades and profiles.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { happens, Node } from "./comfyui.mjs";
+import { comparisonParts } from "../../web/js/comparisons.js";
+import { differences } from "../../web/js/heat_map.js";
+import { textChunks, withChunks } from "../../web/js/png.js";
+import { profileParts } from "../../web/js/profiles.js";
+import { createPlot } from "../../web/js/sweep_plot.js";
+import { sweepParts } from "../../web/js/sweeps.js";
+import { createTrades } from "../../web/js/trades.js";
+
+/** Put elements into a box, and find what a selector names in it. */
+function shown(parts) {
+  const box = document.createElement("div");
+  box.append(...parts);
+  const all = (selector) => [...box.querySelectorAll(selector)];
+  const text = (selector) => box.querySelector(selector)?.textContent;
+  return { all, text };
+}
+
+const file = (filename) => ({ filename, subfolder: "", type: "temp" });
+const distance = { rmse: 0.1, psnr: null, ssim: 0.5, lpips: null };
+const COMPARISON = {
+  verdict: "1.50x faster", found: "faster", state: "active", quality: "visible", compiling: 0,
+  speedup: 1.5, speedup_low: 1.4, speedup_high: 1.6, seed_share: 0.1, speedup_of: "step",
+  seconds: { baseline: [3, 3.3], optimized: [2, 2.2] }, fewer_steps: null,
+  distances: { optimized: distance, fp32_reference: distance }, lines: ["one step: baseline 3 s", "int8: none", "fp32_x: 1"],
+  pictures: { baseline: ["a", "b", "c", "d"].map(file), optimized: ["e", "f", "g", "h"].map(file) },
+  numbers: [3, 1, 2, 4], count: 4, frames: 1, shares: [0.4, 0.3, 0.2, null], first: 0,
+  motion: null, sounds: {}, sheet: file("sheet"), about: {},
+}; // prettier-ignore
+
+test("all pictures of a comparison are turned over, the worst first, each with its number", () => {
+  const { all, text } = shown(comparisonParts([COMPARISON]));
+  const seen = [];
+  for (let turn = 0; turn < 5; turn++) {
+    seen.push([text(".paceline-pager output"), new URL(all(".paceline-layer-left img")[0].src, document.baseURI).searchParams.get("filename")]);
+    all(".paceline-pager button")[1].click();
+  }
+  assert.deepEqual(seen, [["3 / 4: 0.4", "a"], ["1 / 4: 0.3", "b"], ["2 / 4: 0.2", "c"], ["4 / 4", "d"], ["3 / 4: 0.4", "a"]]);
+});
+
+test("a video begins with its worst frame, moves, and can be heard", () => {
+  const frames = { numbers: [1, 25, 40], count: 40, frames: 40, first: 1, shares: [0, 0.25, 0], quality: "audible" };
+  const pictures = { baseline: ["a", "b", "c"].map(file), optimized: ["d", "e", "f"].map(file) };
+  const sounds = { baseline: file("a.wav"), optimized: file("b.wav") };
+  const { all, text } = shown(comparisonParts([{ ...COMPARISON, ...frames, pictures, sounds, motion: file("motion.webp") }]));
+  assert.equal(text(".paceline-pager output"), "25 / 40: 0.25");
+  assert.equal(text(".paceline-quality"), "audible difference");
+  assert.deepEqual(all(".paceline-sound").map(({ textContent }) => textContent), ["Baseline", "Optimized"]);
+  assert.match(all(".paceline-motion")[0].src, /motion.webp/);
+});
+
+test("each line of the details begins with a capital, and a name stays what it is", () => {
+  const { all } = shown(comparisonParts([COMPARISON]));
+  const lines = all("li, tbody th").map(({ textContent }) => textContent);
+  assert.deepEqual(lines, ["Optimized", "fp32 reference", "One step: baseline 3 s", "int8: none", "fp32_x: 1"]);
+  assert.deepEqual(all("tbody tr")[0].querySelectorAll("td").length, 4);
+});
+
+test("every round is a dot, and the speed-up has its interval and the line at 1x", () => {
+  const { all } = shown(comparisonParts([COMPARISON]));
+  const count = (name) => all(`.paceline-rounds-${name}`).length;
+  assert.deepEqual(["row", "dot", "median", "interval", "line"].map(count), [3, 6, 3, 1, 1]);
+  assert.deepEqual(all(".paceline-rounds-row .paceline-number").map(({ textContent }) => textContent), ["3.15 s", "2.10 s", "1.50x (1.40 – 1.60)"]);
+});
+
+test("the baseline can be held against itself with fewer steps", () => {
+  const fewer_steps = { steps: 2, full_steps: 3, seconds: 1, ratio: 2, as_good: false };
+  const pictures = { ...COMPARISON.pictures, fewer_steps: ["i", "j", "k", "l"].map(file) };
+  const { all } = shown(comparisonParts([{ ...COMPARISON, fewer_steps, pictures }]));
+  const right = () => all(".paceline-layer-right img")[0];
+  assert.equal(right().alt, "Optimized");
+  const plain = all("button").find(({ textContent }) => textContent === "Plain model: 2 / 3 steps");
+  assert.equal(plain.dataset.state, "inactive");
+  plain.click();
+  assert.deepEqual([right().alt, /filename=i/.test(right().src)], ["2 steps", true]);
+});
+
+const cell = (label, speedup, difference, control, best) => ({
+  label, speedup, difference, control, best, state: "measured", low: speedup - 0.1, high: speedup + 0.1,
+  text: `of ${label}`, picture: null, steps: [],
+}); // prettier-ignore
+const CELLS = [cell("fast", 1.6, 0.2, 0.5, true), cell("balanced", 1.3, 0.1, 0.05, true), cell("slow", 1.1, 0.3, 0.6, false)];
+
+test("a ring stands at the speed of its cell, right of it where fewer steps would differ more", () => {
+  const { all, text } = shown([createPlot({ cells: CELLS, limit: 0.25 }, () => {}, () => {})]);
+  const place = (shape) => ["cx", "cy"].map((name) => Number(shape.getAttribute(name)));
+  const shapes = all(".paceline-point").map((point) => [...point.querySelectorAll("circle")].reverse().map(place));
+  const [[one, ring], [near, nearer], other] = shapes; // the ring lies below
+  assert.ok(ring[1] === one[1] && ring[0] > one[0]);
+  assert.ok(nearer[1] === near[1] && nearer[0] < near[0]);
+  assert.equal(other.length, 1);
+  assert.match(text("svg"), /fewer steps, in the same time/);
+  assert.deepEqual(["one", "limit"].map((name) => all(`.paceline-plot-${name}`).length), [1, 1]);
+});
+
+const SWEEP = { study: "a study", total: 4, limit: 0.25, seconds_per_step: 10, running: false, preset: null, cells: CELLS };
+
+test("a sweep that was stopped says what is kept and offers to go on", () => {
+  const node = new Node(1, "PacelineBenchmarkSweep", { steps: 2, runs: 2, most_runs: 0, warmup_runs: 1 });
+  const status = (sweep) => {
+    const { all, text } = shown(sweepParts(sweep, node));
+    return [text("output"), all("button").map(({ textContent }) => textContent)];
+  };
+  assert.deepEqual(status(SWEEP), ["3 / 4 cells kept · about 60 s", ["Go on"]]);
+  assert.deepEqual(status({ ...SWEEP, running: true }), ["3 / 4 cells · about 60 s", []]);
+  assert.deepEqual(status({ ...SWEEP, total: 3 }), ["3 / 3 cells", []]);
+});
+
+test("the pointer shows a cell's picture and verdict, until one is chosen", () => {
+  const cells = CELLS.map((one) => ({ ...one, picture: file(one.label) }));
+  const { all, text } = shown(sweepParts({ ...SWEEP, cells }, new Node(1, "PacelineBenchmarkSweep")));
+  const looked = () => [text(".paceline-cell p"), all(".paceline-cell img")[0].alt];
+  const points = all(".paceline-point");
+  const seen = points.map((point) => (happens(point, "pointerenter"), looked()));
+  assert.deepEqual(seen, [["of fast", "fast"], ["of balanced", "balanced"], ["of slow", "slow"]]);
+  happens(points[0], "click");
+  happens(points[1], "pointerenter");
+  assert.deepEqual(looked(), ["of fast", "fast"]);
+});
+
+test("a choice made while a search goes on stays", () => {
+  const trade = (label, gain) => ({ label, gain, time: null, worst: 0.1, pictures: 3, edits: [], ours: true });
+  const found = [trade("24 steps", 1.25), trade("20 steps", 1.5)];
+  let chosen, picked;
+  const draw = (trades) => {
+    const choice = createTrades(trades, picked, (one, byHand) => {
+      chosen = one?.label;
+      picked = byHand ?? picked;
+    });
+    return [...choice.querySelectorAll("input")];
+  };
+  const [fastest, careful, none] = draw(found);
+  assert.deepEqual([fastest.checked, chosen], [true, "20 steps"]);
+  for (const [radio, place, label] of [[careful, 2, "24 steps"], [none, 3, undefined]]) {
+    happens(radio, "change");
+    const rows = draw([...found, trade("16 steps", 1.9)]);
+    assert.deepEqual([rows.findIndex(({ checked }) => checked), chosen], [place, label]);
+  }
+});
+
+test("a profile shows the run, one step of it and what helps", () => {
+  const profile = {
+    loading: 1, steps: [1, 1], decoding: null, step: 1, slices: { attention: 0.25, linear: 0.75 }, about: {},
+    remedies: [{ part: "attention", title: "Apply ToMe", at_most: 0.2, steps: [] }],
+  }; // prettier-ignore
+  const { all, text } = shown(profileParts(profile, new Node(1, "PacelineProfile")));
+  const kinds = all(".paceline-bar").map((bar) => [...bar.querySelectorAll("li")].map(({ dataset }) => dataset.kind));
+  assert.deepEqual(kinds, [["loading", "samplingRun"], ["linear", "attention"]]);
+  assert.equal(all("[data-kind=samplingRun] i").length, 1); // where the first step ended
+  assert.equal(text(".paceline-remedies span"), "attention 25 %: Apply ToMe, saves at most 20 %");
+});
+
+test("differences are amplified as far as all but a few of them have room", () => {
+  const picture = (...values) => Uint8ClampedArray.from(values.flatMap((value) => [value, 0, 0, 255]));
+  const { data, gain } = differences(picture(0, 10, 20, 30), picture(0, 12, 20, 22));
+  assert.equal(gain, 16); // 8 is the largest: 32 would be brighter than the scale
+  assert.deepEqual([...data.subarray(0, 4)], [0, 0, 4, 255]);
+  const brightness = [0, 1, 2, 3].map((at) => data[4 * at]);
+  assert.ok(brightness[3] > brightness[1] && brightness[1] > brightness[0] && brightness[2] === brightness[0]);
+  assert.equal(differences(picture(1, 2), picture(1, 2)).gain, 0);
+  assert.equal(differences(picture(0), picture(255)).gain, 1);
+});
+
+test("a card holds the texts of the sheet, where ComfyUI looks for the workflow", async () => {
+  const chunk = (type, body) => {
+    const bytes = new Uint8Array(12 + body.length);
+    new DataView(bytes.buffer).setUint32(0, body.length);
+    bytes.set(Buffer.from(type + body), 4);
+    return bytes;
+  };
+  const png = (...chunks) => Buffer.concat([Buffer.alloc(8), chunk("IHDR", ".".repeat(13)), ...chunks, chunk("IEND", "")]);
+  const text = chunk("tEXt", "workflow\0{}");
+  const made = await withChunks(png(chunk("IDAT", "x")), textChunks(png(chunk("IDAT", "y"), text))).arrayBuffer();
+  assert.deepEqual(Buffer.from(made), png(text, chunk("IDAT", "x")));
+});

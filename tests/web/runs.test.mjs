@@ -1,0 +1,198 @@
+// What badges say belongs to a run: the server's messages, and what it answers about runs that the page has not heard.
+
+import assert from "node:assert/strict";
+import { beforeEach, test } from "node:test";
+import { api, app, happens, open, until } from "./comfyui.mjs";
+import { createBadges } from "../../web/js/badges.js";
+import { listen } from "../../web/js/events.js";
+import { follow } from "../../web/js/restore.js";
+import { settingsOf } from "../../web/js/saved.js";
+import { ActivityStore } from "../../web/js/store.js";
+import { Timeline } from "../../web/js/timeline.js";
+
+let store, look, badges;
+
+/** What the server answers about the last run. */
+let run;
+let number = 0;
+api.answers["/paceline/run"] = () => run ?? {};
+
+const NODES = [[4, "PacelineApplyToMe", { ratio: 0.5 }], [5, "PacelineSetAttentionProcessor", {}], [8, "KSampler", {}]];
+
+beforeEach(() => {
+  api.reload();
+  store = new ActivityStore();
+  look = follow(store);
+  badges = createBadges(store, new Timeline());
+  listen(store, look);
+  badges.start();
+  number += 1;
+  open(`workflow ${number}`, ...NODES);
+  run = { prompt_id: `run ${number}`, workflow: app.rootGraph.serialize(), outcome: "success", activities: [], outputs: [] };
+});
+
+const says = (node, headline, state = "active", more = {}) => ({
+  node, prompt_id: run.prompt_id, state, title: "Apply ToMe", headline, counts: {}, details: [], ...more,
+}); // prettier-ignore
+const tell = (type, detail) => api.tell(type, { prompt_id: run.prompt_id, ...detail });
+const hear = (...told) => api.tell("paceline.activity", says(...told));
+
+/** The element of a node's badge; undefined if it has none. */
+const badge = (id) => app.rootGraph.getNodeById(id)?.shows("$$paceline-badge")?.firstChild;
+const shown = (id) => badge(id) && `${badge(id).dataset.state}: ${badge(id).textContent}`;
+const shows = (id, text) => until(() => shown(id) === text, () => `${id} shows ${shown(id)}, not ${text}`);
+
+/** Let a run begin that reaches both nodes of ours. */
+async function begun() {
+  api.tell("execution_start", { prompt_id: run.prompt_id });
+  hear("4", "active in 3 of 7");
+  hear("5", "sdpa already", "inactive");
+  await shows(5, "inactive: ○sdpa already");
+}
+
+test("progress, fallbacks and their details are shown, and a cancelled run's messages do not come back", async () => {
+  await begun();
+  const compiling = { node: "4", phase: "tracing", headline: "compiling", seconds: 42.3, graph: 3, expected_seconds: 84.6 };
+  tell("paceline.compile", compiling);
+  hear("5", "flash in 3 of 42", "partly", { counts: { calls: 42, fallbacks: 39 }, details: ["39 x head size 40"] });
+  await shows(5, "partly: ◐flash in 3 of 42 · 39 fallbacks");
+  assert.equal(shown(4), "working: ↻compiling");
+  const bar = () => badge(4).querySelector("progress");
+  assert.deepEqual([bar().hidden, bar().value, badge(5).querySelector("progress").hidden], [false, 0.5, true]);
+  happens(badge(4), "focus");
+  const tooltip = () => document.querySelector(".paceline-tooltip")?.textContent ?? "";
+  assert.match(tooltip(), /graph: 3, seconds: 42, expected seconds: 85/);
+  for (const expected_seconds of [null, 40]) {
+    tell("paceline.compile", { ...compiling, expected_seconds, headline: `not ${expected_seconds}` });
+    await shows(4, `working: ↻not ${expected_seconds}`);
+    assert.deepEqual([bar().hidden, bar().hasAttribute("value")], [false, false]); // it only moves
+    assert.match(tooltip(), new RegExp(`not ${expected_seconds}`)); // an open tooltip goes on with its badge
+  }
+  happens(badge(4), "blur");
+  assert.equal(tooltip(), "");
+  tell("execution_interrupted");
+  await shows(4, "cancelled: ×cancelled");
+  tell("paceline.compile", compiling);
+  await until(() => true);
+  assert.equal(shown(4), "cancelled: ×cancelled");
+});
+
+test("what a node had done stays on its badge when the run is cancelled", async () => {
+  await begun();
+  tell("execution_interrupted");
+  await shows(4, "cancelled: ×cancelled · active in 3 of 7");
+  await shows(5, "cancelled: ×cancelled");
+});
+
+test("messages of other prompts are not shown", async () => {
+  await begun();
+  hear("4", "somebody else", "active", { prompt_id: "another" });
+  hear("5", "this page");
+  await shows(5, "active: ●this page");
+  assert.equal(shown(4), "active: ●active in 3 of 7");
+});
+
+test("a prompt that no page has made changes no badge, nor does another workflow with the same numbers", async () => {
+  await begun();
+  const known = run;
+  tell("execution_success");
+  run = { ...run, prompt_id: "of a script", workflow: {} };
+  api.tell("execution_start", { prompt_id: run.prompt_id });
+  hear("4", "a script");
+  api.tell("execution_success", { prompt_id: run.prompt_id });
+  run = undefined;
+  open("another workflow", ...NODES);
+  badges.refresh();
+  await until(() => true);
+  assert.deepEqual([shown(4), shown(5)], [undefined, undefined]);
+  run = known;
+  open(known.workflow.id, ...NODES);
+  badges.refresh();
+  assert.deepEqual([shown(4), shown(5)], ["active: ●active in 3 of 7", "inactive: ○sdpa already"]);
+});
+
+test("our error stands on the badge, and who came after it was not reached", async () => {
+  await begun();
+  hear("5", "", "waiting");
+  tell("execution_error", { node_id: "4", node_type: "PacelineApplyToMe", exception_message: "It broke.\nTry this." });
+  await shows(4, "failed: ▲It broke.");
+  await shows(5, "inactive: ○the run failed before this");
+});
+
+test("a node that took no part in a run loses its badge with its end", async () => {
+  await begun();
+  tell("execution_success");
+  run = { ...run, prompt_id: "the next", activities: [says("5", "sdpa already", "inactive")] };
+  api.tell("execution_start", { prompt_id: "the next" });
+  tell("execution_cached", { nodes: ["5"] });
+  tell("execution_success");
+  await until(() => !badge(4), () => shown(4));
+  assert.equal(shown(5), "inactive: ○sdpa already");
+});
+
+test("a badge says when it is of other settings, and again when it is not", async () => {
+  await begun();
+  const [node] = app.rootGraph.nodes;
+  const changes = [
+    [{ mode: 4 }, { mode: 0 }, "bypassed"],
+    [{ mode: 2 }, { mode: 0 }, "muted"],
+    [{ widgets: [{ ...node.widgets[0], value: 0.4 }, ...node.widgets.slice(1)] }, { widgets: node.widgets }, "settings changed since"],
+  ];
+  for (const [change, back, words] of changes) {
+    for (const [values, text] of [[change, `stale: ◌${words} · active in 3 of 7`], [back, "active: ●active in 3 of 7"]]) {
+      Object.assign(node, values);
+      api.tell("graphChanged", app.rootGraph.serialize());
+      assert.equal(shown(4), text);
+    }
+    assert.equal(shown(5), "inactive: ○sdpa already");
+  }
+});
+
+test("settings are another text for another wire, in subgraphs too", () => {
+  const ours = (origin) => ({ id: 2, type: "PacelineApplyToMe", inputs: [{ name: "model", link: 1 }], widgets_values: [1] });
+  const graph = (origin, links) => ({ nodes: [ours(origin)], links });
+  const inner = graph(1, [{ id: 1, origin_id: 1, origin_slot: 0 }]);
+  const workflow = { nodes: [{ id: 7, type: "a subgraph" }], definitions: { subgraphs: [{ id: "a subgraph", ...inner }] } };
+  assert.deepEqual([...settingsOf(workflow).keys()], ["7:2"]);
+  const plain = (links) => settingsOf(graph(1, links)).get("2");
+  assert.equal(plain([[1, 1, 0, 2, 0, "MODEL"]]), settingsOf(workflow).get("7:2"));
+  assert.notEqual(plain([[1, 3, 0, 2, 0, "MODEL"]]), plain([[1, 1, 0, 2, 0, "MODEL"]]));
+});
+
+test("a run that the page has not seen is shown as it was", async () => {
+  const outputs = [{ node: "8", output: { paceline_report: ["all of it"] } }];
+  run = { ...run, outputs, activities: [says("4", "active in 3 of 7"), says("5", "flash", "waiting")] };
+  await look();
+  assert.equal(shown(4), "active: ●active in 3 of 7");
+  assert.equal(store.entry(app.rootGraph.id, "8").report, "all of it");
+  run = { ...run, prompt_id: "cancelled", outcome: "cancelled" };
+  api.tell("status", {}); // every page is told when the queue gets longer or shorter
+  await shows(4, "cancelled: ×cancelled · active in 3 of 7");
+  const failed = { failed_node: "5", failed_type: "PacelineSetAttentionProcessor", message: "It broke." };
+  run = { ...run, prompt_id: "failed", outcome: "failed", ...failed };
+  await look();
+  assert.deepEqual([shown(4), shown(5)], ["active: ●active in 3 of 7", "failed: ▲It broke."]);
+});
+
+test("a page that is loaded during a run shows the rest of it", async () => {
+  run = { ...run, outcome: "running", activities: [says("4", "sampling", "working")] };
+  await look();
+  assert.equal(shown(4), "working: ↻sampling");
+  hear("4", "half way", "working");
+  await shows(4, "working: ↻half way");
+  tell("execution_interrupted");
+  await shows(4, "cancelled: ×cancelled");
+});
+
+test("a message touches its own node only among a hundred", async () => {
+  const nodes = Array.from({ length: 100 }, (_, at) => [at, "PacelineFuseQKV", {}]);
+  open(`workflow ${number}`, ...nodes);
+  for (const [id] of nodes) store.update(app.rootGraph.id, String(id), { activity: says(String(id), "active 0") });
+  const seen = new MutationObserver(() => {});
+  const everything = { subtree: true, childList: true, characterData: true, attributes: true };
+  for (const [id] of nodes) seen.observe(badge(id), everything);
+  store.update(app.rootGraph.id, "42", { activity: says("42", "active 1") });
+  const touched = new Set(seen.takeRecords().map(({ target }) => nodes.findIndex(([id]) => badge(id).contains(target))));
+  assert.deepEqual([[...touched], badge(42).textContent], [[42], "●active 1"]);
+  seen.disconnect();
+});

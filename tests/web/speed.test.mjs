@@ -1,0 +1,181 @@
+// Where the time goes: the timeline of runs, what a sampler's chip says of them, and against what.
+
+import assert from "node:assert/strict";
+import { beforeEach, mock, test } from "node:test";
+import { api, app, open, until } from "./comfyui.mjs";
+import { startChips } from "../../web/js/chips.js";
+import { runPrompt } from "../../web/js/run_prompt.js";
+import { describe } from "../../web/js/speed_history.js";
+import { secondsPerStepOfHalves, Timeline } from "../../web/js/timeline.js";
+
+let now = 0;
+let timeline, showChips, prompt, number = 0;
+mock.method(performance, "now", () => now);
+
+const NODES = [[1, "CheckpointLoaderSimple", {}], [2, "PacelineApplyToMe", {}], [4, "KSampler", {}], [5, "VAEDecode", {}]];
+
+/** What ComfyUI runs: a picture of some width, with our node or without. */
+const picture = (width, seed, ours) => ({
+  1: { class_type: "CheckpointLoaderSimple", inputs: { ckpt_name: "a" } },
+  2: { class_type: "PacelineApplyToMe", inputs: { model: ["1", 0], ratio: 0.5 } },
+  3: { class_type: "EmptyLatentImage", inputs: { width } },
+  4: { class_type: "KSampler", inputs: { model: [ours ? "2" : "1", 0], latent_image: ["3", 0], seed, steps: 20 } },
+});
+
+beforeEach(() => {
+  api.reload();
+  api.settings = {};
+  sessionStorage.setItem("paceline.runs", "[]");
+  timeline = new Timeline();
+  timeline.listen();
+  showChips = startChips(timeline);
+  open(`speed ${(number += 1)}`, ...NODES);
+  app.graphToPrompt = async () => ({ output: prompt });
+  api.answers = {
+    "/paceline/run": () => ({ prompt_id: "known", workflow: { id: `speed ${number}` } }),
+    "/queue": () => ({ queue_running: [[0, timeline.current.promptId, prompt]] }),
+  };
+});
+
+const chip = () => app.rootGraph.getNodeById(4).shows("$$paceline-chip");
+const says = (pattern) => until(() => pattern.test(chip()?.firstChild?.textContent ?? ""), () => `${chip()?.textContent}`);
+
+/** Let the page hear of a run whose steps take so many seconds; of some only after it has begun. */
+async function draw(id, seconds, more = () => {}) {
+  now = 0;
+  api.tell("execution_start", { prompt_id: id });
+  for (const [at, node] of [[0, "1"], [1, "4"]]) {
+    now = 1000 * at;
+    api.tell("executing", node);
+  }
+  more();
+  for (let value = 1; value <= 5; value++) {
+    now += 1000 * seconds;
+    api.tell("progress", { node: "4", value, max: 5, prompt_id: id });
+  }
+  api.tell("executing", "5");
+  now += 500;
+  api.tell("execution_success", { prompt_id: id });
+  await until(() => timeline.current.workflow);
+}
+
+test("a run has a part for each node, by what it is for, and a sampler's has its steps", async () => {
+  prompt = picture(64, 1, false);
+  await draw("a", 2);
+  const parts = timeline.current.parts.map(({ kind, start, end, steps }) => [kind, start, end, steps.length]);
+  assert.deepEqual(parts, [["loading", 0, 1, 0], ["samplingRun", 1, 11, 5], ["decoding", 11, 11.5, 0]]);
+  assert.deepEqual(secondsPerStepOfHalves(timeline.current.parts[1]), [2, 2]);
+  const again = new Timeline();
+  again.listen();
+  assert.deepEqual(again.runs, timeline.runs); // after a reload
+});
+
+test("both halves of a run tell how fast a step is, a short run only once", () => {
+  const halves = [[5, 6, 7, 9, 11], [5, 6, 8], [5, 6], [5]].map((steps) => secondsPerStepOfHalves({ steps }));
+  assert.deepEqual(halves, [[1, 2], [1, 2], [1], []]);
+});
+
+test("a measurement is no run of the workflow", async () => {
+  api.tell("execution_start", { prompt_id: "a" });
+  api.tell("executing", "paceline_trial");
+  assert.deepEqual(timeline.runs, []);
+});
+
+test("the chip says how fast a sampler is, against runs without our nodes, and how long it takes", async () => {
+  prompt = picture(64, 1, true);
+  await draw("with", 2);
+  await says(/^2.00 s\/it · no baseline yet$/);
+  assert.equal(chip().querySelector("button").textContent, "measure (about 12 s)");
+  prompt = picture(64, 2, false);
+  await draw("without", 3);
+  await says(/^3.00 s\/it · off$/);
+  prompt = picture(64, 3, true);
+  await draw("compiled", 0.5, () => {
+    now += 10_000;
+    api.tell("paceline.compile", { node: "2" });
+  });
+  await says(/^2.00 it\/s · about 6.0x against off$/);
+  assert.equal(chip().querySelector("button").textContent, "measure"); // one run does not tell how much runs differ
+  assert.deepEqual(timeline.current.parts.map(({ kind }) => kind), ["loading", "compiling", "samplingRun", "decoding"]);
+  assert.match(timeline.current.parts[2].wonBack, /compiling took 10 s once; .*: ~1$/);
+  assert.match(timeline.runs[0].parts[1].chip, /about 1.5x against off$/); // said again, now that there is a baseline
+});
+
+test("a missing baseline is measured at a click, without our nodes", async () => {
+  prompt = picture(64, 1, true);
+  await draw("with", 2);
+  await says(/no baseline yet/);
+  let sent;
+  api.answers["/prompt"] = (request) => ((sent = JSON.parse(request.body).prompt), { prompt_id: "baseline" });
+  chip().querySelector("button").click();
+  await until(() => sent);
+  const { seed, ...inputs } = sent["4"].inputs;
+  assert.deepEqual(inputs, { model: ["1", 0], latent_image: ["3", 0], steps: 6 });
+  assert.ok(!("2" in sent) && sent.paceline_baseline.class_type === "PreviewAny");
+  prompt = sent;
+  await draw("baseline", 4);
+  await says(/^2.00 s\/it · about 2.0x against off$/); // of the run that it was measured for
+  assert.equal(chip().querySelector("button"), null);
+});
+
+test("a run leaves no chip in another workflow that is open by now", async () => {
+  prompt = picture(64, 1, false);
+  open("another", ...NODES); // with nodes of the same numbers
+  await draw("a", 2);
+  await until(() => timeline.current.parts[1].chip);
+  assert.equal(chip(), undefined);
+  open(`speed ${number}`, ...NODES);
+  showChips();
+  assert.equal(chip().textContent, "2.00 s/it · off");
+});
+
+test("another size is another baseline, our nodes and seeds are not", () => {
+  const [plain, ours, wide] = [picture(64, 1, false), picture(64, 2, true), picture(128, 1, false)].map((one) => describe(one, "4"));
+  assert.equal(plain.key, ours.key);
+  assert.notEqual(plain.key, wide.key);
+  assert.deepEqual([plain.techniques, ours.techniques], [0, 1]);
+  // A second pass: what it starts from was drawn with our nodes, its own model is without.
+  const removed = { class_type: "PacelineRemoveOptimizations", inputs: { model: ["2", 0] } };
+  const second = { class_type: "KSampler", inputs: { model: ["5", 0], latent_image: ["4", 0] } };
+  assert.equal(describe({ ...picture(64, 1, true), 5: removed, 6: second }, "6").techniques, 0);
+});
+
+test("a workflow of many paths, and one that goes in a circle, is described", () => {
+  // Each of 60 LoRAs has two links to the one before: 2^60 paths. The fifth hangs on the sampler.
+  const lora = (before) => ({ model: [`${before}`, 0], clip: [`${before}`, 1] });
+  const loras = Array.from({ length: 60 }, (_, at) => [at + 1, { class_type: "LoraLoader", inputs: lora(at) }]);
+  const sampler = ["4", { class_type: "KSampler", inputs: lora(60) }];
+  assert.ok(describe(Object.fromEntries([...loras, sampler]), "4").key);
+});
+
+/** Run a measurement of which no message comes, and let the connection be lost and found again. */
+async function missed(history) {
+  api.answers["/prompt"] = { prompt_id: "mine" };
+  api.answers["/queue"] = { queue_running: [], queue_pending: [] };
+  api.answers["/history/mine"] = history;
+  const answer = runPrompt({}, ({ text }) => text?.[0]).catch(({ message }) => message);
+  await until(() => true);
+  api.tell("reconnected");
+  return answer;
+}
+
+test("a measurement does not wait for messages that were missed", async () => {
+  const ended = { status: { status_str: "success" }, outputs: { paceline_trial: { text: ["found"] } } };
+  assert.equal(await missed({ mine: ended }), "found");
+  const failed = { status: { status_str: "error", messages: [["execution_error", { exception_message: "It broke." }]] } };
+  assert.equal(await missed({ mine: failed }), "It broke.");
+  assert.match(await missed({}), /^The connection to the server was lost/); // a server that was started again
+});
+
+test("a measurement that is cancelled is taken out of the queue, and no other", async () => {
+  const asked = [];
+  api.answers["/prompt"] = { prompt_id: "mine" };
+  for (const route of ["/queue", "/interrupt"]) api.answers[route] = ({ body }) => (asked.push([route, JSON.parse(body)]), {});
+  const stop = new AbortController();
+  const answer = runPrompt({}, () => undefined, undefined, stop.signal).catch(({ name }) => name);
+  api.tell("execution_interrupted", { prompt_id: "another" });
+  stop.abort();
+  assert.equal(await answer, "AbortError");
+  await until(() => asked.length === 2);
+  assert.deepEqual(asked, [["/queue", { delete: ["mine"] }], ["/interrupt", { prompt_id: "mine" }]]);
+});

@@ -1,0 +1,41 @@
+"""The modules of ``web/js`` in Node: their own tests, their types, and what they share with Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from comfy_host.paths import ROOT
+from javascript import node
+
+PAGE = ("--import", Path(__file__).with_name("page.mjs").as_uri())
+"""What Node imports first: stand-ins for the browser and for ComfyUI's modules."""
+
+
+def test_the_modules_pass_their_own_tests():
+    files = sorted(Path(__file__).parent.glob("*.test.mjs"))
+    answer = node(*PAGE, "--test", "--test-reporter=tap", *files, package="linkedom")
+    passed = re.search(r"^# pass (\d+)$", answer.stdout, re.MULTILINE)
+    assert answer.returncode == 0, answer.stdout[-6000:] + answer.stderr
+    assert passed and int(passed[1]) > len(files)
+
+
+def test_the_types_are_right():
+    answer = node("node_modules/typescript/bin/tsc", "--project", "tsconfig.json")
+    assert answer.returncode == 0, answer.stdout
+
+
+@pytest.mark.usefixtures("comfy")
+def test_the_form_of_a_sweep_counts_cells_as_the_server_does():
+    from paceline.workbench.sweep.space import parse_space
+
+    grids = ["A.x: 1, 2\nB: on, off\nB.y: 3, 4, 5\nsize: 512, 768", "A: off\nA.x: 1, 2", "A.x: 1", "A.x: 0.2 .. 0.8"]
+    counted = f"""
+    const {{ countCells, readRows }} = await import({json.dumps((ROOT / "web/js/grid_text.js").as_uri())});
+    console.log(JSON.stringify({json.dumps(grids)}.map((text) => countCells(readRows(text)))));
+    """
+    answer = node(*PAGE, "--input-type=module", "--eval", counted, package="linkedom")
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout) == [*(len(parse_space(grid, "").cells()) for grid in grids[:3]), None]
