@@ -8,6 +8,7 @@ from typing import Any
 import diffusers
 import pytest
 import torch
+from cases import often
 from paceline import Precision, ReuseSteps, optimize, report, restore
 from paceline.workbench.diffusers.pipelines import NamedPipeline
 from random_pipelines import PROMPTS, distance, picture, small
@@ -23,7 +24,7 @@ def counted(module: torch.nn.Module) -> list[int]:
     return rows
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(("sd15", "flux"), NAMES))
 def test_steps_are_left_out(name: str) -> None:
     pipeline = small(name)
     plain = picture(pipeline, steps=16)
@@ -41,7 +42,7 @@ def test_steps_are_left_out(name: str) -> None:
     assert torch.equal(picture(pipeline, steps=16), plain)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(("sd15", "flux"), NAMES))
 def test_a_budget_of_nothing_changes_no_bit(name: str) -> None:
     pipeline = small(name)
     plain = picture(pipeline, steps=9)

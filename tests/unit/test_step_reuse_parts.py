@@ -18,7 +18,7 @@ from paceline.optimizers.step_reuse.parts import rms, stream_rms, undivided
 from paceline.optimizers.step_reuse.rule import Action, Rule
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
-STEPS, BUDGET, RUNS = 30, 0.15, 100
+STEPS, BUDGET, RUNS = 30, 0.15, 40
 LEVELS = [*torch.linspace(math.log(10.0), math.log(0.03), STEPS).exp().tolist(), 0.0]
 WITH_SOUND = [(1, 4, 5, 25, 40), (1, 8, 25)]
 VIDEO = (1, 4, 41, 8, 8)
@@ -64,7 +64,7 @@ CASES = {"sound": packed, "one of 41 frames": partial(video, 7)}
 @pytest.mark.parametrize("case", CASES)
 def test_a_part_whose_path_decides_is_kept_within_the_budget(case):
     found = [distance(*CASES[case](), seed)[0] for seed in range(RUNS)]
-    assert sum(share <= BUDGET for share in found) >= 95, sorted(found)[-6:]
+    assert sum(share <= BUDGET for share in found) >= 38, sorted(found)[-6:]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -7,7 +7,6 @@ do not matter. As in ComfyUI forecasts are of the picture without noise.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Hashable
 from typing import Any
 
@@ -43,7 +42,7 @@ class PipelineStepReuse(PipelineTechnique):
     def __init__(self, settings: ReuseSteps) -> None:
         super().__init__(settings, StepReusePolicy(settings, "the pipeline's scheduler was not asked for a step"))
         self._position = PipelinePosition()
-        self._timesteps: weakref.ref[Tensor] | None = None
+        self._timesteps: Tensor | None = None
         self._index, self._frames = -1, 0
         self._run: PipelineRun | None = None
 
@@ -73,6 +72,7 @@ class PipelineStepReuse(PipelineTechnique):
     def ended(self) -> None:
         super().ended()
         self._end_run()
+        self._timesteps = None
 
     def call(self, host: Host, compute: Function, args: Args, kwargs: Kwargs) -> object:
         call, frames = PipelineCall.of(args, kwargs), kwargs.get("num_frames")
@@ -108,8 +108,8 @@ class PipelineStepReuse(PipelineTechnique):
         closed = self._run if self._run is not None and not self._run.open else None
         if closed is not None and index == self._index and closed.levels.is_asked_twice(index):
             index += 1  # found by its timestep, which is there twice
-        if self._timesteps is None or self._timesteps() is not timesteps or index < self._index:
-            self._timesteps = weakref.ref(timesteps)
+        if self._timesteps is None or index < self._index:
+            self._timesteps = timesteps
             self._begin_run(host, pipeline, index)
         elif closed is not None and index == self._index:
             self._step_aside("the pipeline takes several steps at one noise level")
@@ -119,8 +119,8 @@ class PipelineStepReuse(PipelineTechnique):
         return self._run
 
     def before_step(self, scheduler: Any, arguments: dict[str, Any]) -> None:
-        run, timesteps = self._run, None if self._timesteps is None else self._timesteps()
-        if run is None or not run.open or timesteps is not scheduler.timesteps:
+        run = self._run
+        if run is None or not run.open or self._timesteps is not scheduler.timesteps:
             return self._end_run()  # another network has taken over
         reason = run.before_step(scheduler, arguments)
         return None if reason is None else self._step_aside(reason)
