@@ -47,8 +47,12 @@ def main() -> int:
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
     command = importlib.import_module(f"{package}.workbench.comfyui.{_IN_COMFYUI[name]}")
-    nodes = (lambda: importlib.import_module(f"{package}.nodes.sweeps"),) if name == "sweep" else ()
-    return int(command.main(arguments[1:], folder, *nodes))
+
+    def swept() -> object:
+        nodes = importlib.import_module(f"{package}.nodes").NODES
+        return importlib.import_module(f"{package}.server.sweeps").SweptNodes(nodes)
+
+    return int(command.main(arguments[1:], folder, *((swept,) if name == "sweep" else ())))
 
 
 if __name__ == "__main__":

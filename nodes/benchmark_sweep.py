@@ -13,13 +13,14 @@ from ..core.activity import Summary
 from ..core.errors import require_text
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.protocols import VAE, Conditioning, Latent, ModelPatcher
-from ..server.built_in_presets import BUILT_IN
 from ..server.sweep_view import SweepView
+from ..server.sweeps import SweptNodes, plain
 from ..workbench.comfyui import sweeping
 from ..workbench.comfyui.comparison import ComparisonSettings
 from ..workbench.comfyui.links import require_decoder
 from ..workbench.comfyui.sampling import SamplingJob
 from ..workbench.recipe import require_preset_name
+from . import NODES
 from .common import PacelineNode
 from .measuring import (
     image_output,
@@ -30,7 +31,6 @@ from .measuring import (
     save_files_input,
     workflow_of,
 )
-from .sweeps import bench_for, plain, read_space
 
 _GRID = """# name: value, value, ...   size and batch belong to the picture
 ApplyToMe.preset: quality, balanced, fast
@@ -157,10 +157,11 @@ class PacelineBenchmarkSweep(PacelineNode):
         prompt = getattr(cls.hidden, "prompt", None)
         if vae is not None:
             require_decoder("vae", vae)
-        space = read_space(require_text("grid", grid))
+        swept = SweptNodes(NODES)
+        axes = swept.read_axes(require_text("grid", grid))
         mode = {"optuna": "search"}.get(search, search)
         plan = sweeping.SweepPlan(
-            require_preset_name("study", require_text("study", study).strip(), BUILT_IN),
+            require_preset_name("study", require_text("study", study).strip(), swept.built_in),
             sweeping.storage_named(storage),
             mode,
             trials,
@@ -170,7 +171,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         )
         job = SamplingJob(positive, negative, latent_image, further=prompts_in(prompts), **sampler)
         model, vae, removed = plain(model, vae)
-        bench = bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
+        bench = swept.bench_for(model, vae, job, ComparisonSettings(runs, warmup_runs, most_runs=most_runs))
 
         def say(text: str) -> None:
             cls.announce(Summary("working", text))
@@ -180,7 +181,7 @@ class PacelineBenchmarkSweep(PacelineNode):
         view = SweepView(cls.node_id(), plan.study, largest_difference, bench)
         bench = replace(bench, seen=view.compared)
         try:
-            found = sweeping.run_sweep(bench, space, plan, source, say, workflow_of(cls), view.watch)
+            found = sweeping.run_sweep(bench, axes, plan, source, say, workflow_of(cls), view.watch)
         except BaseException:  # cancelling is one that is no Exception
             view.stop()
             kept = phrase("{done} of {total} cells kept: run it again to go on", done=view.done, total=view.total)

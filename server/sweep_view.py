@@ -11,8 +11,8 @@ from ..optimizers.hosts.comfyui.reporting import Payload, send
 from ..workbench.comfyui.comparison import Comparison
 from ..workbench.comfyui.output_files import Entry, path_of
 from ..workbench.comfyui.sweeping import Bench, describe_cell
+from ..workbench.sweep.axes import Cell, cell_key
 from ..workbench.sweep.results import Result, pareto_front
-from ..workbench.sweep.space import Cell, cell_key
 from .recipes import shown_steps
 
 SWEEP_EVENT = "paceline.sweep"

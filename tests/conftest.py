@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import databases
 import dealing
 import pytest
 from comfy_host import in_process, pack, standins
@@ -134,13 +133,6 @@ def server(
         cpu=None if os.environ.get("PACELINE_TEST_GPU") else True,
     ) as running:
         yield running
-
-
-@pytest.fixture
-def postgresql() -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own."""
-    with databases.postgresql() as url:
-        yield url
 
 
 @pytest.fixture(scope="session")

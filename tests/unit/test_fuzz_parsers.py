@@ -30,7 +30,7 @@ from paceline.optimizers.quantization.settings import QuantizationSettings
 from paceline.workbench.comfyui import cache_transfer
 from paceline.workbench.measurement.lpips import Lpips, WrongWeights
 from paceline.workbench.recipe import Recipe, load_recipe
-from paceline.workbench.sweep.space import Range, nodes_of, parse_space, picture_of
+from paceline.workbench.sweep.axes import Range, nodes_of, parse_axes, picture_of
 
 fuzzed = settings(
     max_examples=int(os.environ.get("PACELINE_FUZZ", "60")),
@@ -114,7 +114,7 @@ LINES = st.lists(
 def test_grids(text):
     begun = time.perf_counter()
     try:
-        space = parse_space(text, "example")
+        space = parse_axes(text, "example")
         cells = [] if any(isinstance(values, Range) for values in space.values.values()) else space.cells()
     except PacelineError:
         cells = []

@@ -1,4 +1,4 @@
-// The settings that a sweep tries, as lines of text and as rows of a form. workbench/sweep/space.py is what reads them.
+// The settings that a sweep tries, as lines of text and as rows of a form. workbench/sweep/axes.py is what reads them.
 
 /**
  * One line: `Node.input: value, value`, a node that is switched `on` and `off`, or `size` and `batch`.

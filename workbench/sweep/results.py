@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ..measurement.speedup import SMALLEST_EFFECT
 from ..measurement.verdict import TOO_FAR
 from ..measurement.verdict_text import AS_GOOD
-from .space import Cell
+from .axes import Cell
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
-"""Where a sweep keeps its results: a database that Optuna manages, opened so that a crash gives cells back."""
+"""Where a sweep keeps its results: a database of Optuna, whose errors are told without its address."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,15 +23,12 @@ _KEPT = "Finished cells are kept: run the workflow again when the database is ba
 class Storage:
     """A database for studies, by its title in reports.
 
-    Attributes:
-        url: of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ... Processes with the same
-            database and study share the work. It may hold a password, so it is shown nowhere.
-        heartbeat: seconds between two signs of life; after three without one, a cell is given to another process.
+    ``url`` is one of SQLAlchemy: ``sqlite:///file``, ``postgresql+psycopg://user@host/name``, ... Processes with the
+    same database and study share the work. It may hold a password, so it is shown nowhere.
     """
 
     title: str
     url: str = field(repr=False)
-    heartbeat: int = 20
 
 
 def sqlite_storage(title: str, path: Path) -> Storage:
@@ -44,8 +40,7 @@ def sqlite_storage(title: str, path: Path) -> Storage:
             f"The folder for the results of sweeps could not be made: {error.strerror or error}.",
             "Free some space, or let this program write to its folder (in ComfyUI user/__paceline).",
         ) from error
-    # After a crash the same machine goes on: it knows sooner that a process is gone than over a network.
-    return Storage(title, f"sqlite:///{path}", heartbeat=2)
+    return Storage(title, f"sqlite:///{path}")
 
 
 def import_optuna() -> Any:
@@ -60,24 +55,16 @@ def import_optuna() -> Any:
     return optuna
 
 
-def open_storage(optuna: Any, storage: Storage) -> Any:
-    """Return Optuna's storage; `BackendUnavailable` if the database cannot be used."""
-    from sqlalchemy.exc import SQLAlchemyError  # comes with Optuna
-
+def open_study(optuna: Any, name: str, storage: Storage) -> Any:
+    """Return Optuna's study of that name, which is made if there is none; `BackendUnavailable` without its database."""
     with using(optuna, ImportError, ValueError):
-        for attempt in range(5):
-            try:
-                return optuna.storages.RDBStorage(
-                    storage.url.replace("{", "{{").replace("}", "}}"),  # Optuna formats it: braces would be replaced
-                    heartbeat_interval=storage.heartbeat,
-                    grace_period=3 * storage.heartbeat,
-                )
-            except SQLAlchemyError as error:
-                # Two processes that meet an empty database both make its tables; the second one fails, once.
-                if "already exists" not in str(error) or attempt == 4:
-                    raise
-                time.sleep(0.3)
-    raise AssertionError("the last attempt returns or raises")
+        return optuna.create_study(
+            study_name=name,
+            storage=storage.url.replace("{", "{{").replace("}", "}}"),  # Optuna formats it: braces would be replaced
+            directions=["maximize", "minimize"],
+            sampler=optuna.samplers.TPESampler(seed=0, multivariate=True, group=True),
+            load_if_exists=True,
+        )
 
 
 @contextmanager
@@ -86,14 +73,14 @@ def using(optuna: Any, *further: type[Exception]) -> Iterator[None]:
 
     Errors of the database, and ``further`` kinds from it, whose texts hold all that, become `BackendUnavailable`.
     """
-    from sqlalchemy.exc import SQLAlchemyError
+    from sqlalchemy.exc import SQLAlchemyError  # comes with Optuna
 
     kinds = (SQLAlchemyError, optuna.exceptions.StorageInternalError, *further)
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of heartbeats
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # of the sampler
             yield
     except PacelineError:
         raise
@@ -118,11 +105,10 @@ def _explain(chain: list[BaseException]) -> tuple[str, str]:
         return next((one for one in chain if isinstance(one, kinds)), None)
 
     if (failed := first(sqlite3.Error)) is not None:
-        if any(words in str(failed) for words in ("no such", "no column")):
-            return "its file holds other tables than Optuna's, as grids.db of early versions of this pack did", _MOVE
-        if isinstance(failed, sqlite3.OperationalError):
+        other_tables = any(words in str(failed) for words in ("no such", "no column"))
+        if isinstance(failed, sqlite3.OperationalError) and not other_tables:
             return "its file cannot be read or written", "Let this program write there, and free some space."
-        return "its file is damaged", _MOVE
+        return "its file is damaged, or holds other tables than Optuna's", _MOVE
     if first(NoSuchModuleError):
         return "SQLAlchemy knows no such kind of database", _URLS
     if first(OperationalError):

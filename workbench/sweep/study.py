@@ -1,26 +1,25 @@
 """The sweep itself: an Optuna study, so that it survives a crash and can be shared by many machines.
 
-Optuna (https://optuna.org, Akiba et al. 2019) hands a cell to one process at a time, and takes back those of processes
-that have died. The cells of a grid are trials in its queue, as GridSampler draws them at random, counts interrupted
-ones as done, begins anew when the grid grows, and gives the last cells to several processes.
+The cells of a grid are trials in the queue of Optuna (https://optuna.org, Akiba et al. 2019), which hands each to one
+process; its GridSampler draws them at random, counts interrupted ones as done, and begins anew when the grid grows. A
+cell without a result goes to the end of the queue again: its process may have died. So nobody waits for another, and
+processes that share a study may measure its last cells twice.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
 from typing import Any
 
 from ...core.errors import InvalidSetting, require_choice, require_integer
+from .axes import Axes, Cell, Range, cell_key, without_absent
 from .results import Result
-from .space import Cell, Range, Space, cell_key, without_absent
-from .storage import Storage, import_optuna, open_storage, using
+from .storage import Storage, import_optuna, open_study, using
 
-_RESULT, _JOB, _KEY, _BEGUN = "paceline_result", "paceline_job", "paceline_cell", "paceline_begun"
+_RESULT, _JOB, _KEY = "paceline_result", "paceline_job", "paceline_cell"
 MODES = ("grid", "search")
 
 Outcome = Callable[[Cell], Result]
@@ -29,7 +28,7 @@ Outcome = Callable[[Cell], Result]
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """How to go through a space.
+    """How to go through all cells.
 
     A ``study`` of the same name continues where it stopped. ``mode`` is ``grid``, every cell once, or ``search``, where
     Optuna's sampler chooses ``trials`` cells in all, over all processes.
@@ -52,16 +51,19 @@ class Sweep:
 
     Raises:
         BackendUnavailable: if Optuna is not installed, or the database cannot be used.
-        InvalidSetting: if the study exists and holds results of another job or another space.
+        InvalidSetting: if the study exists and holds results of another job or other axes.
     """
 
-    def __init__(self, space: Space, settings: SweepSettings, job: dict[str, Any]) -> None:
+    def __init__(self, axes: Axes, settings: SweepSettings, job: dict[str, Any]) -> None:
         self._optuna = import_optuna()
         self._states = self._optuna.trial.TrialState
-        self._space, self._settings = space, settings
-        self._cells = {cell_key(cell): cell for cell in space.cells()} if settings.mode == "grid" else {}
+        self._axes, self._settings = axes, settings
+        self._cells = {cell_key(cell): cell for cell in axes.cells()} if settings.mode == "grid" else {}
+        self._study = open_study(self._optuna, settings.study, settings.storage)
+        identity = _identity(axes, settings, job)
         with using(self._optuna):
-            self._study = self._open(_identity(space, settings, job))
+            _require_same_job(settings.study, self._study.user_attrs.get(_JOB, identity), identity)
+            self._study.set_user_attr(_JOB, identity)
 
     @property
     def total(self) -> int:
@@ -75,47 +77,26 @@ class Sweep:
         # The same name may have served for a larger grid before.
         return [found[key] for key in self._cells if key in found]
 
-    def run(
-        self,
-        measure: Outcome,
-        done: Callable[[Result], None] = lambda result: None,
-        idle: Callable[[], None] = lambda: None,
-    ) -> list[Result]:
-        """Measure what is left and return all results.
-
-        ``done`` is called after each cell of this process, ``idle`` about once a second while only others have cells to
-        measure; it may raise to stop.
-        """
+    def run(self, measure: Outcome, done: Callable[[Result], None] = lambda result: None) -> list[Result]:
+        """Measure what is left and return all results; ``done`` is called after each cell of this process."""
         with using(self._optuna):
             while not self._is_done():
                 if self._cells and not self._trials(self._states.WAITING):
-                    self._take_back()
                     self._enqueue_missing()
-                    if not self._trials(self._states.WAITING):  # the last cells are in the hands of others
-                        idle()
-                        time.sleep(1.0)
-                        continue
-                self._study.optimize(lambda trial: self._objective(trial, measure, done), n_trials=1)
+                trial = self._study.ask()
+                cell = self._cell_of(trial)
+                if cell is None:
+                    self._study.tell(trial, state=self._states.PRUNED, skip_if_finished=True)
+                    continue
+                result = self._found().get(cell_key(cell)) or measure(cell)  # a search may ask again
+                # SQLite may hand one trial to two processes: Optuna takes the result of the first.
+                with suppress(self._optuna.exceptions.UpdateFinishedTrialError):
+                    trial.set_user_attr(_RESULT, asdict(result))
+                values = result.speedup, result.difference
+                told = {"state": self._states.PRUNED} if None in values else {"values": values}
+                self._study.tell(trial, **told, skip_if_finished=True)
+                done(result)
         return self.results()
-
-    def _open(self, identity: dict[str, str]) -> Any:
-        optuna, name = self._optuna, self._settings.study
-        storage = open_storage(optuna, self._settings.storage)
-        sampler = optuna.samplers.TPESampler(seed=0, multivariate=True, group=True)
-        try:
-            self._study = optuna.create_study(
-                study_name=name, storage=storage, directions=["maximize", "minimize"], sampler=sampler
-            )
-        except optuna.exceptions.DuplicatedStudyError:
-            self._study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
-            deadline = time.monotonic() + 60
-            while _JOB not in self._study.user_attrs and time.monotonic() < deadline:
-                time.sleep(0.1)  # the process that has made it is still filling it
-        _require_same_job(name, self._study.user_attrs.get(_JOB, identity), identity)
-        self._take_back()
-        self._enqueue_missing()
-        self._study.set_user_attr(_JOB, identity)
-        return self._study
 
     def _trials(self, *states: Any) -> list[Any]:
         found: list[Any] = self._study.get_trials(deepcopy=False, states=states or None)
@@ -136,66 +117,35 @@ class Sweep:
             return len(self.results()) >= self.total
         return sum(_RESULT in trial.user_attrs for trial in self._trials()) >= self.total
 
-    def _take_back(self) -> None:
-        """End the trials of processes that have died; their cells are missing then."""
-        self._optuna.storages.fail_stale_trials(self._study)
-        for trial in self._trials(self._states.RUNNING):
-            # Killed before its first heartbeat, which Optuna would wait for.
-            age = (datetime.now() - trial.datetime_start).total_seconds()
-            if _BEGUN not in trial.user_attrs and age > 3 * self._settings.storage.heartbeat:
-                with suppress(ValueError):  # another process was quicker
-                    self._study.tell(trial.number, state=self._states.FAIL)
-
-    def _taken(self, trials: list[Any]) -> set[str | None]:
-        """Return the keys of cells that are measured, that wait, or that a process measures now."""
-        states = (self._states.WAITING, self._states.RUNNING)
-        return {one.user_attrs.get(_KEY) for one in trials if _RESULT in one.user_attrs or one.state in states}
-
     def _enqueue_missing(self) -> None:
-        taken = self._taken(self._trials())
+        found = self._found()
         for key, cell in self._cells.items():
-            if key not in taken:
+            if key not in found:
                 self._study.enqueue_trial(cell, user_attrs={_KEY: key})
 
-    def _objective(self, trial: Any, measure: Outcome, done: Callable[[Result], None]) -> tuple[float, float]:
-        trial.set_user_attr(_BEGUN, True)
-        cell = self._cell_of(trial)
-        known = self._found().get(cell_key(cell))  # a search may ask again
-        try:
-            result = known or measure(cell)
-        except (Exception, KeyboardInterrupt):
-            raise
-        except BaseException:  # ComfyUI's cancelling is one; Optuna would leave the cell taken
-            self._study.tell(trial.number, state=self._states.FAIL)
-            raise
-        trial.set_user_attr(_RESULT, asdict(result))
-        done(result)
-        if result.speedup is None or result.difference is None:
-            raise self._optuna.TrialPruned
-        return result.speedup, result.difference
+    def _cell_of(self, trial: Any) -> Cell | None:
+        """Return the cell that a trial is to measure; None if it is not to be measured now.
 
-    def _cell_of(self, trial: Any) -> Cell:
-        """Return the cell that a trial is to measure.
-
-        ``TrialPruned`` if another process has taken the last cell of the queue between our look and our turn, if two of
-        them have queued the same cell, or if it was queued for another grid of the same name.
+        It may have been queued for another grid of the same name, or measured by another process meanwhile. If another
+        process is at it, it is left for the end.
         """
         if not self._cells:
             return self._suggest(trial)
-        key = trial.user_attrs.get(_KEY)
-        if key not in self._cells or key in self._taken(self._trials()[: trial.number]):
-            raise self._optuna.TrialPruned
-        return self._cells[key]
+        key, trials = trial.user_attrs.get(_KEY), self._trials()
+        running = {one.user_attrs.get(_KEY) for one in trials[: trial.number] if one.state == self._states.RUNNING}
+        at_the_end = not any(one.state == self._states.WAITING for one in trials)
+        left_to_another = key in self._found() or (key in running and not at_the_end)
+        return None if left_to_another else self._cells.get(key)
 
     def _in_order(self, cell: Cell) -> Cell:
-        """Return ``cell`` with its names in the order of the space, which a storage does not keep."""
-        return {name: cell[name] for name in self._space.values if name in cell}
+        """Return ``cell`` with its names in the order of the axes, which a storage does not keep."""
+        return {name: cell[name] for name in self._axes.values if name in cell}
 
     def _suggest(self, trial: Any) -> Cell:
         cell: Cell = {}
         # Switches first: settings of a node that is off are not asked for, so that the sampler does not learn noise.
-        for name in sorted(self._space.values, key=lambda name: "." in name):
-            values = self._space.values[name]
+        for name in sorted(self._axes.values, key=lambda name: "." in name):
+            values = self._axes.values[name]
             if "." in name and without_absent({**cell, name: ""}).keys() == cell.keys():
                 continue
             if isinstance(values, Range) and values.whole:
@@ -217,10 +167,10 @@ def _require_same_job(study: str, known: dict[str, str], identity: dict[str, str
         )
 
 
-def _identity(space: Space, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
+def _identity(axes: Axes, settings: SweepSettings, job: dict[str, Any]) -> dict[str, str]:
     identity = {"mode": settings.mode, **{name: str(value) for name, value in job.items()}}
-    # A grid may grow: its cells stand for themselves. A search's space may not, as the sampler learns from all of it.
+    # A grid may grow: its cells stand for themselves. A search's axes may not, as the sampler learns from all of them.
     if settings.mode == "search":
-        values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in space.values.items()}
-        identity["space"] = json.dumps(values, sort_keys=True)
+        values = {name: asdict(v) if isinstance(v, Range) else list(v) for name, v in axes.values.items()}
+        identity["axes"] = json.dumps(values, sort_keys=True)
     return identity

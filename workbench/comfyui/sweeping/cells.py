@@ -9,8 +9,8 @@ from ....core.devices import is_out_of_memory
 from ....core.errors import InvalidSetting, PacelineError, error_line
 from ....optimizers.hosts.comfyui.protocols import VAE, Latent, ModelPatcher
 from ...recipe import Step
+from ...sweep.axes import Cell, picture_of
 from ...sweep.results import Result
-from ...sweep.space import Cell, picture_of
 from ..comparison import Comparison, ComparisonSettings, Side, compare, record
 from ..latents import pixels_per_place, with_batch, with_places
 from ..long_running import unload_models

@@ -18,7 +18,7 @@ from typing import Protocol
 from ....core.errors import InvalidSetting
 from ....optimizers.hosts.comfyui.protocols import VAE, ModelPatcher
 from ...recipe import require_preset_name
-from ...sweep.space import Space
+from ...sweep.axes import Axes
 from ...sweep.storage import Storage
 from ...sweep.study import MODES
 from ..comparison import ComparisonSettings
@@ -32,11 +32,11 @@ from .storages import storage_named
 
 
 class Nodes(Protocol):
-    """What the nodes hand in: the module ``nodes.sweeps``."""
+    """Our nodes in a sweep: ``server.sweeps.SweptNodes``."""
 
-    BUILT_IN: tuple[str, ...]
+    built_in: tuple[str, ...]
 
-    def read_space(self, text: str) -> Space:
+    def read_axes(self, text: str) -> Axes:
         """Return the settings to try, all of them checked."""
 
     def bench_for(self, model: ModelPatcher, vae: VAE | None, job: SamplingJob, settings: ComparisonSettings) -> Bench:
@@ -53,10 +53,10 @@ def main(arguments: Sequence[str], pack: Path, nodes: Callable[[], Nodes]) -> in
 
 
 def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
-    space = nodes.read_space(_grid(options))
+    axes = nodes.read_axes(_grid(options))
     path = model_file("checkpoints", options.checkpoint)
     plan = SweepPlan(
-        require_preset_name("study", options.study, nodes.BUILT_IN),
+        require_preset_name("study", options.study, nodes.built_in),
         Storage("the database of --storage", options.storage) if options.storage else storage_named(""),
         options.search,
         options.trials,
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace, nodes: Nodes) -> Finished:
     usable = None if options.no_vae else vae
     source = f"{Path(path).name} ({Path(path).stat().st_size} bytes), {options.positive!r}, {options.negative!r}"
     return run_sweep(
-        nodes.bench_for(model, usable, job, settings), space, plan, f"{source}, VAE: {usable is not None}", say
+        nodes.bench_for(model, usable, job, settings), axes, plan, f"{source}, VAE: {usable is not None}", say
     )
 
 

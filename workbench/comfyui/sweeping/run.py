@@ -12,12 +12,12 @@ from ....core.errors import require_number
 from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.paths import user_folder
 from ...recipe import Recipe, save_recipe
+from ...sweep.axes import Axes, Cell, Range
 from ...sweep.plot import pareto_picture
 from ...sweep.results import Result, best, pareto_front, to_csv, to_markdown
-from ...sweep.space import Cell, Range, Space
 from ...sweep.study import Sweep, SweepSettings
 from ..comparison import environment
-from ..long_running import progress_bar, stop_if_cancelled
+from ..long_running import progress_bar
 from ..output_files import Entry, OutputFiles
 from .cells import Bench
 from .identity import job_identity
@@ -61,7 +61,7 @@ class Finished:
 
 def run_sweep(
     bench: Bench,
-    space: Space,
+    axes: Axes,
     plan: SweepPlan,
     source: str,
     say: Callable[[str], None] = lambda text: None,
@@ -77,10 +77,10 @@ def run_sweep(
         InvalidSetting: for sizes that this model does not have, or if the study was begun with other settings.
         BackendUnavailable: without Optuna, or if the database cannot be used.
     """
-    for cell in _corners(space):
+    for cell in _corners(axes):
         bench.latent(cell)  # which checks its size
     job = job_identity(bench, source)
-    sweep = Sweep(space, plan, job)
+    sweep = Sweep(axes, plan, job)
     total, started = sweep.total, 0
     bar = progress_bar()
 
@@ -107,20 +107,8 @@ def run_sweep(
         outcome = f"{result.state}: {result.text}" if result.speedup is None else f"{result.speedup:.2f}x"
         say(f"{describe_cell(result.cell)}: {outcome}")
 
-    def idle() -> None:
-        stop_if_cancelled()
-        done = len(sweep.results())
-        bar(done / total)
-        say(
-            phrase(
-                "{done} of {total} cells measured; waiting for cells that other processes measure",
-                done=done,
-                total=total,
-            )
-        )
-
     show()
-    results = sweep.run(measure, finish, idle)
+    results = sweep.run(measure, finish)
     watch(results, total)
     around = environment(bench.model)
     chosen = best(results, plan.largest_difference)
@@ -154,11 +142,11 @@ def describe_cell(cell: Cell) -> str:
     return ", ".join(f"{name.rpartition('.')[2]} {'none' if value == '' else value}" for name, value in cell.items())
 
 
-def _corners(space: Space) -> list[Cell]:
-    pictures = {name: values for name, values in space.values.items() if name in ("size", "batch")}
+def _corners(axes: Axes) -> list[Cell]:
+    pictures = {name: values for name, values in axes.values.items() if name in ("size", "batch")}
     if not pictures or any(isinstance(values, Range) for values in pictures.values()):
         return []
-    return Space(pictures).cells()
+    return Axes(pictures).cells()
 
 
 def _save_preset(chosen: Result, bench: Bench, study: str, measure: str, around: dict[str, object]) -> Path:

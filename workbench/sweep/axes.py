@@ -26,7 +26,7 @@ from ...core.errors import InvalidSetting, not_allowed
 from ..recipe import Value
 
 Cell = dict[str, Value]
-"""One point of the space: a value for each name."""
+"""A value for each name."""
 
 ABSENT, PRESENT = "off", "on"
 PICTURE = ("size", "batch")
@@ -47,8 +47,8 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Space:
-    """Names, each with the values it can take."""
+class Axes:
+    """Names of settings, each with the values it can take: the search space of a sweep."""
 
     values: Mapping[str, tuple[Value, ...] | Range]
 
@@ -74,8 +74,8 @@ class Space:
         return list(found.values())
 
 
-def parse_space(text: str, example: str) -> Space:
-    """Read a space, one ``name: values`` to the line; ``#`` starts a comment.
+def parse_axes(text: str, example: str) -> Axes:
+    """Read axes, one ``name: values`` to the line; ``#`` starts a comment.
 
     `InvalidSetting` names the line that cannot be read, and shows ``example``.
     """
@@ -95,7 +95,7 @@ def parse_space(text: str, example: str) -> Space:
         values[name] = _read_values(name, listed, number)
     if not values:
         raise InvalidSetting("There are no settings to try.", f"Write e.g. {example}")
-    return Space(values)
+    return Axes(values)
 
 
 def cell_key(cell: Cell) -> str:
@@ -110,7 +110,7 @@ def without_absent(cell: Cell) -> Cell:
 
 
 def nodes_of(cell: Cell) -> dict[str, dict[str, Value]]:
-    """Return the inputs of each node that is not switched off in a cell, in the order in which the space names them."""
+    """Return the inputs of each node that is not switched off in a cell, in the order in which the axes name them."""
     nodes: dict[str, dict[str, Value]] = {}
     for name, value in cell.items():
         node, _, setting = name.partition(".")
