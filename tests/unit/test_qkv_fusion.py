@@ -1,67 +1,43 @@
-"""Joined weights and fused projections, with torch alone."""
+"""Joined weights, fused projections and what is said of them, with torch alone."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 from paceline.core.activity import Activity
+from paceline.optimizers.qkv_fusion.policy import QKVFusion
 from paceline.optimizers.qkv_fusion.projections import SEPARATE, FusedProjections
 from paceline.optimizers.qkv_fusion.rows import join_rows, refuse_rows, separate_rows
 from torch.multiprocessing.reductions import StorageWeakRef
 
 
-def parameters(*rows, columns=16, dtype=torch.float32):
-    generator = torch.Generator().manual_seed(0)
-    return [torch.nn.Parameter(torch.randn(n, columns, generator=generator).to(dtype)) for n in rows]
-
-
 @pytest.mark.parametrize("inference", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_joined_weights_are_the_same_memory_and_the_same_values(inference, dtype):
+def test_weights_become_one_piece_of_memory_and_pieces_of_their_own_again(inference, dtype):
+    generator = torch.Generator().manual_seed(0)
     with torch.inference_mode(inference):
-        weights = [torch.nn.Parameter(weight.data, requires_grad=False) for weight in parameters(4, 8, 2, dtype=dtype)]
-        before = [(id(weight), weight.clone(), weight.shape, weight.stride()) for weight in weights]
+        values = [torch.randn(n, 16, generator=generator).to(dtype) for n in (4, 8, 2)]
+        weights = [torch.nn.Parameter(value.clone(), requires_grad=False) for value in values]
         joined = join_rows(weights)
-    assert joined.shape == (14, 16)
-    for weight, (identity, values, shape, stride) in zip(weights, before, strict=True):
-        assert id(weight) == identity
-        assert (weight.shape, weight.stride()) == (shape, stride)
-        assert torch.equal(weight, values)
-        assert weight.untyped_storage().data_ptr() == joined.untyped_storage().data_ptr()
+    place, storage = joined.data_ptr(), StorageWeakRef(joined.untyped_storage())
+    assert torch.equal(joined, torch.cat(values)) and not joined.is_inference()
+    assert {weight.untyped_storage().data_ptr() for weight in weights} == {joined.untyped_storage().data_ptr()}
     # As ComfyUI applies a LoRA in place; what was made in inference mode can only be changed in it.
     with torch.inference_mode(inference), torch.no_grad():
         weights[1].copy_(torch.ones(8, 16))
     assert torch.equal(joined[4:12], torch.ones(8, 16, dtype=dtype))
-
-
-def test_joining_again_copies_nothing_and_keeps_nothing_alive():
-    weights = parameters(4, 8, 4)
-    first = join_rows(weights)
-    place = first.data_ptr()
-    storage = StorageWeakRef(first.untyped_storage())
-    del first
-    assert join_rows(weights).data_ptr() == place
-    assert join_rows(weights[1:]).data_ptr() == weights[1].data_ptr() == place + 4 * 16 * 4
-    for weight in weights:
-        weight.data = weight.data.clone()  # as if the model had been moved to another device
-    assert storage.expired()
-
-
-@pytest.mark.parametrize("inference", [False, True])
-def test_separated_weights_have_memory_of_their_own_and_the_same_values(inference):
-    with torch.inference_mode(inference):
-        weights = [torch.nn.Parameter(weight.data.clone(), requires_grad=False) for weight in parameters(4, 8, 2)]
-        alone = torch.nn.Parameter(torch.ones(3), requires_grad=False)
-    before = [(id(weight), weight.clone(), weight.stride()) for weight in weights]
-    place = alone.data_ptr()
-    joined = StorageWeakRef(join_rows(weights).untyped_storage())
-    assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
-    separate_rows([*weights, alone])
-    assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 3
-    assert joined.expired() and alone.data_ptr() == place
-    for weight, (identity, values, stride) in zip(weights, before, strict=True):
-        assert id(weight) == identity and weight.stride() == stride and weight.is_inference() == inference
-        assert torch.equal(weight, values) and weight.untyped_storage().nbytes() == weight.nbytes
+    assert join_rows(weights).data_ptr() == place  # copies nothing
+    assert join_rows(weights[1:]).data_ptr() == weights[1].data_ptr()
+    del joined
+    identities = [id(weight) for weight in weights]
+    separate_rows(weights)
+    assert storage.expired() and [id(weight) for weight in weights] == identities
+    for weight, value in zip(weights, [values[0], torch.ones_like(values[1]), values[2]], strict=True):
+        assert torch.equal(weight, value) and weight.stride() == value.stride()
+        assert weight.is_inference() == inference and weight.untyped_storage().nbytes() == weight.nbytes
+    before = weights[0].data_ptr()
+    separate_rows(weights)
+    assert weights[0].data_ptr() == before  # alone already
 
 
 @pytest.mark.parametrize(
@@ -85,104 +61,88 @@ class Attention(torch.nn.Module):
     def __init__(self, bias):
         super().__init__()
         torch.manual_seed(1)
-        self.layers = torch.nn.ModuleList(torch.nn.Linear(16, n, bias=bias) for n in (32, 16, 24))
+        self.q, self.k, self.v = (torch.nn.Linear(16, n, bias=bias) for n in (32, 16, 24))
 
     def forward(self, x, context=None, value=None):
         context = x if context is None else context
-        return [
-            layer(t) for layer, t in zip(self.layers, (x, context, context if value is None else value), strict=True)
-        ]
+        return self.q(x), self.k(context), self.v(context if value is None else value)
 
 
-class Counted:
-    def __init__(self, attention, **options):
-        self.fused = FusedProjections(attention, attention.layers, **options)
-        self.fused.activity = self.activity = Activity()
-        assert self.joins()
-        for layer, function in zip(attention.layers, self.fused.functions, strict=True):
+class Fused(FusedProjections):
+    """Put on an attention layer for good; counts how often its weights are looked at."""
+
+    refusal, asked = None, 0
+
+    def __init__(self, attention):
+        super().__init__(attention, {name: getattr(attention, name) for name in "qkv"})
+        for layer, function in zip(self.layers, self.functions, strict=True):
             layer.__dict__["forward"] = function
 
-    def joins(self):
-        """Whether the weights have to be joined now."""
-        asked = []
-        assert self.fused.prepare(asked.append) is None
-        return bool(asked)
+    def refuse(self, weights):
+        self.asked += 1
+        return self.refusal
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("bias", [False, True])
-def test_all_three_from_one_multiplication(bias):
-    attention, x = Attention(bias), torch.randn(2, 5, 16)
-    expected = attention(x)
-    counted = Counted(attention)
-    for _ in range(2):
-        for found, wanted in zip(attention(x), expected, strict=True):
-            torch.testing.assert_close(found, wanted)
-    assert counted.activity.used == {"q, k and v": 2}
-    assert not counted.activity.fallbacks
-    assert counted.fused.source is None  # nothing of the call is held
-
-
-@torch.no_grad()
 @pytest.mark.parametrize(
-    ("plan", "inputs", "count", "reasons"),
+    ("plan", "inputs", "used", "fallbacks"),
     [
-        (1, "xc", ["k and v"], 0),
-        (SEPARATE, "xcv", [], 0),
-        (0, "xc", ["q, k and v"], 2),  # a wrong plan costs time, never a wrong result
-        (1, "xcv", ["k and v"], 1),
-        (None, "x", [], 1),
+        (0, "x", {"q, k and v": 1}, 0),
+        (1, "xc", {"k and v": 1}, 0),
+        (SEPARATE, "xcv", {}, 0),
+        (0, "xc", {"q, k and v": 1}, 2),  # a wrong plan costs time, never a wrong result
+        (1, "xcv", {"k and v": 1}, 1),
+        (None, "x", {}, 1),
     ],
 )
-def test_other_inputs_never_give_other_results(plan, inputs, count, reasons):
-    attention = Attention(True)
+def test_the_results_are_those_of_separate_projections(bias, plan, inputs, used, fallbacks):
+    attention = Attention(bias)
     tensors = [torch.randn(2, n, 16) for n in (5, 7, 7)][: len(inputs)]
     expected = attention(*tensors)
-    counted = Counted(attention)
-    counted.fused.plan = plan
+    fused = Fused(attention)
+    assert fused.prepare() is None
+    attention.q(tensors[0])  # a call that was broken off leaves nothing for the next
+    fused.reset()
+    fused.plan, fused.activity = plan, Activity()
     for found, wanted in zip(attention(*tensors), expected, strict=True):
         torch.testing.assert_close(found, wanted)
-    assert counted.activity.used == dict.fromkeys(count, 1)
-    assert counted.activity.fallback_count == reasons
-
-
-@torch.no_grad()
-def test_a_broken_off_call_leaves_nothing_for_the_next():
-    attention, x, y = Attention(False), torch.randn(1, 3, 16), torch.randn(1, 3, 16)
-    expected = attention(y)
-    counted = Counted(attention)
-    attention.layers[0](x)
-    counted.fused.reset()
-    for found, wanted in zip(attention(y), expected, strict=True):
-        torch.testing.assert_close(found, wanted)
-    assert not counted.activity.fallbacks
+    assert (fused.activity.used, fused.activity.fallback_count) == (used, fallbacks)
+    assert not fused._kept
 
 
 @torch.no_grad()
 def test_new_weights_are_noticed_and_forgotten_ones_are_free():
     attention, x = Attention(True), torch.randn(1, 3, 16)
-    counted = Counted(attention)
-    assert not counted.joins()
-    attention.layers[1].weight = torch.nn.Parameter(torch.zeros(16, 16))
-    assert counted.joins() and not counted.joins()
-    assert torch.equal(attention(x)[1], attention.layers[1].bias.expand(1, 3, 16))
-    storage = StorageWeakRef(attention.layers[0].weight.untyped_storage())
-    counted.fused.forget()
-    for layer in attention.layers:
+    fused = Fused(attention)
+    for times in (1, 1):
+        assert fused.prepare() is None and fused.asked == times
+    attention.k.weight = torch.nn.Parameter(torch.zeros(16, 16))
+    assert fused.prepare() is None and fused.asked == 2
+    assert torch.equal(attention(x)[1], attention.k.bias.expand(1, 3, 16))
+    storage = StorageWeakRef(attention.q.weight.untyped_storage())
+    fused.forget()
+    for layer in fused.layers:
         layer.weight.data = layer.weight.data.clone()
     assert storage.expired()
-    assert counted.joins()
+    fused.refusal = "no"  # asked for once for the same weights
+    assert [fused.prepare(), fused.prepare()] == ["no", "no"] and fused.asked == 3 and not fused.joined
 
 
-def test_a_refusal_is_asked_for_once_for_the_same_weights():
-    attention, asked = Attention(True), []
-    fused = FusedProjections(attention, attention.layers)
-
-    def refuse(layers):
-        asked.append(layers)
-        return "no"
-
-    assert [fused.prepare(refuse) for _ in range(2)] == ["no", "no"]
-    assert len(asked) == 1 and not fused.joined
-    attention.layers[0].weight = torch.nn.Parameter(torch.zeros(32, 16))
-    assert fused.prepare(refuse) == "no" and len(asked) == 2
+@pytest.mark.parametrize(
+    ("used", "fallbacks", "state", "headline"),
+    [
+        ({}, {}, "inactive", "not active: no attention layer was called"),
+        ({}, {"why": 2}, "inactive", "not active: every layer was left alone"),
+        ({"k and v": 1}, {}, "active", "one multiplication for k and v in 1 attention call"),
+        ({"q, k and v": 4, "k and v": 2}, {}, "active",
+         "one multiplication for q, k and v in 4 and for k and v in 2 attention calls"),
+        ({"q, k and v": 4}, {"why": 1}, "partly", "one multiplication for q, k and v in 4 attention calls"),
+    ],
+)  # fmt: skip
+def test_the_report_says_in_how_many_calls_and_why_not(used, fallbacks, state, headline):
+    found = QKVFusion().summarize(Activity(used=used, fallbacks=fallbacks))
+    assert (found.state, str(found.headline)) == (state, headline)
+    counts = {"q_k_v": used.get("q, k and v", 0), "k_v": used.get("k and v", 0), "fallbacks": sum(fallbacks.values())}
+    assert found.counts == counts
+    assert list(found.details) == [f"{count} x fallback: {why}" for why, count in fallbacks.items()]

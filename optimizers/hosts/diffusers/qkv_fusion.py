@@ -6,8 +6,7 @@ drops a LoRA's part on the fused layers. Here the linear layers themselves work 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from typing import Any
 
 import torch
 from torch.nn import Module
@@ -15,9 +14,9 @@ from torch.nn import Module
 from ....core.calls import Args, Kwargs
 from ...families import find_layer
 from ...families.family import AttentionLayer
-from ...qkv_fusion.fusion import QKVFusion, groups_in, nothing_to_fuse, refuse_layers
+from ...qkv_fusion.policy import QKVFusion, groups_in, nothing_to_fuse
 from ...qkv_fusion.projections import KEYS_AND_VALUES, FusedProjections
-from ...qkv_fusion.rows import PLAIN, refuse_rows, separate_rows
+from ...qkv_fusion.rows import separate_rows
 from .components import CONTROLNET, DENOISER, VAE
 from .host import Host, PipelineTechnique
 from .patches import Patches, current
@@ -25,7 +24,6 @@ from .settings import FuseQKV
 
 _QKV = ("to_q", "to_k", "to_v")
 _ADDED = ("add_q_proj", "add_k_proj", "add_v_proj")
-_OFFLOADED = "its weights are not on a device (sequential offloading)"
 
 
 class ComponentQKVFusion(PipelineTechnique):
@@ -35,21 +33,20 @@ class ComponentQKVFusion(PipelineTechnique):
 
     def __init__(self, settings: FuseQKV) -> None:
         super().__init__(settings, QKVFusion())  # what it reaches is known when it is attached
-        self.groups: dict[str, FusedProjections] = {}
+        self.groups: dict[str, LinearProjections] = {}
 
     def attach(self, host: Host, patches: Patches) -> None:
         part, refused = host.component.part, []
         for path, layer in part.named_modules():
             known = find_layer(layer) or _by_names(layer)
-            for number, group in enumerate(groups_in(layer, known) if known is not None else ()):
-                reason = group.prepare(_refuse)
+            for number, group in enumerate(groups_in(layer, known, LinearProjections) if known is not None else ()):
+                reason = group.prepare()
                 if reason is not None:
                     refused.append(reason)
                     continue
                 alone = "k, v" if group.names[0] == KEYS_AND_VALUES else "q, k, v"
                 self.groups[f"{path} {'added' if number else alone}"] = group
-                _put_below(group, patches)
-                patches.on_undo(partial(_separate, group))
+                group.put_below(patches)
         notes = tuple(f"not {refused.count(reason)}: {reason}" for reason in dict.fromkeys(refused))
         self.policy = QKVFusion(self.groups.values(), notes)
         if not self.groups:
@@ -66,19 +63,35 @@ class ComponentQKVFusion(PipelineTechnique):
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         """Join weights that were moved, converted or loaded since the last call."""
         for name, group in self.groups.items():
-            reason = group.prepare(_refuse)
+            reason = group.prepare()
             if reason is not None:
-                group.forget()
                 self.activity.fall_back(f"{name}: {reason}")
 
 
-def _put_below(group: FusedProjections, patches: Patches) -> None:
-    """Take the place of the layers' ``forward``: hooks and layers around them go on to be called."""
-    for layer, function in zip(group.layers, group.functions, strict=True):
-        patches.shadow(layer, "forward", function)
-    if group.foresee is not None:
-        group.inner = current(group.attention, "forward")
-        patches.shadow(group.attention, "forward", group.foresee)
+class LinearProjections(FusedProjections):
+    """Below torch's own linear layers: hooks and layers around them go on to be called."""
+
+    def put_below(self, patches: Patches) -> None:
+        for layer, function in zip(self.layers, self.functions, strict=True):
+            patches.shadow(layer, "forward", function)
+        if self.foresee is not None:
+            self.inner = current(self.attention, "forward")
+            patches.shadow(self.attention, "forward", self.foresee)
+        patches.on_undo(self._separate)
+
+    def look(self, name: str, layer: Module, device: Any) -> tuple[object, ...]:
+        weight, reason = layer._parameters["weight"], None
+        if type(layer) is not torch.nn.Linear:
+            reason = f"its projections are {type(layer).__name__}, not plain linear layers"
+        elif weight is None or weight.device.type == "meta":
+            reason = "its weights are not on a device (sequential offloading)"
+        return (reason,)
+
+    def _separate(self) -> None:
+        """Give each layer memory of its own again, with the values it has now."""
+        self.forget()
+        for layer in self.layers:
+            separate_rows(parameter for parameter in layer._parameters.values() if parameter is not None)
 
 
 def _by_names(layer: Module) -> AttentionLayer | None:
@@ -88,22 +101,3 @@ def _by_names(layer: Module) -> AttentionLayer | None:
         return AttentionLayer("", (_QKV,), ("hidden_states", "encoder_hidden_states"))
     # Joint attention: the encoder's tokens go through projections of their own, so it is no cross-attention.
     return AttentionLayer("", (_QKV, _ADDED))
-
-
-def _refuse(layers: Sequence[Module]) -> str | None:
-    for layer in layers:
-        weight = layer._parameters["weight"]
-        if type(layer) is not torch.nn.Linear:
-            return f"its projections are {type(layer).__name__}, not plain linear layers"
-        if type(weight) not in PLAIN:
-            return f"its weights are {type(weight).__name__}"
-        if weight is None or weight.device.type == "meta":
-            return _OFFLOADED
-    return refuse_layers(layers, refuse_rows)
-
-
-def _separate(group: FusedProjections) -> None:
-    """Give each layer memory of its own again, with the values it has now."""
-    group.forget()
-    for layer in group.layers:
-        separate_rows(parameter for parameter in layer._parameters.values() if parameter is not None)

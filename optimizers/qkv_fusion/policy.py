@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from torch import Tensor
 from torch.nn import Module
 
 from ...core.activity import Activity, Summary
@@ -14,7 +14,8 @@ from ...core.phrases import phrase
 from ...core.technique import QKV_FUSION, Policy
 from ..families.family import AttentionLayer
 from .projections import ALL, KEYS_AND_VALUES, FusedProjections
-from .rows import refuse_rows
+
+Group = TypeVar("Group", bound=FusedProjections)
 
 
 class QKVFusion(Policy):
@@ -63,31 +64,21 @@ class QKVFusion(Policy):
         return Summary("partly" if fallbacks else "active", headline, counts, details)
 
 
-def groups_in(attention: Module, known: AttentionLayer, watched: Sequence[str] = ()) -> Iterator[FusedProjections]:
+def groups_in(attention: Module, known: AttentionLayer, kind: type[Group]) -> Iterator[Group]:
     """Yield what can be computed together in an attention layer; PEFT's layers stand for those that they wrap."""
     for projections in known.projections:
         found = {name: layer for name in projections if (layer := getattr(attention, name, None)) is not None}
-        layers = [layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for layer in found.values()]
-        if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers):
+        layers = {
+            n: layer.get_base_layer() if hasattr(layer, "get_base_layer") else layer for n, layer in found.items()
+        }
+        if len(layers) < 2 or not all(hasattr(layer, "in_features") for layer in layers.values()):
             continue
-        if layers[0].in_features != layers[1].in_features:
-            layers = layers[1:]  # attention to the text: the query can never read the same
+        first, second, *_ = layers
+        if layers[first].in_features != layers[second].in_features:
+            del layers[first]  # attention to the text: the query can never read the same
         # Keys and values read the same tokens in every call, unless values can be given tokens of their own.
         varies = len(layers) == 3 or len(known.inputs) == 3
-        attributes = tuple(found)[-len(layers) :]
-        yield FusedProjections(attention, layers, known.inputs if varies else (), watched, attributes)
-
-
-def refuse_layers(layers: Sequence[Module], refuse_weights: Callable[[Sequence[Tensor]], str | None]) -> str | None:
-    """Return why layers cannot compute together, or None if their weights and biases can be one tensor each."""
-    biases = [bias for layer in layers if (bias := layer._parameters.get("bias")) is not None]
-    if len(biases) not in (0, len(layers)):
-        return "some of its projections have a bias and others do not"
-    weights = [weight for layer in layers if (weight := layer._parameters["weight"]) is not None]
-    if len(weights) < len(layers):
-        return "some of its projections have no weights"
-    reason = refuse_weights(weights)
-    return reason if reason is not None or not biases else refuse_rows(biases)
+        yield kind(attention, layers, known.inputs if varies else ())
 
 
 def nothing_to_fuse(model: str, network: Module, reasons: Iterable[str], remedy: str) -> UnsupportedModel:
