@@ -29,7 +29,7 @@ def test_the_types_are_right():
 
 @pytest.mark.usefixtures("comfy")
 def test_the_form_of_a_sweep_counts_cells_as_the_server_does():
-    from paceline.workbench.sweep.space import parse_space
+    from paceline.workbench.sweep.axes import parse_axes
 
     grids = ["A.x: 1, 2\nB: on, off\nB.y: 3, 4, 5\nsize: 512, 768", "A: off\nA.x: 1, 2", "A.x: 1", "A.x: 0.2 .. 0.8"]
     counted = f"""
@@ -38,4 +38,4 @@ def test_the_form_of_a_sweep_counts_cells_as_the_server_does():
     """
     answer = node(*PAGE, "--input-type=module", "--eval", counted, package="linkedom")
     assert answer.returncode == 0, answer.stderr
-    assert json.loads(answer.stdout) == [*(len(parse_space(grid, "").cells()) for grid in grids[:3]), None]
+    assert json.loads(answer.stdout) == [*(len(parse_axes(grid, "").cells()) for grid in grids[:3]), None]
