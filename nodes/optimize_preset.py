@@ -7,6 +7,7 @@ from pathlib import Path
 from comfy_api.latest import io
 
 from ..core.activity import Summary
+from ..core.choices import CHOICES
 from ..core.errors import UnsupportedModel, require_choice
 from ..core.phrases import phrase
 from ..optimizers.hosts.comfyui.model import require_model
@@ -38,9 +39,8 @@ class PacelineOptimizePreset(OptimizingNode):
                     "preset",
                     options=[*BUILT_IN, *preset_files()],
                     default="balanced",
-                    tooltip="lossless: the image changes by rounding only; balanced: a little detail for speed, hard "
-                    "to see; fast: more of both, so check it with Compare Models. Other names are presets saved by "
-                    "Benchmark Sweep.",
+                    tooltip=" ".join(f"{name}: {choice.label}. {choice.sentence}" for name, choice in CHOICES.items())
+                    + " Check fast with Compare Models. Other names are presets saved by Benchmark Sweep.",
                 ),
                 io.Vae.Input("vae", optional=True, tooltip="Connect the VAE to optimize it too."),
                 io.Boolean.Input(

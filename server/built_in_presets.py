@@ -7,15 +7,15 @@ from importlib.util import find_spec
 
 import torch
 
+from ..core.choices import CHOICES
 from ..core.errors import require_choice
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.quantization.linear import int8_layers
 from ..optimizers.hosts.comfyui.quantization.technique import int8_gains
-from ..optimizers.step_reuse.settings import BUDGETS
 from ..workbench.comfyui.machine import host_device
 from ..workbench.recipe import Recipe, Step
 
-BUILT_IN = ("lossless", "balanced", "fast")
+BUILT_IN = tuple(CHOICES)
 
 
 @dataclass(frozen=True)
@@ -51,31 +51,24 @@ def _can_compile(device: str) -> bool:
     return device == "cuda" and find_spec("triton") is not None
 
 
-_SENTENCES = {
-    "lossless": "The same picture but for rounding.",
-    "balanced": "A little detail for speed: differences are hard to see.",
-    "fast": "More detail for more speed: compare the images before you use it.",
-}
-
-
 def built_in_recipe(name: str, machine: Machine, reuse_steps: bool = False) -> Recipe:
     """Return the recipe ``name`` for ``machine``; `InvalidSetting` for another name.
 
-    ``lossless`` changes no more than rounding does; ``balanced`` costs detail that is hard to see; ``fast`` costs
-    detail that can be seen side by side. With ``reuse_steps`` these two also leave out steps where it pays; off by
-    default, because saved workflows must go on to draw what they drew.
+    With ``reuse_steps`` those that apply Apply ToMe also leave out steps; off by default, because saved workflows must
+    go on to draw what they drew.
     """
     require_choice("preset", name, BUILT_IN)
+    choice = CHOICES[name]
     steps = [Step("PacelineSetAttentionProcessor", {"backend": "auto"})]
     # Compiling pays on GPUs. On CPUs the time goes into matrix products that it cannot improve (1.00x to 1.09x
     # measured), after minutes of waiting.
     if machine.can_compile and machine.device == "cuda":
         steps += [Step("PacelineCompileUNet"), Step("PacelineCompileVAE")]
-    if name != "lossless":
-        steps.insert(0, Step("PacelineApplyToMe", {"preset": name}))
+    if choice.merging:
+        steps.insert(0, Step("PacelineApplyToMe", {"preset": choice.merging}))
     if name == "fast" and machine.fast_int8:
         steps.insert(0, Step("PacelineQuantizeInt8", {"preset": "balanced"}))
-    if reuse_steps and name != "lossless":
-        steps.append(Step("PacelineReuseSteps", {"budget": BUDGETS[name]}))
+    if reuse_steps and choice.merging:
+        steps.append(Step("PacelineReuseSteps", {"budget": choice.limit}))
     already = " The model has int8 weights already, so Quantize int8 is not among the steps." if machine.in_int8 else ""
-    return Recipe(name, tuple(steps), _SENTENCES[name] + already)
+    return Recipe(name, tuple(steps), f"{choice.label}. {choice.sentence}{already}")

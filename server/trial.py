@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from ..core.choices import CHOICES
 from ..core.errors import InvalidSetting, require_choice
 from ..optimizers.hosts.comfyui.reporting import Payload
 from ..workbench.comfyui.prompt import Prompt, needed_for, require_prompt
@@ -25,13 +26,6 @@ ROUNDS = {"runs": 3, "most_runs": 9, "warmup_runs": 1}
 """Of each measurement: more than three where that is not clear."""
 
 _COMPARE = "paceline_trial"
-
-_ALLOWED = {
-    "lossless": ("identical", "hardly visible", "hardly audible"),
-    "balanced": ("identical", "hardly visible", "hardly audible"),
-    "fast": ("identical", "hardly visible", "visible", "hardly audible", "audible"),
-}
-"""What is good enough, for each choice."""
 
 Finding = Mapping[str, Any]
 """``Comparison`` in web/js/measurements.d.ts."""
@@ -97,7 +91,7 @@ def _measurements(
             yield node, list(trial.kept), [*trial.kept, node]
         found = findings.pop(0)
         once = float(found["compiling"])
-        worth = found["quality"] in _ALLOWED[choice] and found["found"] == "faster"
+        worth = found["quality"] in CHOICES[choice].qualities and found["found"] == "faster"
         judged = {"node": node, "kept": worth, "verdict": str(found["verdict"]), "once": once, "saves": _saved(found)}
         trial.judged.append(judged)
         if worth:

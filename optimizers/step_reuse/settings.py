@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...core.choices import CHOICES
 from ...core.phrases import phrase
 from ...core.settings import Settings, choice, number
 from .forecasts import FORECASTS
 
-BUDGETS = {"lossless": 0.02, "balanced": 0.05, "fast": 0.15}
+BUDGETS = {name: choice.limit for name, choice in CHOICES.items()}
 """Budgets with a name: how far the picture may move, as a share of what another seed changes."""
 
 _NAMED = ", ".join(f"{value:g} {name}" for name, value in BUDGETS.items())

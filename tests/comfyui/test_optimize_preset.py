@@ -36,11 +36,11 @@ def save(name, *steps):
 def test_a_preset_is_its_nodes_one_after_the_other(studio):
     model, vae, report = apply(studio, "balanced").result
     by_hand = studio.run("PacelineSetAttentionProcessor", model=studio.model, backend="auto")
-    by_hand = studio.tome(by_hand, preset="balanced")
+    by_hand = studio.tome(by_hand, preset="quality")
     assert torch.equal(studio.sample(model), studio.sample(by_hand))
     assert vae is None
     assert report.splitlines()[0].startswith("balanced: 2 of 2 steps applied.")
-    assert "applied ApplyToMe(preset=balanced)" in report
+    assert "applied ApplyToMe(preset=quality)" in report
 
 
 def test_steps_are_left_out_only_where_somebody_asks(studio):

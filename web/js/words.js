@@ -125,7 +125,7 @@ const ENGLISH = {
   convert: "Convert to Paceline",
   faster_title: "Make this workflow faster",
   fasterChoice: "How much may the picture change?",
-  choice_lossless: "The picture stays the same",
+  choice_lossless: "Same picture",
   choice_lossless_why: "Only rounding may differ.",
   choice_balanced: "Hardly visible",
   choice_balanced_why: "A little fine detail for speed.",

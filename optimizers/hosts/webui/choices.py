@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ....core.choices import CHOICES as BY_NAME
 from ....core.errors import not_allowed, one_of, require_choice
 from ....core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
 from ...attention.policy import AUTO
 from ...attention.registry import names
-from ...step_reuse.settings import BUDGETS, StepReuseSettings
+from ...step_reuse.settings import StepReuseSettings
 from ...token_merging import TokenMergingSettings, apply_preset
 from .run import Choice
 
 OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
 
-PRESETS = {"Same picture": "lossless", "Hardly visible": "balanced", "Fastest": "fast"}
-"""What the choices are called elsewhere in the pack, where they do the same."""
+PRESETS = {choice.label: choice for choice in BY_NAME.values()}
 
 CHOICES = (OFF, *PRESETS, CUSTOM)
 BACKENDS = (HOSTS_OWN, AUTO, *names())
@@ -26,10 +26,10 @@ BACKENDS = (HOSTS_OWN, AUTO, *names())
 class Single:
     """The settings of single techniques, for the choice *Custom*; 0 leaves a technique out."""
 
-    method: str = "auto"
-    ratio: float = 0.5
-    max_downsample: str = "auto"
-    budget: float = BUDGETS["balanced"]
+    method: str = TokenMergingSettings.method
+    ratio: float = TokenMergingSettings.ratio
+    max_downsample: int | str = TokenMergingSettings.max_downsample
+    budget: float = StepReuseSettings.budget
     backend: str = AUTO
 
     def settings(self) -> Choice:
@@ -49,11 +49,11 @@ def settings_of(choice: str, single: Single) -> Choice:
         return single.settings()
     if choice == OFF:
         return {}
-    preset = PRESETS.get(choice)
-    if preset is None:
+    if choice not in CHOICES:
         raise not_allowed("Paceline's choice", choice, one_of(CHOICES))
+    preset = PRESETS[choice]
     chosen: dict[str, Any] = {ATTENTION: AUTO}
-    if preset == "lossless":
-        return chosen
-    merging = TokenMergingSettings(**apply_preset(preset, {}))
-    return chosen | {TOKEN_MERGING: merging, STEP_REUSE: StepReuseSettings(budget=BUDGETS[preset])}
+    if preset.merging:
+        chosen[TOKEN_MERGING] = TokenMergingSettings(**apply_preset(preset.merging, {}))
+        chosen[STEP_REUSE] = StepReuseSettings(budget=preset.limit)
+    return chosen

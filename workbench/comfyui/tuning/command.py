@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ....core.choices import CHOICES
 from ....core.files import write_atomically
 from ...exit_status import exit_status
 from ...search.engine import FIRST, MOST
@@ -27,12 +28,6 @@ from .reading import read_workflow
 from .rewrite import Rewritten, settings_of
 from .server import Server, start_server
 from .settings_search import asked, draw, report
-
-_CHOICES = {
-    "lossless": "the picture stays the same, but for rounding",
-    "balanced": "the difference is hardly visible",
-    "fast": "fastest: detail may change where you can see it side by side",
-}
 
 
 def main(arguments: Sequence[str], pack: Path) -> int:
@@ -167,8 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("workflow", type=Path, help="a workflow in the API format, or a PNG that ComfyUI has saved")
     add("-o", "--output", type=Path, metavar="FILE", help="default: beside the workflow, with _faster in its name")
-    choices = "; ".join(f"{name}: {sentence}" for name, sentence in _CHOICES.items())
-    add("--choice", choices=_CHOICES, default="balanced", help=f"{choices}; default: balanced")
+    choices = " ".join(f"{name}: {choice.label}. {choice.sentence}" for name, choice in CHOICES.items())
+    add("--choice", choices=CHOICES, default="balanced", help=f"{choices} Default: balanced")
     add("--measure", action="store_true", help="measure each node here, and keep only what is certainly faster")
     pictures = f"try settings for the work of N pictures; default: {MOST:g}"
     add("--pictures", type=float, default=MOST, metavar="N", help=pictures)

@@ -1,0 +1,34 @@
+"""The three choices say the same in every host, and what they promise is what was measured."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from comfy_host.paths import ROOT
+from paceline.core.choices import CHOICES
+from paceline.optimizers.token_merging import PRESETS
+from paceline.workbench.measurement.verdict import HARDLY_VISIBLE, QUALITIES, SOUND_QUALITIES, TOO_FAR
+
+MEASURED = json.loads((ROOT / "benchmarks" / "results" / "peers_large_cpu.json").read_text())["rows"]
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("balanced", HARDLY_VISIBLE), ("fast", TOO_FAR)])
+def test_a_choice_moves_pictures_no_farther_than_its_name_says(name: str, allowed: float):
+    choice = CHOICES[name]
+    row = next(row for row in MEASURED if row["name"] == f"Apply ToMe, {choice.merging}")
+    assert 0 < row["quality"]["share"] < allowed
+    assert choice.limit < allowed
+
+
+def test_choices_name_what_there_is():
+    assert CHOICES["lossless"].merging == "" and CHOICES["lossless"].limit < HARDLY_VISIBLE
+    assert {choice.merging for choice in CHOICES.values()} <= {"", *PRESETS}
+    assert {quality for choice in CHOICES.values() for quality in choice.qualities} <= {*QUALITIES, *SOUND_QUALITIES}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_the_page_calls_a_choice_what_every_host_calls_it(name: str):
+    words = dict(re.findall(r'^  (\w+): "(.*)",$', (ROOT / "web" / "js" / "words.js").read_text(), re.MULTILINE))
+    assert (words[f"choice_{name}"], words[f"choice_{name}_why"]) == (CHOICES[name].label, CHOICES[name].sentence)
