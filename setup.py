@@ -13,7 +13,7 @@ from setuptools.command.build_py import build_py
 BELOW = find_namespace_packages(
     ".",
     include=[f"{name}{below}" for name in ("core", "optimizers", "workbench") for below in ("", ".*")],
-    exclude=["*.comfyui", "*.comfyui.*"],
+    exclude=[f"*.{host}{below}" for host in ("comfyui", "webui") for below in ("", ".*")],
 )
 
 

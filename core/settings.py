@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from .errors import require_boolean, require_choice, require_integer, require_number
@@ -36,3 +36,8 @@ class Settings:
             elif limits:
                 require = require_integer if isinstance(one.default, int) else require_number
                 require(one.name, value, limits["minimum"], limits["maximum"])
+
+
+def setting(owner: type[Settings], name: str) -> Field[Any]:
+    """Return the field ``name`` of settings, which holds its default, limits and choices."""
+    return next(one for one in fields(owner) if one.name == name)

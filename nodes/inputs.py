@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from comfy_api.latest import io
 
-from ..core.settings import Settings
+from ..core.settings import Settings, setting
 
 
 def setting_input(owner: type[Settings], name: str, tooltip: str, **options: Any) -> io.Input:
@@ -15,7 +14,7 @@ def setting_input(owner: type[Settings], name: str, tooltip: str, **options: Any
 
     ``options`` go before what the field says: ``id`` for an input of another name, ``options`` or ``max`` for less.
     """
-    found = next(one for one in fields(owner) if one.name == name)
+    found = setting(owner, name)
     limits, default = found.metadata, found.default
     given: dict[str, Any] = {"id": name, "default": default, "tooltip": tooltip}
     if "choices" in limits:

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-LAYERS = ("core", "optimizers", "workbench", "server", "nodes")
+LAYERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
 
 # Grimp is what import-linter reads imports with. Those below TYPE_CHECKING count.
 _CIRCLES = """

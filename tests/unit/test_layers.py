@@ -40,6 +40,7 @@ def test_no_import_points_up(checkout):
         ("workbench/sweep/study.py", "import comfy.utils", "paceline is not allowed to import comfy"),
         ("server/recipes.py", "import folder_paths", "paceline is not allowed to import folder_paths"),
         ("optimizers/hosts/comfyui/vae.py", "import diffusers", "paceline is not allowed to import diffusers"),
+        ("scripts/page/report.py", "from ...server import routes", "paceline.scripts is not allowed to import"),
         ("core/new_layer.py", "", "0 broken"),
         ("core/files.py", "from .kernel_times import where", "a circle of imports: paceline.core."),
         ("optimizers/new_technique.py", "", "paceline.optimizers.new_technique"),

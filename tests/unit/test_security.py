@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from comfy_host.paths import ROOT
 
-FOLDERS = ("core", "optimizers", "workbench", "server", "nodes")
+FOLDERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
 SOURCES = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 MARKUP = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|srcdoc|DOMParser|\beval\(|new Function")
 RUNS_CODE = {"eval", "exec", "compile", "__import__"}
@@ -48,8 +48,8 @@ def test_every_route_is_described():
     described = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     routes = {
         match
-        for path in (ROOT / "server").rglob("*.py")
+        for path in SOURCES
         for match in re.findall(r'= "(/paceline/[^"]+)"', path.read_text(encoding="utf-8"))
     }
-    assert "/paceline/cache" in routes
+    assert {"/paceline/cache", "/paceline/report"} <= routes
     assert not [route for route in routes if f" {route}`" not in described]

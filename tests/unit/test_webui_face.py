@@ -1,26 +1,154 @@
-"""What the face for Stable Diffusion WebUI shows is translated, in the words of the rest of the pack."""
+"""The face for Stable Diffusion WebUI, loaded as WebUI loads it, with stand-ins for WebUI's modules and gradio."""
 
 from __future__ import annotations
 
-import ast
+import importlib.util
 import json
+import sys
+from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from comfy_host.paths import ROOT
+from paceline.core.activity import Summary
+from paceline.core.choices import CHOICES as BY_NAME
+from paceline.optimizers.hosts.webui import Said
 from paceline.optimizers.hosts.webui.choices import AS_ABOVE, CHOICES
 
 LANGUAGES = {"ar_AR": "ar", "es_ES": "es", "ja_JP": "ja", "th_TH": "th", "zh_CN": "zh"}
 
 
-def labels() -> set[str]:
-    """Return the labels of all controls and buttons but the pack's own name."""
-    tree = ast.parse((ROOT / "scripts" / "paceline.py").read_text())
-    words = [word for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords]
-    found = {word.value.value for word in words if word.arg == "label" and isinstance(word.value, ast.Constant)}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    named = [call for call in calls if ast.unparse(call.func) in ("InputAccordion", "gr.Accordion", "gr.Button")]
-    found |= {call.args[0].value for call in named if isinstance(call.args[0].value, str)}
-    return found - {"Paceline"}
+class Component:
+    """A control of gradio: keeps what it was made with, and is a place for others."""
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        self.args, self.given = args, given
+
+    def __enter__(self) -> Component:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def click(self, *args: Any, **given: Any) -> None:
+        self.clicked = args[0]
+
+
+class Page:
+    """What WebUI has after both files of ``scripts/`` were loaded; ``made`` are the controls of the accordion."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.made: list[Component] = []
+        self.routes: dict[str, Any] = {}
+        self.runners = [SimpleNamespace(alwayson_scripts=[], inputs=[]) for _ in range(2)]
+        names = ("Radio", "Dropdown", "Accordion", "Slider", "Button", "HTML")
+        self._put(patch, "gradio", **{name: self._make for name in names})
+        script = type("Script", (), {"elem_id": lambda self, name: name})
+        txt2img, img2img = self.runners
+        of_scripts = {"Script": script, "AlwaysVisible": object(), "scripts_data": []}
+        of_scripts |= {"scripts_txt2img": txt2img, "scripts_img2img": img2img}
+        self._put(patch, "modules.scripts", **of_scripts)
+        self._put(patch, "modules.script_callbacks", on_app_started=lambda callback: callback(None, self))
+        self._put(patch, "modules.shared", opts=SimpleNamespace(), device="cpu")
+        self._put(patch, "modules.ui_components", InputAccordion=self._make)
+        self._put(patch, "modules.infotext_utils", quote=str)
+        self._put(patch, "modules.images")
+        self._put(patch, "modules.processing")
+        self.accordion, self.measure = (self._loaded(name) for name in ("paceline", "paceline_measure"))
+
+    def _make(self, *args: Any, **given: Any) -> Component:
+        self.made.append(Component(*args, **given))
+        return self.made[-1]
+
+    @staticmethod
+    def _put(patch: pytest.MonkeyPatch, name: str, **content: Any) -> None:
+        module = ModuleType(name)
+        vars(module).update(content)
+        patch.setitem(sys.modules, name, module)
+        above, _, below = name.rpartition(".")
+        if above:
+            parent = sys.modules.get(above) or ModuleType(above)
+            patch.setitem(sys.modules, above, parent)
+            setattr(parent, below, module)
+
+    @staticmethod
+    def _loaded(name: str) -> ModuleType:
+        """Return a script as WebUI loads it, which puts it nowhere."""
+        spec = importlib.util.spec_from_file_location(f"{name}.py", ROOT / "scripts" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def add_api_route(self, path: str, answer: Any, methods: list[str]) -> None:
+        self.routes[path] = answer
+
+    def tabs(self) -> list[Any]:
+        """Give each tab its script anew."""
+        for runner in self.runners:
+            runner.alwayson_scripts = [self.accordion.PacelineScript()]
+        return [runner.alwayson_scripts[0] for runner in self.runners]
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    """Load the page beside an installed, empty package ``paceline``; afterwards all modules are those of before."""
+    before = dict(sys.modules)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in before:
+            if name.partition(".")[0] == "paceline":
+                patch.delitem(sys.modules, name)
+        patch.setitem(sys.modules, "paceline", ModuleType("paceline"))
+        yield Page(patch)
+    for name in set(sys.modules) - set(before):
+        if name.startswith(str(ROOT).replace(".", "_")):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def controls(page: Page) -> list[Component]:
+    page.tabs()[0].ui(is_img2img=False)
+    return page.made
+
+
+def test_an_installed_paceline_is_neither_hidden_nor_used(page: Page):
+    installed = sys.modules["paceline"]
+    assert [name for name in vars(installed) if not name.startswith("__")] == []
+    assert not [name for name in sys.modules if name.startswith("paceline.")]
+    for module, name in ((page.accordion, "PacelineScript"), (page.measure, "MeasureScript")):
+        found = getattr(module, name)
+        assert sys.modules[found.__module__].__file__.startswith(str(ROOT / "scripts" / "page"))
+
+
+def test_the_report_is_that_of_the_tab_that_has_drawn_last(page: Page):
+    answer = page.routes["/paceline/report"]
+    first, second = page.tabs()
+    assert answer() == []
+    p = SimpleNamespace(comment=lambda text: None)
+    for tab, title in ((second, "Reuse Steps"), (first, "Apply ToMe")):
+        tab.process_batch(p, True)
+        tab._tell(p, [Said(title, Summary("active", "<b>", details=("line",)))], hires=True)
+    assert [(one["title"], one["pass"]) for one in answer()] == [("Apply ToMe", "the hires pass")]
+    assert "&lt;b&gt;" in first.report.as_html() and "<b>Apply" in first.report.as_html()
+    first.process_batch(p, False)
+    assert answer() != []  # without Paceline there is nothing to say
+    page.tabs()
+    assert answer() == []  # nothing is kept but by the scripts
+
+
+def test_what_a_strangers_picture_says_is_checked_before_anything_is_drawn(page: Page):
+    script, said = page.tabs()[0], []
+    p = SimpleNamespace(comment=said.append, extra_generation_params={}, sampler=None)
+    for args in ((True, "<img src=x>"), (True, "Custom", AS_ABOVE, "merge", float("nan")), (True, ["Off"])):
+        script.process_before_every_sampling(p, *args)
+        assert said.pop().endswith("Nothing was changed.") and p.extra_generation_params == {}
+
+
+def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, controls: list[Component]):
+    found = {one.given["label"]: one for one in controls if "label" in one.given}
+    assert found["Apply ToMe: max downsample"].args == (["auto", "1", "2", "4", "8"],)
+    for name, default in (("Apply ToMe: ratio", 0.5), ("Reuse Steps: budget", 0.05)):
+        assert found[name].args == (0.0, 1.0) and found[name].given["value"] == default
 
 
 def test_the_languages_are_those_of_the_pack():
@@ -28,11 +156,16 @@ def test_the_languages_are_those_of_the_pack():
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
-def test_every_label_and_choice_is_translated(code):
+def test_every_label_and_choice_is_translated(code: str, controls: list[Component]):
     words = json.loads((ROOT / "localizations" / f"{code}.json").read_text())
-    assert set(words) == {*labels(), *CHOICES, AS_ABOVE}
+    titles = [one.args[0] for one in controls if one.args and isinstance(one.args[0], str)]
+    labels = {*titles, *(one.given["label"] for one in controls if "label" in one.given)}
+    labels = {label for label in labels if "<" not in label} - {"Paceline"}
+    assert set(words) == {*labels, *CHOICES, AS_ABOVE}
     assert not any(english == there for english, there in words.items())
     theirs = json.loads((ROOT / "locales" / LANGUAGES[code] / "main.json").read_text())["paceline"]
-    assert words["Hardly visible"] == theirs["choice_balanced"]
+    assert {choice.label: words[choice.label] for choice in BY_NAME.values()} == {
+        choice.label: theirs[f"choice_{name}"] for name, choice in BY_NAME.items()
+    }
     nodes = json.loads((ROOT / "locales" / LANGUAGES[code] / "nodeDefs.json").read_text())
     assert words["Reuse Steps: budget"].startswith(nodes["PacelineReuseSteps"]["display_name"])

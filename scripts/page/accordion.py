@@ -1,0 +1,189 @@
+"""The accordion *Paceline* of both tabs, its text in pictures, and its axes of a grid."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from modules import scripts, shared
+from modules.ui_components import InputAccordion
+
+from ...core.choices import CHOICES as BY_NAME
+from ...core.errors import PacelineError
+from ...core.settings import Settings, setting
+from ...core.technique import ATTENTION
+from ...optimizers.attention.policy import TOOLTIP as BACKEND_TOOLTIP
+from ...optimizers.hosts.webui import Said, accelerate
+from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTOM, OFF, PRESETS, Single, settings_of
+from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
+from ...optimizers.step_reuse.settings import StepReuseSettings
+from ...optimizers.token_merging import METHODS, TokenMergingSettings
+from ...optimizers.token_merging import tooltips as tome_tooltips
+from .report import Report, last_report
+
+LOG = logging.getLogger("paceline")
+
+ARGUMENTS = ("on", "choice", "hires", "method", "ratio", "max_downsample", "budget", "backend")
+"""What requests to the API give by position: the list only grows, at its end."""
+
+DEFAULTS = (False, BY_NAME["balanced"].label, AS_ABOVE, *Single().__dict__.values())
+
+FIELDS = {name: f"Paceline {name.replace('_', ' ')}" for name in ARGUMENTS[2:]}
+"""What the text in a picture calls them; the choice is called ``Paceline``."""
+
+NOT_HERE = (
+    "Fuse QKV, Quantize int8 and Compile UNet are not offered here: they need weights that stay as they are, and WebUI "
+    "writes LoRAs into weights, restores and moves them between pictures. Precision is set in WebUI's own settings."
+)
+
+
+class PacelineScript(scripts.Script):
+    """The accordion of one tab, with the report of the pictures that were drawn in it last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.report = Report()
+
+    def title(self) -> str:
+        return "Paceline"
+
+    def show(self, is_img2img: bool) -> object:
+        _add_axes()  # here, because every script is asked for this before any is asked for its page
+        return scripts.AlwaysVisible
+
+    def ui(self, is_img2img: bool) -> list[Any]:
+        with InputAccordion(False, label="Paceline", elem_id=self.elem_id("on")) as on:
+            choice = gr.Radio(
+                list(CHOICES),
+                value=DEFAULTS[1],
+                label="How much may the picture change?",
+                info=" ".join(f"{label}: {preset.sentence}" for label, preset in PRESETS.items())
+                + " Custom: the values below.",
+                elem_id=self.elem_id("choice"),
+            )
+            hires = gr.Dropdown(
+                [AS_ABOVE, *CHOICES],
+                value=AS_ABOVE,
+                label="In the hires pass",
+                visible=not is_img2img,
+                elem_id=self.elem_id("hires"),
+            )
+            with gr.Accordion("Single techniques, for Custom", open=False, elem_id=self.elem_id("more")):
+                merging = tome_tooltips()
+                singles = [
+                    _control(TokenMergingSettings, "method", merging, label="Apply ToMe: method"),
+                    _control(TokenMergingSettings, "ratio", merging, label="Apply ToMe: ratio"),
+                    _control(TokenMergingSettings, "max_downsample", merging, label="Apply ToMe: max downsample"),
+                    _control(StepReuseSettings, "budget", REUSE_TOOLTIPS, label="Reuse Steps: budget"),
+                    gr.Dropdown(
+                        list(BACKENDS),
+                        value=Single.backend,
+                        label="Set Attention Processor: backend",
+                        info=BACKEND_TOOLTIP,
+                    ),
+                ]
+                gr.HTML(f'<span style="color: var(--block-info-text-color)">{NOT_HERE}</span>')
+            report = gr.Button("Full report of the last picture", elem_id=self.elem_id("report"))
+            report.click(lambda: last_report().as_html(), outputs=[gr.HTML(elem_id=self.elem_id("reported"))])
+        inputs = [choice, hires, *singles]
+        pasted = dict(zip(ARGUMENTS[2:], inputs[1:], strict=True))
+        self.infotext_fields = [(on, lambda text: "Paceline" in text), (choice, "Paceline")]
+        self.infotext_fields += [(pasted[name], field) for name, field in FIELDS.items() if name != "hires"]
+        self.infotext_fields += [(hires, lambda text: text.get(FIELDS["hires"], AS_ABOVE))]
+        self.paste_field_names = ["Paceline", *FIELDS.values()]
+        return [on, *inputs]
+
+    def process(self, p: Any, *args: Any) -> None:
+        """Take out what the cell of a grid before this one has written: cells share their texts."""
+        for field in ("Paceline", *FIELDS.values()):
+            p.extra_generation_params.pop(field, None)
+
+    def process_batch(self, p: Any, *args: Any, **given: Any) -> None:
+        """Begin a report for the pictures that are drawn at once."""
+        if _asked(p, args)["on"]:
+            self.report = Report()
+
+    def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
+        """Let the techniques work in the sampling that begins; the host calls it for each pass, in Forge twice."""
+        asked = _asked(p, args)
+        if not asked["on"] or asked["choice"] == OFF and asked["hires"] in (AS_ABOVE, OFF):
+            return
+        hires = bool(getattr(p, "is_hr_pass", False))
+        try:
+            single = Single(**{name: asked[name] for name in ARGUMENTS[3:]})
+            chosen = settings_of(asked["hires" if hires and asked["hires"] != AS_ABOVE else "choice"], single)
+        except PacelineError as error:
+            p.comment(f"Paceline: {error} Nothing was changed.")
+            LOG.warning("%s", error)
+            return
+        _write_down(p, asked)
+        if chosen:
+            accelerate(p, chosen, lambda said: self._tell(p, said, hires), _refusals())
+
+    def _tell(self, p: Any, said: Sequence[Said], hires: bool) -> None:
+        self.report.add(said, hires)
+        before = "the hires pass, " if hires else ""
+        for one in said:
+            p.comment(f"Paceline, {before}{one.title}: {one.summary.headline}")
+            LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
+
+
+def _control(owner: type[Settings], name: str, tooltips: dict[str, str], label: str) -> Any:
+    """Return the control of a setting, with the default, limits and choices of its field."""
+    found = setting(owner, name)
+    given = {"value": str(found.default), "label": label, "info": tooltips[name]}
+    if "choices" in found.metadata:
+        return gr.Dropdown([str(choice) for choice in found.metadata["choices"]], **given)
+    return gr.Slider(
+        found.metadata["minimum"], found.metadata["maximum"], step=0.01, **given | {"value": found.default}
+    )
+
+
+def _asked(p: Any, args: Sequence[Any]) -> dict[str, Any]:
+    """Return what was asked for, by name: on the page, by a request, or by an axis of a grid."""
+    asked = dict(zip(ARGUMENTS, (*args, *DEFAULTS[len(args) :]), strict=False))
+    given = {name: getattr(p, f"paceline_{name}") for name in ARGUMENTS if hasattr(p, f"paceline_{name}")}
+    if given:
+        single = "choice" not in given and not given.keys().isdisjoint(ARGUMENTS[3:])
+        asked |= {"on": True} | ({"choice": CUSTOM} if single else {})
+    return asked | given
+
+
+def _write_down(p: Any, asked: dict[str, Any]) -> None:
+    """Put what was asked for into the text of the picture, as far as it is not the default or has no effect."""
+    choices, text = (asked["choice"], asked["hires"]), p.extra_generation_params
+    text["Paceline"] = asked["choice"]
+    if asked["hires"] != AS_ABOVE:
+        text[FIELDS["hires"]] = asked["hires"]
+    if CUSTOM in choices:
+        text |= {FIELDS[name]: asked[name] for name in ARGUMENTS[3:]}
+
+
+def _refusals() -> dict[str, str]:
+    """Return why a technique must be left out, as far as the host's own settings tell."""
+    if getattr(shared, "loaded_hypernetworks", None):
+        return {ATTENTION: "a hypernetwork changes keys and values inside of the host's attention"}
+    if getattr(shared.opts, "upcast_attn", False):
+        return {ATTENTION: "the setting Upcast cross attention layer to float32 is on"}
+    return {}
+
+
+def _add_axes() -> None:
+    axes = {
+        "choice": (str, lambda: list(CHOICES)),
+        "method": (str, lambda: list(METHODS)),
+        "ratio": (float, None),
+        "budget": (float, None),
+        "backend": (str, lambda: list(BACKENDS)),
+    }
+    for data in scripts.scripts_data:
+        if Path(data.path).name == "xyz_grid.py":
+            grid = data.module
+            known = {option.label for option in grid.axis_options}
+            for name, (kind, choices) in axes.items():
+                label, apply = f"[Paceline] {name}", grid.apply_field(f"paceline_{name}")
+                if label not in known:
+                    grid.axis_options.append(grid.AxisOption(label, kind, apply, choices=choices))
