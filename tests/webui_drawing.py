@@ -47,7 +47,7 @@ class Host:
 
     @property
     def lines(self):
-        return [one.line for one in self.said]
+        return [f"Paceline {one.title}: {one.text}" for one in self.said]
 
 
 def in_process_noise(latent, seed):

@@ -103,7 +103,7 @@ class AttentionPolicy(Policy):
         ``refusal``: why the backend cannot take this call, where the host knows; ``full_precision``: the model asks for
         a backend that quantises nothing. The rest as in ``AttentionFunction``.
         """
-        reason = refusal or self._refusal(q, k, v, mask, full_precision)
+        reason = refusal or self.refusal(q, k, v, mask, full_precision)
         if reason is None:
             function = self.function
             if self.quickest is not None:
@@ -121,7 +121,8 @@ class AttentionPolicy(Policy):
         activity.fall_back(reason)
         return None
 
-    def _refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, full_precision: bool) -> str | None:
+    def refusal(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask = None, full_precision: bool = False) -> str | None:
+        """Return why the backend cannot take a call of these shapes, dtypes and device; None if it can."""
         if is_compiling():  # sizes may be symbols there, which a dictionary would make numbers of
             return self._find_refusal(q, k, v, mask, full_precision)
         records = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)

@@ -46,7 +46,7 @@ class StepReusePolicy(Policy):
         """
         steps = max(len(noise_levels) - 1, 0)
         notes = list(refusals)
-        if steps < FEWEST_STEPS:
+        if steps < FEWEST_STEPS and not refusals:  # where a host refuses, it may not know the levels
             few = f"{steps} steps are too few to leave one out: each changes the picture too much"
             notes.append(f"{few} (at least {FEWEST_STEPS})")
         if 0.0 in noise_levels[:-1] or any(here == after for here, after in pairwise(noise_levels)):

@@ -22,17 +22,17 @@ from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...optimizers.step_reuse.settings import StepReuseSettings
 from ...optimizers.token_merging import METHODS, TokenMergingSettings
 from ...optimizers.token_merging import tooltips as tome_tooltips
-from .report import Report, last_report
+from .report import TabReport, last_report
 
 LOG = logging.getLogger("paceline")
 
 ARGUMENTS = ("on", "choice", "hires", "method", "ratio", "max_downsample", "budget", "backend")
-"""What requests to the API give by position: the list only grows, at its end."""
+"""Arguments of requests to the API, by position: the list only grows, at its end."""
 
 DEFAULTS = (False, BY_NAME["balanced"].label, AS_ABOVE, *Single().__dict__.values())
 
 FIELDS = {name: f"Paceline {name.replace('_', ' ')}" for name in ARGUMENTS[2:]}
-"""What the text in a picture calls them; the choice is called ``Paceline``."""
+"""Their names in the text of a picture; there the choice is called ``Paceline``."""
 
 NOT_HERE = (
     "Fuse QKV, Quantize int8 and Compile UNet are not offered here: they need weights that stay as they are, and WebUI "
@@ -45,7 +45,7 @@ class PacelineScript(scripts.Script):
 
     def __init__(self) -> None:
         super().__init__()
-        self.report = Report()
+        self.report = TabReport()
 
     def title(self) -> str:
         return "Paceline"
@@ -97,17 +97,17 @@ class PacelineScript(scripts.Script):
         return [on, *inputs]
 
     def process(self, p: Any, *args: Any) -> None:
-        """Take out what the cell of a grid before this one has written: cells share their texts."""
+        """Remove the fields that an earlier cell of a grid wrote: cells share their texts."""
         for field in ("Paceline", *FIELDS.values()):
             p.extra_generation_params.pop(field, None)
 
     def process_batch(self, p: Any, *args: Any, **given: Any) -> None:
         """Begin a report for the pictures that are drawn at once."""
         if _asked(p, args)["on"]:
-            self.report = Report()
+            self.report = TabReport()
 
     def process_before_every_sampling(self, p: Any, *args: Any, **given: Any) -> None:
-        """Let the techniques work in the sampling that begins; the host calls it for each pass, in Forge twice."""
+        """Switch the techniques on for the next sampling; the host calls this for each pass, Forge twice."""
         asked = _asked(p, args)
         if not asked["on"] or asked["choice"] == OFF and asked["hires"] in (AS_ABOVE, OFF):
             return
@@ -127,7 +127,7 @@ class PacelineScript(scripts.Script):
         self.report.add(said, hires)
         before = "the hires pass, " if hires else ""
         for one in said:
-            p.comment(f"Paceline, {before}{one.title}: {one.summary.headline}")
+            p.comment(f"Paceline, {before}{one.title}: {one.text}")
             LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
 
 
@@ -143,7 +143,7 @@ def _control(owner: type[Settings], name: str, tooltips: dict[str, str], label: 
 
 
 def _asked(p: Any, args: Sequence[Any]) -> dict[str, Any]:
-    """Return what was asked for, by name: on the page, by a request, or by an axis of a grid."""
+    """Return the arguments by name, as the page, a request or an axis of a grid gives them."""
     asked = dict(zip(ARGUMENTS, (*args, *DEFAULTS[len(args) :]), strict=False))
     given = {name: getattr(p, f"paceline_{name}") for name in ARGUMENTS if hasattr(p, f"paceline_{name}")}
     if given:
@@ -153,7 +153,7 @@ def _asked(p: Any, args: Sequence[Any]) -> dict[str, Any]:
 
 
 def _write_down(p: Any, asked: dict[str, Any]) -> None:
-    """Put what was asked for into the text of the picture, as far as it is not the default or has no effect."""
+    """Write the choice into the text of the picture, and the values that differ from the default and have an effect."""
     choices, text = (asked["choice"], asked["hires"]), p.extra_generation_params
     text["Paceline"] = asked["choice"]
     if asked["hires"] != AS_ABOVE:

@@ -76,7 +76,7 @@ class MeasureScript(scripts.Script):
 
 
 class Session:
-    """The runs of one measurement, and the pictures that they gave."""
+    """The runs of one measurement, and their pictures."""
 
     def __init__(self, p: Any, choice: str) -> None:
         self._p, self._choice = p, choice
@@ -126,7 +126,7 @@ class Session:
         return p
 
     def result(self, found: Measured) -> Any:
-        """Return what the host shows: the sheet, then each seed's pictures without and with, and the verdict."""
+        """Return the host's result: the sheet, then each seed's pictures without and with Paceline, and the verdict."""
         p = self._p
         shown = [self._drawn[optimized, number, p.steps] for number in self._seeds() for optimized in (False, True)]
         result = self._drawn[True, 0, p.steps]

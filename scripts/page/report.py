@@ -1,4 +1,4 @@
-"""What the techniques said of the last picture: for the page, and for ``GET /paceline/report``."""
+"""The reports of the techniques about the last picture: for the page, and for ``GET /paceline/report``."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ...optimizers.hosts.webui import Said
 REPORT = "/paceline/report"
 
 
-class Report:
-    """What was said of one picture, or of the few that are drawn at once. A tab's script keeps its last one."""
+class TabReport:
+    """Reports about one picture, or the few that are drawn at once; each tab's script keeps those of its last."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()
         self.entries: list[dict[str, Any]] = []
 
     def add(self, said: Sequence[Said], hires: bool) -> None:
-        """Take in what is said of one pass."""
+        """Add the reports of one pass."""
         drawn = "the hires pass" if hires else "the first pass"
         for one in said:
             summary = one.summary
@@ -40,12 +40,12 @@ class Report:
         return "".join(parts)
 
 
-def last_report() -> Report:
+def last_report() -> TabReport:
     """Return the report of the tab that has drawn last: the program keeps one script for each tab."""
     runners = (scripts.scripts_txt2img, scripts.scripts_img2img)
     kept = [getattr(script, "report", None) for runner in runners for script in runner.alwayson_scripts]
-    reports = [report for report in kept if isinstance(report, Report)]
-    return max(reports, key=lambda report: report.begun, default=Report())
+    reports = [report for report in kept if isinstance(report, TabReport)]
+    return max(reports, key=lambda report: report.begun, default=TabReport())
 
 
 def add_route(_: object, app: Any) -> None:

@@ -33,7 +33,7 @@ def test_a_model_has_them(studio):
     assert not missing(protocols.ModelConfig, base.model_config)
     assert not missing(protocols.ModelSampling, base.model_sampling)
     assert not missing(protocols.LatentFormat, base.latent_format)
-    assert not missing(protocols.UNet, base.diffusion_model)
+    assert not missing(protocols.ComfyUNet, base.diffusion_model)
 
 
 def test_a_vae_has_them(comfy):
@@ -62,10 +62,10 @@ def test_a_pipeline_has_them(name, denoiser, others):
 
     pipe = small(name).pipe
     assert missing(protocols.Pipeline, pipe) <= {others}
-    assert not missing(protocols.Scheduler, pipe.scheduler)
+    assert not missing(protocols.DiffusersScheduler, pipe.scheduler)
     assert not missing(protocols.Model, getattr(pipe, denoiser))
     layers = [module for module in getattr(pipe, denoiser).modules() if hasattr(module, "get_processor")]
     assert layers
     assert not any(missing(protocols.AttentionModule, layer) for layer in layers)
     if denoiser == "unet":
-        assert not missing(protocols.UNet, pipe.unet)
+        assert not missing(protocols.DiffusersUNet, pipe.unet)

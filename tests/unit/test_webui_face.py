@@ -13,8 +13,11 @@ import pytest
 from comfy_host.paths import ROOT
 from paceline.core.activity import Summary
 from paceline.core.choices import CHOICES as BY_NAME
-from paceline.optimizers.hosts.webui import Said
+from paceline.core.errors import InvalidSetting
+from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
+from paceline.optimizers.hosts.webui import Said, choices
 from paceline.optimizers.hosts.webui.choices import AS_ABOVE, CHOICES
+from paceline.optimizers.step_reuse.settings import StepReuseSettings
 
 LANGUAGES = {"ar_AR": "ar", "es_ES": "es", "ja_JP": "ja", "th_TH": "th", "zh_CN": "zh"}
 
@@ -149,6 +152,21 @@ def test_controls_have_the_limits_and_choices_of_the_settings(page: Page, contro
     assert found["Apply ToMe: max downsample"].args == (["auto", "1", "2", "4", "8"],)
     for name, default in (("Apply ToMe: ratio", 0.5), ("Reuse Steps: budget", 0.05)):
         assert found[name].args == (0.0, 1.0) and found[name].given["value"] == default
+
+
+def test_choices_are_settings_of_techniques():
+    single = choices.Single(ratio=0.0, budget=0.1, backend=choices.HOSTS_OWN)
+    assert choices.settings_of("Off", single) == {}
+    assert choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
+    assert choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
+    found = choices.settings_of("Fastest", single)
+    assert found[TOKEN_MERGING].ratio > 0.9 and found[STEP_REUSE].budget == 0.15
+    for wrong in ("fastest", None, 1):
+        with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
+            choices.settings_of(wrong, single)
+    for name, value in (("ratio", 2.0), ("method", "x"), ("max_downsample", "3"), ("budget", "1"), ("backend", "x")):
+        with pytest.raises(InvalidSetting, match=name):
+            choices.settings_of("Custom", choices.Single(**{name: value}))
 
 
 def test_the_languages_are_those_of_the_pack():

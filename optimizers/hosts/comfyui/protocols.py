@@ -88,7 +88,7 @@ class BaseModel(ModuleTree, Protocol):
     def get_dtype_inference(self) -> torch.dtype: ...
 
 
-class UNet(ModuleTree, Protocol):
+class ComfyUNet(ModuleTree, Protocol):
     """``diffusion_model`` where it is ComfyUI's ``UNetModel`` (SD 1.x, SD 2.x, SDXL, SVD)."""
 
     input_blocks: Sequence[Iterable[Module]]

@@ -9,7 +9,7 @@ from typing import cast
 from torch.nn import Module
 
 from ...token_merging.unet_policy import Block
-from .protocols import ModelPatcher, TransformerBlock, UNet
+from .protocols import ComfyUNet, ModelPatcher, TransformerBlock
 
 BlockKey = tuple[str, int, int]
 """ComfyUI's name of a transformer block: part (input, middle, output), block number, index in the block."""
@@ -37,7 +37,7 @@ def layers(network: Module) -> Iterator[tuple[str, int, Module, int]]:
     """Yield part, block number and downsample of every layer of a ``UNetModel``, in the order of execution."""
     from comfy.ldm.modules.diffusionmodules.openaimodel import Downsample, ResBlock, Upsample
 
-    scale, unet = 1, cast("UNet", network)
+    scale, unet = 1, cast("ComfyUNet", network)
     middle = [] if unet.middle_block is None else [unet.middle_block]  # KOALA-700M has none
     parts = (("input", unet.input_blocks), ("middle", middle), ("output", unet.output_blocks))
     for part, sequences in parts:

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ....core.calls import Function
 
 
-class Scheduler(Protocol):
+class DiffusersScheduler(Protocol):
     """Makes the timesteps of a run; ``step_index`` and ``begin_index`` only on schedulers that count their steps."""
 
     timesteps: Tensor
@@ -47,7 +47,7 @@ class Pipeline(Protocol):
     def __call__(self, *args: object, **kwargs: object) -> Any: ...
 
 
-class UNet(Protocol):
+class DiffusersUNet(Protocol):
     """A ``UNet2DConditionModel``."""
 
     down_blocks: ModuleList

@@ -15,7 +15,7 @@ from ....core.technique import Policy
 from .components import SCHEDULER
 from .host import Host, PipelineTechnique
 from .patches import Patches, current
-from .protocols import Scheduler
+from .protocols import DiffusersScheduler
 
 
 class ScheduleOnCPUPolicy(Policy):
@@ -41,7 +41,7 @@ class PipelineScheduleOnCPU(PipelineTechnique):
         super().__init__(settings, ScheduleOnCPUPolicy())
 
     def attach(self, host: Host, patches: Patches) -> None:
-        scheduler: Scheduler = host.component.part
+        scheduler: DiffusersScheduler = host.component.part
         made = current(scheduler, "set_timesteps")
 
         @functools.wraps(made)

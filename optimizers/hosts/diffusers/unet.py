@@ -9,7 +9,7 @@ from typing import cast
 from torch.nn import Module
 
 from ...token_merging.unet_policy import Block
-from .protocols import UNet
+from .protocols import DiffusersUNet
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
 
 
 def _walk(model: Module) -> Iterator[tuple[str, int, str, Module, bool]]:
-    scale, unet = 1, cast(UNet, model)
+    scale, unet = 1, cast(DiffusersUNet, model)
     for number, block in enumerate(unet.down_blocks):
         yield from _in_block(f"down_blocks.{number}", block, scale, "down")
         scale *= 2 if getattr(block, "downsamplers", None) else 1

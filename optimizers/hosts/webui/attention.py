@@ -1,34 +1,33 @@
-"""Set Attention Processor on a UNet: its layers' projections stay, and the backend computes what is between them."""
+"""Set Attention Processor on a UNet: its layers project as before, and the backend computes attention in between."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ....core.shadow import Shadows
 from ...attention.policy import AttentionPolicy
-from .places import Place
-from .technique import WebUITechnique
+from .technique import Sampling, WebUITechnique
 from .unet import is_unet, transformer_blocks
 
 _OTHER_INPUTS = "the host or another extension gives this layer more than tokens and a mask"
+_MASK = "an attention mask of the host"
 
 
-class UNetAttention(WebUITechnique):
-    """Attention of one UNet with a backend; `UnsupportedModel` if it has no attention that could be reached.
+class WebUIAttention(WebUITechnique):
+    """Attention of one UNet with a backend; `UnsupportedModel` if the UNet has no attention layer that is known.
 
     `BackendUnavailable` if the backend cannot run on the device.
     """
 
     policy: AttentionPolicy
 
-    def __init__(self, backend: str, place: Place, device: torch.device) -> None:
-        network, name = place.network, type(place.network).__name__
+    def __init__(self, backend: str, sampling: Sampling) -> None:
+        network, name = sampling.model.network, type(sampling.model.network).__name__
         blocks = transformer_blocks(network) if is_unet(network) else ()
         layers = [
             (f"{part} {row}.{number} {attribute}", layer)
@@ -41,15 +40,21 @@ class UNetAttention(WebUITechnique):
             raise UnsupportedModel(problem, "Leave Set Attention Processor out for this model.")
         timings = Path.home() / ".cache" / "paceline" / "attention_timings.json"
         sizes = sorted({_head_size(layer) for _, layer in layers})
-        super().__init__(AttentionPolicy(backend, device, place.dtype, sizes, timings))
-        self._layers = layers
+        super().__init__(AttentionPolicy(backend, sampling.device, sampling.model.dtype, sizes, timings))
+        self._layers, self._dtype = layers, sampling.model.dtype
 
     def attach(self, shadows: Shadows) -> None:
         for name, layer in self._layers:
             shadows.put(layer, "forward", self._routed(name, layer, layer.forward))
 
     def _routed(self, name: str, layer: Any, forward: Function) -> Function:
-        heads = int(layer.heads)
+        heads, size = int(layer.heads), _head_size(layer)
+
+        def refusal(x: Tensor, keys: Tensor) -> str | None:
+            """Return why the backend cannot take a call, before anything is projected for it: by its shapes alone."""
+            like = x.new_empty((), dtype=self._dtype)
+            q, k = (like.expand(len(tokens), heads, tokens.shape[1], size) for tokens in (x, keys))
+            return self.policy.refusal(q, k, k)
 
         def split(tokens: Tensor) -> Tensor:
             """[batch, tokens, heads * size] -> [batch, heads, tokens, size]."""
@@ -60,15 +65,17 @@ class UNetAttention(WebUITechnique):
             value = options.get("value")
             known = {"value", "mask", "transformer_options"}
             others = [*args, *(given for key, given in options.items() if key not in known)]
-            if any(isinstance(other, Tensor) or other for other in others):
-                self.activity.fall_back(_OTHER_INPUTS)
-                return forward(x, context, *args, **options)
             keys = x if context is None else context
+            if any(isinstance(other, Tensor) or other for other in others):
+                reason: str | None = _OTHER_INPUTS
+            else:
+                reason = refusal(x, keys) if options.get("mask") is None else _MASK
+            if reason is not None:
+                self.activity.fall_back(reason)
+                return forward(x, context, *args, **options)
             q, k, v = layer.to_q(x), layer.to_k(keys), layer.to_v(keys if value is None else value)
-            mask = options.get("mask")
-            refusal = None if mask is None else "an attention mask of the host"
-            output = self.policy.attend(self.activity, name, split(q), split(k), split(v), None, None, False, refusal)
-            if output is None:
+            output = self.policy.attend(self.activity, name, split(q), split(k), split(v), None, None, False)
+            if output is None:  # the kernel failed: from now on its calls are refused
                 return forward(x, context, **options)
             return layer.to_out(output.transpose(1, 2).flatten(2))
 
@@ -76,7 +83,7 @@ class UNetAttention(WebUITechnique):
 
 
 def _head_size(layer: Any) -> int:
-    """Return the channels of one head of an attention layer; 0 if it is none that we know."""
+    """Return the channels of one head of an attention layer; 0 for a layer of another kind."""
     if not all(hasattr(layer, name) for name in ("heads", "to_q", "to_out")):
         return 0
     # Forge's quantised projections do not tell their width, and ldm's layers not their size.

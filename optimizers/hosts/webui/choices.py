@@ -1,4 +1,4 @@
-"""What a person chooses in WebUI, as settings of techniques."""
+"""The choices of the accordion in WebUI, as settings of techniques."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...attention.policy import AUTO
 from ...attention.registry import names
 from ...step_reuse.settings import StepReuseSettings
 from ...token_merging import TokenMergingSettings, apply_preset
-from .run import Choice
+from .run import SettingsByKind
 
 OFF, CUSTOM, AS_ABOVE, HOSTS_OWN = "Off", "Custom", "As above", "the host's own"
 
@@ -32,7 +32,7 @@ class Single:
     budget: float = StepReuseSettings.budget
     backend: str = AUTO
 
-    def settings(self) -> Choice:
+    def settings(self) -> SettingsByKind:
         require_choice("backend", self.backend, BACKENDS)
         level = self.max_downsample
         sizes: dict[str, Any] = {"max_downsample": int(level) if str(level).isdecimal() else level}
@@ -43,8 +43,8 @@ class Single:
         return chosen | ({STEP_REUSE: reuse} if reuse.budget else {})
 
 
-def settings_of(choice: str, single: Single) -> Choice:
-    """Return what is asked for by one of ``CHOICES``; `InvalidSetting` for others, and for settings out of range."""
+def settings_of(choice: str, single: Single) -> SettingsByKind:
+    """Return the settings of one of ``CHOICES``; `InvalidSetting` for others, and for values out of range."""
     if choice == CUSTOM:
         return single.settings()
     if choice == OFF:

@@ -1,4 +1,4 @@
-"""What this package uses of the objects of Stable Diffusion WebUI and Forge, as types: told by what they have.
+"""The attributes of Stable Diffusion WebUI's and Forge's objects that this package uses, as types.
 
 ``Any`` stands where the two hosts hand out values of different kinds.
 """
@@ -18,9 +18,9 @@ class Denoiser(Protocol):
     """The guided prediction (``CFGDenoiser``), a module: the sampler's function calls it as its model.
 
     Attributes:
-        inner_model: what it asks for the passes in A1111; in both, what knows the schedule (``t_to_sigma``).
+        inner_model: in A1111 the module that computes passes; in both hosts it has the schedule (``t_to_sigma``).
         step: number of the evaluation; total_steps: how many there will be.
-        need_last_noise_uncond: whether the sampler uses the negative pass for something else than guidance.
+        need_last_noise_uncond: whether the sampler uses the negative pass beyond guidance.
     """
 
     inner_model: Any
@@ -33,20 +33,20 @@ class Denoiser(Protocol):
     def update_inner_model(self) -> None: ...
 
 
-class Sampler(Protocol):
-    """What draws one pass of a picture; made anew for each. ``func``: the solver's function."""
+class WebUISampler(Protocol):
+    """The sampler of one pass of a picture, made anew for each. ``func``: the solver's function."""
 
     func: Function
 
 
 class Processing(Protocol):
-    """What is being drawn. ``sd_model`` is the model of this moment: a refiner takes its place in the middle."""
+    """A request for pictures. ``sd_model`` is the model in use now: in the middle of a run a refiner may replace it."""
 
-    sampler: Sampler
+    sampler: WebUISampler
     sd_model: Any
 
 
-class UNet(Protocol):
+class WebUIUNet(Protocol):
     """The UNet of SD 1.x, SD 2.x and SDXL, whose rows of layers are alike in ldm, sgm and Forge."""
 
     input_blocks: ModuleList
@@ -54,7 +54,7 @@ class UNet(Protocol):
     output_blocks: ModuleList
 
 
-class Scheduled(Protocol):
+class ScheduledPrompt(Protocol):
     """A prompt up to a step, of a prompt that changes while it is drawn."""
 
     end_at_step: int
@@ -63,7 +63,7 @@ class Scheduled(Protocol):
 class Composed(Protocol):
     """One of the prompts that are joined by AND."""
 
-    schedules: Sequence[Scheduled]
+    schedules: Sequence[ScheduledPrompt]
 
 
 class MultiPrompt(Protocol):

@@ -1,4 +1,4 @@
-"""What a sampler's function was called with: its noise levels, and which solver it is by the names of Reuse Steps."""
+"""The arguments of a call of a sampler's function: its noise levels, and its solver by the names of Reuse Steps."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Solver:
 
 
 class Units:
-    """How a function's model is asked and answers: with noise levels, and pictures without noise."""
+    """Inputs and outputs of the model that a sampler calls: noise levels in, pictures without noise out."""
 
     def sigma(self, value: float) -> float:
-        """Return the noise level of what the model was asked for."""
+        """Return the noise level of a call."""
         return value
 
     def latent(self, x: Tensor, value: float) -> Tensor:
@@ -77,12 +77,12 @@ class Units:
         return output
 
     def output(self, x: Tensor, denoised: Tensor, value: float) -> Tensor:
-        """Return what the model answers if it predicts the picture ``denoised``."""
+        """Return the output of a model that predicts the picture ``denoised``."""
         return denoised
 
 
 class Timesteps(Units):
-    """With timesteps, latents of constant size, and noise."""
+    """The same with timesteps, latents of constant size, and noise as output."""
 
     def __init__(self, alphas: Tensor) -> None:
         self._alphas = alphas

@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ....core import technique as core
 from ....core.activity import Activity, Summary
+from ....core.calls import Kwargs
 from ....core.shadow import Shadows
+from .models import WebUIModel
+from .protocols import Denoiser, Processing
+from .samplers import Position, Solver
+
+Compute = Callable[..., Tensor]
+"""Computes a guided prediction, or the passes of one call."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """One run of a sampler with one network; after a refiner has taken over, another one.
+
+    Attributes:
+        device: of the latents.
+    """
+
+    p: Processing
+    model: WebUIModel
+    solver: Solver
+    position: Position
+    device: torch.device
 
 
 @dataclass(frozen=True)
 class Said:
-    """What one technique says of a sampling run."""
+    """The report of one technique about a sampling run."""
 
     title: str
     summary: Summary
 
     @property
-    def line(self) -> str:
-        return f"Paceline {self.title}: {self.summary.headline}"
+    def text(self) -> str:
+        """The headline, and the first reason where the technique did nothing."""
+        why = self.summary.details[:1] if self.summary.state == "inactive" else ()
+        return ": ".join([self.summary.headline, *why])
 
 
 class WebUITechnique(core.Technique):
-    """One optimization of one network while one picture is sampled. `CannotHelp` where it is made: it is left out."""
+    """One optimization of one network while one picture is sampled: made for the run, and dropped with it.
+
+    `CannotHelp` where it is made: it is left out.
+    """
 
     def __init__(self, policy: core.Policy) -> None:
         super().__init__(policy)
@@ -36,6 +65,18 @@ class WebUITechnique(core.Technique):
     def before(self, x: Tensor) -> None:
         """Get ready for one call of the network for passes with the latents ``x`` ``[rows, channels, ...]``."""
         self.activity.model_calls += 1
+
+    def guided(self, denoiser: Denoiser, x: Tensor, sigma: Tensor, options: Kwargs, compute: Compute) -> Tensor:
+        """Return the guided prediction, which ``compute()`` gives."""
+        return compute()
+
+    def passes(self, compute: Compute, x: Tensor, /, *args: object, **options: object) -> Tensor:
+        """Return the passes of one call, which ``compute(x, *args, **options)`` gives."""
+        return compute(x, *args, **options)
+
+    def moved_to(self, model: WebUIModel) -> bool:
+        """Go on with another network; False where another technique must be made for it."""
+        return False
 
     def said(self) -> Said:
         return Said(self.title, self.policy.summarize(self.activity))

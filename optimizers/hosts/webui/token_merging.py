@@ -12,30 +12,28 @@ from ....core.shadow import Shadows
 from ...token_merging import TokenMergingSettings
 from ...token_merging.method import Reduction
 from ...token_merging.unet_policy import OTHER_TOKENS, CallState, UNetMergingPolicy, restored_output
-from .places import Place
-from .samplers import Position
-from .technique import WebUITechnique
-from .unet import ModuleBlock, image_attention, is_unet
+from .technique import Sampling, WebUITechnique
+from .unet import WebUIBlock, image_attention, is_unet
 
 HYPERTILE = "HyperTile is on, and cuts the tokens of the image into tiles of its own"
 
 _MASK = "an attention mask over the image was given, and merged tokens have no place in it"
 
 
-class UNetTokenMerging(WebUITechnique):
-    """Apply ToMe on one UNet; `UnsupportedModel` if it is none, or the settings would reach no block."""
+class WebUITokenMerging(WebUITechnique):
+    """Apply ToMe on one UNet; `UnsupportedModel` for another network, or if the settings would reach no block."""
 
-    policy: UNetMergingPolicy[ModuleBlock]
+    policy: UNetMergingPolicy[WebUIBlock]
 
-    def __init__(self, settings: TokenMergingSettings, place: Place, position: Position) -> None:
-        name = type(place.network).__name__
-        if not is_unet(place.network):
+    def __init__(self, settings: TokenMergingSettings, sampling: Sampling) -> None:
+        network, name = sampling.model.network, type(sampling.model.network).__name__
+        if not is_unet(network):
             problem = f"{name} is no UNet of SD 1.x, SD 2.x or SDXL."
             raise UnsupportedModel(problem, "Leave Apply ToMe out for this model.")
-        super().__init__(UNetMergingPolicy(name, image_attention(place.network), settings))
+        super().__init__(UNetMergingPolicy(name, image_attention(network), settings))
         if any(_is_tiled(block) for block in self.policy.blocks):
             raise UnsupportedModel(f"{HYPERTILE}.", "Switch HyperTile off, or leave Apply ToMe out.", HYPERTILE)
-        self._position = position
+        self._position = sampling.position
         self._state = CallState()
         self._latent = (0, 0)
         self._active = False
@@ -43,7 +41,7 @@ class UNetTokenMerging(WebUITechnique):
     def attach(self, shadows: Shadows) -> None:
         settings = self.policy.settings
         for block in self.policy.blocks:
-            around: list[tuple[str, Callable[[ModuleBlock, Function], Function]]] = [("attn1", self._self_attention)]
+            around: list[tuple[str, Callable[[WebUIBlock, Function], Function]]] = [("attn1", self._self_attention)]
             around += [("attn2", self._queries_merged)] if settings.merge_crossattn else []
             around += [("ff", self._queries_merged)] if settings.merge_mlp else []
             for name, made in around:
@@ -61,14 +59,14 @@ class UNetTokenMerging(WebUITechnique):
         self._state.ratio_factor = self.policy.ratio_factor(self._position)
         self.policy.begin_call(self._state, self._latent, x.device, (tuple(x.shape), x.dtype))
 
-    def _reduction(self, block: ModuleBlock, x: Tensor) -> Reduction | None:
+    def _reduction(self, block: WebUIBlock, x: Tensor) -> Reduction | None:
         size, state = block.size(self._latent), self._state
         found = self.policy.prepared(block, x, size, state) or self.policy.reduction(block, x, size, state)
-        if found is not None and self.policy.other_layers:  # else nobody asks, and it would hold memory
+        if found is not None and self.policy.other_layers:  # else it would only hold memory
             state.reductions[block.number] = found
         return found
 
-    def _self_attention(self, block: ModuleBlock, forward: Function) -> Function:
+    def _self_attention(self, block: WebUIBlock, forward: Function) -> Function:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
 
         def reduced(x: Tensor, context: Tensor | None = None, *args: object, **options: object) -> object:
@@ -92,7 +90,7 @@ class UNetTokenMerging(WebUITechnique):
 
         return reduced
 
-    def _queries_merged(self, block: ModuleBlock, forward: Function) -> Function:
+    def _queries_merged(self, block: WebUIBlock, forward: Function) -> Function:
         """Return ``forward`` of a layer whose first argument is the image, with the block's merging around it."""
 
         def merged(x: Tensor, *args: object, **options: object) -> object:
@@ -105,7 +103,7 @@ class UNetTokenMerging(WebUITechnique):
         return merged
 
 
-def _is_tiled(block: ModuleBlock) -> bool:
+def _is_tiled(block: WebUIBlock) -> bool:
     """Return whether A1111's HyperTile, which replaces the forward of attention layers, is on."""
     params = getattr(block.module.attn1, "__webui_hypertile_params", None)
     return bool(getattr(params, "enabled", False))

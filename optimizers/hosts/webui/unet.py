@@ -9,11 +9,11 @@ from typing import Any, cast
 from torch.nn import Module
 
 from ...token_merging.unet_policy import Block
-from .protocols import UNet
+from .protocols import WebUIUNet
 
 
 @dataclass(frozen=True)
-class ModuleBlock(Block):
+class WebUIBlock(Block):
     """A transformer block with self-attention over the image; its name is e.g. ``input 4.0``."""
 
     module: Module
@@ -21,12 +21,12 @@ class ModuleBlock(Block):
 
 def is_unet(network: object) -> bool:
     """Return whether a network is a UNet with the layout of SD 1.x, SD 2.x and SDXL."""
-    return all(hasattr(network, name) for name in UNet.__annotations__)
+    return all(hasattr(network, name) for name in WebUIUNet.__annotations__)
 
 
 def transformer_blocks(network: Module) -> Iterator[tuple[str, int, int, int, Any]]:
     """Yield each transformer block of a UNet with its part, row, number in the row, and how much smaller it is."""
-    unet, scale = cast(UNet, network), 1
+    unet, scale = cast(WebUIUNet, network), 1
     for part, rows in (("input", unet.input_blocks), ("middle", [unet.middle_block]), ("output", unet.output_blocks)):
         for row, layers in enumerate(rows):
             for layer in layers.children():
@@ -36,10 +36,10 @@ def transformer_blocks(network: Module) -> Iterator[tuple[str, int, int, int, An
                     yield part, row, number, scale, block
 
 
-def image_attention(network: Module) -> tuple[ModuleBlock, ...]:
+def image_attention(network: Module) -> tuple[WebUIBlock, ...]:
     """Return every block whose first attention is over the image."""
     found = (found for found in transformer_blocks(network) if not getattr(found[-1], "disable_self_attn", False))
     return tuple(
-        ModuleBlock(f"{part} {row}.{number}", index, part, scale, block)
+        WebUIBlock(f"{part} {row}.{number}", index, part, scale, block)
         for index, (part, row, number, scale, block) in enumerate(found)
     )

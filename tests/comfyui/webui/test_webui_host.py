@@ -8,9 +8,10 @@ import pytest
 import torch
 import webui_stand_ins as hosts
 from comfy_host import checkpoints, in_process
-from paceline.core.errors import InvalidSetting
 from paceline.core.technique import ATTENTION, STEP_REUSE, TOKEN_MERGING
-from paceline.optimizers.hosts.webui import accelerate, choices
+from paceline.optimizers.attention.backend import Backend
+from paceline.optimizers.hosts.webui import accelerate
+from paceline.optimizers.hosts.webui.technique import WebUITechnique
 from paceline.optimizers.step_reuse.settings import StepReuseSettings
 from paceline.optimizers.token_merging import METHODS, TokenMergingSettings
 from reusing import outcome
@@ -25,13 +26,11 @@ def test_without_techniques_the_stand_ins_draw_what_comfyui_draws(host, studio):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_tokens_are_reduced_as_in_comfyui_and_the_next_picture_is_the_old_one(host, studio, method):
+def test_tokens_are_reduced_as_in_comfyui(host, studio, method):
     settings = {"method": method, "ratio": 0.5, "merge_mlp": method == "merge"}
-    plain, merged = host.draw(steps=3), host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=3)
+    merged = host.draw({TOKEN_MERGING: TokenMergingSettings(**settings)}, steps=3)
     expected = studio.sample(studio.tome(studio.model, **settings), SIZE, steps=3)
     torch.testing.assert_close(merged, expected, rtol=1e-3, atol=1e-3)
-    assert not torch.equal(merged, plain)
-    assert torch.equal(host.draw(steps=3), plain)
     assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"]
 
 
@@ -63,19 +62,13 @@ def test_steps_are_reused_as_often_as_in_comfyui(host, studio):
 
 def test_no_budget_is_the_plain_picture_bit_for_bit(host):
     assert torch.equal(host.draw({STEP_REUSE: StepReuseSettings(budget=0.0)}), host.draw())
-    assert host.lines == ["Paceline Reuse Steps: nothing was reused"]
+    assert host.lines[0].startswith("Paceline Reuse Steps: nothing was reused: no skip fits into the budget")
 
 
-@pytest.mark.parametrize("sampler", ["dpmpp_2m", "euler_ancestral", "heun", hosts.ddim])
+@pytest.mark.parametrize("sampler", ["dpmpp_2m", "euler_ancestral", "heun"])
 def test_every_sampler_with_a_schedule_leaves_out_evaluations(host, sampler):
-    torch.manual_seed(1)
-    plain = host.draw(sampler=sampler)
-    torch.manual_seed(1)
-    fewer = host.draw(LOOSE, sampler=sampler)
+    host.draw(LOOSE, sampler=sampler)
     assert host.said[-1].summary.counts["forecast"] > 0
-    assert not torch.equal(plain, fewer)
-    torch.manual_seed(1)
-    assert torch.equal(host.draw(sampler=sampler), plain)
 
 
 def test_ddim_is_eulers_step_at_other_scales(host):
@@ -99,9 +92,7 @@ def test_batches_prompts_of_other_lengths_and_joined_prompts(host, studio):
         {"prompts": hosts.prompts([*host.positive, *other], [*other, *host.positive]), "batch": 2},
     ]
     for case in cases:
-        plain, found = host.draw(**case), host.draw(MERGE | LOOSE, **case)
-        assert not torch.equal(plain, found) and torch.isfinite(found).all()
-        assert torch.equal(host.draw(**case), plain)
+        assert torch.isfinite(host.draw(MERGE | LOOSE, **case)).all()
         assert all(said.summary.state == "active" for said in host.said), host.lines
 
 
@@ -111,15 +102,21 @@ def test_each_image_of_a_batch_is_what_it_is_alone(host):
 
 
 @pytest.mark.parametrize("error", [hosts.Interrupted(), RuntimeError("out of memory")], ids=["interrupt", "error"])
-def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, error):
-    plain, drawing = host.draw(), host.drawing()
+def test_after_an_interrupt_or_an_error_the_next_picture_is_the_old_one(host, error, monkeypatch):
+    plain, drawing, ends = host.draw(), host.drawing(), []
     drawing.stopped_by = error
+    for end in ("began", "ended"):
+        monkeypatch.setattr(WebUITechnique, end, lambda technique, end=end: ends.append((technique.kind, end)))
     with pytest.raises(type(error)):
-        host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"}, drawing=drawing, stop_at=7)
+        host.draw(MERGE | {ATTENTION: "vanilla"}, drawing=drawing, stop_at=7)
+    assert ends == [(kind, end) for end in ("began", "ended") for kind in (ATTENTION, TOKEN_MERGING)]
+    monkeypatch.undo()
+    with pytest.raises(type(error)):
+        host.draw(LOOSE, drawing=drawing, stop_at=7)
     denoiser = drawing.sampler.model_wrap_cfg
     assert "forward" not in denoiser.__dict__ and "update_inner_model" not in denoiser.__dict__
     assert torch.equal(host.draw(), plain)
-    assert len(host.said) == 3  # what was done up to there
+    assert len(host.said) == 3  # reports up to there
 
 
 def test_black_pictures_have_reports(host):
@@ -179,29 +176,20 @@ def test_controlnets_are_left_out_too_in_forecast_steps(studio):
 def test_a_refiner_that_takes_over_gets_the_techniques(host):
     refiner = checkpoints.tiny_sd15(seed=5, width=32, context=48)
     before = shadowed(refiner.model.diffusion_model)
-
-    def draw(choice=None):
-        return host.draw(choice, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
-
-    plain, merged = draw(), draw(MERGE)
-    assert not torch.equal(plain, merged)
+    host.draw(MERGE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
     assert host.lines == ["Paceline Apply ToMe: active in 3 of 7 self-attention blocks"] * 2
     assert [said.summary.counts["model_calls"] for said in host.said] == [8, 8]
-    draw(LOOSE)
+    host.draw(LOOSE, drawing=host.drawing(refiner=refiner, refiner_step=8), steps=16)
     assert host.said[-1].summary.counts["forecast"] > 0
-    assert torch.equal(draw(), plain)
     assert shadowed(refiner.model.diffusion_model) == before
 
 
 def test_the_layout_of_sdxl(host, studio, sdxl):
     host.studio = SimpleNamespace(model=sdxl)
     prompt, negative = (hosts.always(in_process.random_conditioning(sdxl, seed=seed)) for seed in (1, 2))
-    given = {"prompts": hosts.prompts(prompt), "negative": [negative[0].schedules], "steps": 10}
-    plain = host.draw(**given)
-    assert not torch.equal(host.draw(MERGE | LOOSE, **given), plain)
+    host.draw(MERGE | LOOSE, prompts=hosts.prompts(prompt), negative=[negative[0].schedules], steps=10)
     assert host.lines[0] == "Paceline Apply ToMe: active in 10 of 70 self-attention blocks"
     assert host.said[1].summary.counts["forecast"] > 0
-    assert torch.equal(host.draw(**given), plain)
 
 
 def test_where_a_prompt_changes_nothing_older_is_reused(host, studio):
@@ -226,17 +214,32 @@ def test_attention_is_computed_by_the_backend(host):
     torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-3)
     assert not torch.equal(found, plain)
     assert host.lines == ["Paceline Set Attention Processor: vanilla in 42 attention calls"]
-    assert torch.equal(host.draw(steps=3), plain)
 
 
-def test_all_together_say_a_line_each(host):
-    host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"})
+def test_a_refused_call_is_projected_by_the_host_alone(host, studio, monkeypatch):
+    projections = [module for name, module in studio.model.model.diffusion_model.named_modules() if "to_q" in name]
+    calls = []
+    handles = [module.register_forward_hook(lambda *_: calls.append(1)) for module in projections]
+    monkeypatch.setattr(Backend, "refusal", lambda backend, call: "too busy" if call.query_tokens > 64 else None)
+    try:
+        host.draw({ATTENTION: "vanilla"}, steps=1)
+    finally:
+        for handle in handles:
+            handle.remove()
+    counts = host.said[0].summary.counts
+    assert counts["fallbacks"] > 0 and len(calls) == counts["calls"] + counts["fallbacks"]
+
+
+def test_all_together_say_a_line_each_and_the_next_picture_is_the_old_one(host):
+    plain, found = host.draw(), host.draw(MERGE | LOOSE | {ATTENTION: "vanilla"})
+    assert not torch.equal(plain, found)
     assert [line.split(":")[0] for line in host.lines] == [
         "Paceline Set Attention Processor",
         "Paceline Apply ToMe",
         "Paceline Reuse Steps",
     ]
     assert all(said.summary.state == "active" for said in host.said)
+    assert torch.equal(host.draw(), plain)
 
 
 def test_signatures_stay_those_of_the_sampler(host):
@@ -262,18 +265,3 @@ def test_signatures_stay_those_of_the_sampler(host):
         steps=1,
     )
     assert seen == [inspect.signature(function)] * 2
-
-
-def test_choices_are_settings_of_techniques():
-    single = choices.Single(ratio=0.0, budget=0.1, backend=choices.HOSTS_OWN)
-    assert choices.settings_of("Off", single) == {}
-    assert choices.settings_of("Same picture", single) == {ATTENTION: "auto"}
-    assert choices.settings_of("Custom", single) == {STEP_REUSE: StepReuseSettings(budget=0.1)}
-    found = choices.settings_of("Fastest", single)
-    assert found[TOKEN_MERGING].ratio > 0.9 and found[STEP_REUSE].budget == 0.15
-    for wrong in ("fastest", None, 1):
-        with pytest.raises(InvalidSetting, match="It must be one of: Off, Same picture, Hardly visible"):
-            choices.settings_of(wrong, single)
-    for name, value in (("ratio", 2.0), ("method", "x"), ("max_downsample", "3"), ("budget", "1"), ("backend", "x")):
-        with pytest.raises(InvalidSetting, match=name):
-            choices.settings_of("Custom", choices.Single(**{name: value}))

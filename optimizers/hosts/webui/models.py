@@ -1,4 +1,4 @@
-"""The places where AUTOMATIC1111's WebUI and Forge differ: the network, what computes the passes, what goes with them.
+"""Models of AUTOMATIC1111's WebUI and of Forge, which differ in how passes are computed, and in ControlNets.
 
 All else is alike: the sampler, the guided prediction, the classes of the UNet's layers.
 """
@@ -23,14 +23,14 @@ Halves = tuple[slice, slice]
 POSITIVE, NEGATIVE = 0, 1
 
 
-class Place:
-    """Where a model computes: in AUTOMATIC1111's WebUI, whose denoiser asks its inner model, positive prompts first.
+class WebUIModel:
+    """A model of AUTOMATIC1111's WebUI, whose denoiser asks its inner model, positive prompts first.
 
     Attributes:
-        network: what predicts.
-        owner, name: of the function that computes passes, given ``(x, sigma, **conditions)``.
-        dtype: what the network computes in.
-        gives_noise: whether passes are noise, in samplers that count in timesteps, and not pictures.
+        network: the UNet or transformer.
+        owner, name: object and attribute of the function that computes passes from ``(x, sigma, **conditions)``.
+        dtype: in which the network computes.
+        gives_noise: whether passes are predictions of noise, as for samplers that count in timesteps, or of pictures.
     """
 
     def __init__(self, model: Any, denoiser: Denoiser, timesteps: bool) -> None:
@@ -46,7 +46,7 @@ class Place:
         return stored if stored.itemsize > 1 else torch.float16  # A1111 computes with fp8 weights in it
 
     def halves(self, rows: int, images: int, options: Kwargs) -> Halves | None:
-        """Return where the two passes are in a call of ``rows``; None if it is not one for just these two."""
+        """Return the rows of both passes in a call of ``rows``; None for a call with other passes."""
         return (slice(0, images), slice(images, rows)) if rows == 2 * images else None
 
     def only(self, rows: slice, args: Args, options: Kwargs) -> tuple[Args, Kwargs]:
@@ -64,19 +64,19 @@ class Place:
         return scale
 
     def passes_are_used(self) -> bool:
-        """Return whether somebody makes something else of the passes than plain guidance."""
+        """Return whether an extension combines the passes in another way than plain guidance."""
         return False
 
     def taking_part(self, sigma: float) -> Hashable:
-        """Return what takes part besides prompts at a noise level, as far as the host knows."""
+        """Return the ControlNets that are on at a noise level, as far as the host knows them."""
         return ()
 
     def leave_out_controls(self, forecast: Callable[[Tensor], bool], shadows: Shadows) -> None:
         """Leave ControlNets out too where a call for ``x`` will be forecast; here they are inside of the network."""
 
 
-class ForgePlace(Place):
-    """Where a model computes in Forge and its relatives: in the model of a patcher, which may hold ControlNets."""
+class ForgeModel(WebUIModel):
+    """A model of Forge and its relatives, in a patcher, which may hold ControlNets."""
 
     def __init__(self, model: Any, denoiser: Denoiser, timesteps: bool) -> None:
         self.unet = model.forge_objects.unet
@@ -130,7 +130,7 @@ class ForgePlace(Place):
         shadows.put(control, "get_control", get_control)
 
 
-def place_of(model: Any, denoiser: Denoiser, timesteps: bool) -> Place:
-    """Return where ``model`` computes. ``timesteps``: whether the sampler counts in them, and not in noise levels."""
-    kind = ForgePlace if hasattr(model, "forge_objects") else Place
+def model_of(model: Any, denoiser: Denoiser, timesteps: bool) -> WebUIModel:
+    """Return the model of either host. ``timesteps``: whether the sampler counts in them, and not in noise levels."""
+    kind = ForgeModel if hasattr(model, "forge_objects") else WebUIModel
     return kind(model, denoiser, timesteps)
