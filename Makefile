@@ -24,7 +24,6 @@ PICTURES := test_compare.py::test_the_graph_shows_what_was_done_and_what_it_was_
 	test_speed.py::test_a_profile_is_shown_in_the_node_and_in_the_tab \
 	test_sweep.py::test_the_plot_has_every_cell_the_plain_model_and_the_limit \
 	test_templates.py::test_a_template_opens
-NOT_BENCHMARKS := collect common gpu_check keep_tests pack_for_gpu record render_results roof stack_variants step_reuse step_reuse_constants step_reuse_quality transformers_at_width unets video_quality
 
 export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 # Threads that wait for a core sleep; tests/conftest.py says the same to tests. Benchmarks are left as torch has it.
@@ -85,18 +84,18 @@ screenshots: setup ## take a screenshot of each of our surfaces in dark and ligh
 	@CI=1 $(VENV_PYTHON) -m pytest -q tests/browser/test_surfaces.py
 
 bench: setup ## run every benchmark (BENCH_ARGS="" for the full length)
-	@set -e; for file in $(filter-out $(NOT_BENCHMARKS:%=benchmarks/%.py),$(wildcard benchmarks/*.py)); do \
+	@set -e; for file in benchmarks/*.py; do \
 		echo "== $$file"; $(VENV_PYTHON) "$$file" $(BENCH_ARGS); \
 	done
 
 gpu-check: setup ## compile what torch.compile generates for four NVIDIA architectures, without a GPU (GPU_CHECK_ARGS="--only sd15")
-	@$(VENV_PYTHON) benchmarks/gpu_check.py $(GPU_CHECK_ARGS)
+	@$(VENV_PYTHON) benchmarks/gpu/gpu_check.py $(GPU_CHECK_ARGS)
 
 gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, and name the one file to send us
 	@PYTHON="$(VENV_PYTHON)" benchmarks/on_gpu.sh --all
 
 results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/results
-	@$(VENV_PYTHON) benchmarks/render_results.py
+	@$(VENV_PYTHON) benchmarks/pages/render_results.py
 
 train-emoji: setup ## train the tests' small model anew
 	@$(VENV_PYTHON) tools/train_emoji.py

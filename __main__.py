@@ -1,9 +1,6 @@
-"""The commands of the pack.
+"""The commands of the pack: ``python custom_nodes/ComfyUI-Paceline {tune,sweep,cache}``.
 
-``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code:
-all of them work in ComfyUI. ``bench``, ``recipe`` and ``grid`` measure diffusers pipelines, see docs/python.md.
-
-``python -m paceline`` where it is installed with pip; in ComfyUI: ``python custom_nodes/ComfyUI-Paceline``.
+``tune`` makes a workflow faster, ``sweep`` is Benchmark Sweep without a server, ``cache`` looks after compiled code.
 """
 
 import importlib
@@ -11,12 +8,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
-_IN_COMFYUI = {
+_COMMANDS = {
+    "tune": "tuning.command",
     "sweep": "sweeping.command",
     "cache": "cache_command",
-    "tune": "tuning.command",
 }
-"""Modules of the commands that pip does not install, as they work in ComfyUI only."""
+"""Modules of the commands. pip does not install them, as they work in ComfyUI only."""
 
 
 def _package() -> str:
@@ -41,12 +38,14 @@ def main() -> int:
     package, arguments = _package(), sys.argv[1:]
     folder = Path(sys.modules[package].__path__[0])
     name = arguments[0] if arguments else ""
-    if name not in _IN_COMFYUI:
-        return int(importlib.import_module(f"{package}.workbench.diffusers.command").main())
+    if name not in _COMMANDS:
+        print(f"There is no command {name!r}: give {', '.join(_COMMANDS)}; --help after one of them tells its options.",
+              file=sys.stderr)
+        return 2
     if not (folder / "nodes").is_dir():
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)
         return 2
-    command = importlib.import_module(f"{package}.workbench.comfyui.{_IN_COMFYUI[name]}")
+    command = importlib.import_module(f"{package}.workbench.comfyui.{_COMMANDS[name]}")
 
     def swept() -> object:
         nodes = importlib.import_module(f"{package}.nodes").NODES

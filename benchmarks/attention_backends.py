@@ -12,9 +12,9 @@ import sys
 from functools import partial
 
 import torch
-from common import Variant, arguments, measure, relative_error
-from record import ROOT, Row, report
-from roof import peak_speed, speed_note
+from shared.measuring import Variant, arguments, measure, relative_error
+from shared.record import ROOT, Row, report
+from shared.roof import peak_speed, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402

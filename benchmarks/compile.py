@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, measure, relative_error
-from record import ROOT, Row, report, table, write
-from unets import unet
+from shared.measuring import arguments, measure, relative_error
+from shared.record import ROOT, Row, report, table, write
+from shared.unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints, in_process  # noqa: E402

@@ -21,9 +21,9 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-from common import arguments
-from record import ROOT, Row, table, write
-from step_reuse import ICONS, Bench, Solver, about_weights, reused
+from shared.measuring import arguments
+from shared.record import ROOT, Row, table, write
+from shared.trained import ICONS, Bench, Solver, about_weights, reused
 from torch import Tensor
 
 sys.path.insert(0, str(ROOT / "tools"))

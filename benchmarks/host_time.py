@@ -19,9 +19,9 @@ from types import FrameType
 from typing import Any
 
 import torch
-from common import arguments
-from record import ROOT, Row, report
-from unets import unet
+from shared.measuring import arguments
+from shared.record import ROOT, Row, report
+from shared.unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_nodes  # noqa: E402

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import arguments, peak_memory
-from record import ROOT, keep, write
+from shared.measuring import arguments, peak_memory
+from shared.record import ROOT, keep, write
+from shared.unets import unet
 from token_reduction import NONE, apply, chosen
-from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402

@@ -19,9 +19,9 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import arguments, measure
-from record import ROOT, Row, report
-from roof import counting, peak_speed, speed_note
+from shared.measuring import arguments, measure
+from shared.record import ROOT, Row, report
+from shared.roof import counting, peak_speed, speed_note
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import transformers  # noqa: E402

@@ -8,10 +8,10 @@
 # others. --all does so by itself, and says which file to send. Each row is written as soon as it is measured, and is in
 # FOLDER/kept.jsonl seconds later, so that a kill at any moment costs one row; logs.tar.gz has the output, stages.tsv how
 # each stage ended.
-# `python benchmarks/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
+# `python benchmarks/gpu/collect.py FOLDER/kept.jsonl` makes the files of benchmarks/results from it.
 # A machine that was given back between two calls has forgotten the first: put kept.jsonl and stages.tsv of it into the
 # folder "earlier" beside the pack, and the next call goes on from there.
-# What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/pack_for_gpu.py; without that file,
+# What the machine lacks (ComfyUI, wheels) is carried in one file made by benchmarks/gpu/pack_for_gpu.py; without that file,
 # the ComfyUI and the packages that are there are used. --rehearse goes through all stages in tiny sizes, without a GPU.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -65,7 +65,6 @@ PY
     touch "$place/complete"
   fi
   export PYTHONPATH="$place/site${PYTHONPATH:+:$PYTHONPATH}" COMFYUI_PATH="$place/comfyui"
-  EMOJI="$place/emoji"
 }
 
 save() {
@@ -126,7 +125,6 @@ bench() {
   stage "$name" "$limit" "$PYTHON" "benchmarks/$script" "$@"
 }
 
-EMOJI=""
 if [ -z "$LIST" ]; then
   mkdir -p "$KEPT/logs"
   if [ ! -f "$KEPT/stages.tsv" ] && [ -f "$EARLIER/stages.tsv" ]; then cp "$EARLIER/stages.tsv" "$EARLIER/kept.jsonl" "$KEPT/"; fi
@@ -142,7 +140,7 @@ ABOUT='import sys, torch; print(sys.version); print(torch.__version__, torch.ver
 # in a process of its own: one that CUDA has failed in for good would fail in all other tests too.
 mapfile -t GPU_TESTS < <(grep -rlE "mark\.gpu|pytestmark = .*gpu" tests --include="test_*.py" | sort -r)
 EACH='status=0; for file; do "$0" -m pytest -v -p keep_tests -m gpu "$file" || status=$?; done; exit $status'
-gpu_tests() { stage gpu_tests 480 env PYTHONPATH="benchmarks${PYTHONPATH:+:$PYTHONPATH}" bash -c "$EACH" "$PYTHON" "${GPU_TESTS[@]}"; }
+gpu_tests() { stage gpu_tests 480 env PYTHONPATH="benchmarks/gpu${PYTHONPATH:+:$PYTHONPATH}" bash -c "$EACH" "$PYTHON" "${GPU_TESTS[@]}"; }
 
 run_stages() {
   stage about 60 "$PYTHON" -c "$ABOUT"
@@ -170,11 +168,7 @@ run_stages() {
     bench memory_frontier 300 memory_frontier.py --quick --only plain --variants "merge 0.5" --latents 32
     bench recipe 300 stacks.py "${TINY[@]}" --group recipe \
       --variants "bf16, plain attention" "bf16, SDPA" "bf16, SDPA, compiled, fused, int8"
-    stage diffusers_recipe 300 "$PYTHON" . recipe --pipeline sdxl --width 32 --size 64 --steps 1 --rounds 1 --quiet \
-      --rows fp32,int8 --compile-backend eager --compile-mode default --output "$KEPT/logs/diffusers_recipe"
-    stage emoji64 300 "$PYTHON" tools/train_emoji.py --geometry sd15 --size 32 --channels 32 --mult 1,1 --batch 2 --steps 2 \
-      --drawn 1 --save-every 0 --precision bf16 --processes 1 --placeholders --work "$WORK/rehearsal" \
-      --out "$KEPT/emoji64.safetensors"
+    bench diffusers_recipe 300 diffusers_pipelines.py --quick --sizes 64 --recipe int8 --compiler eager
   else
     bench models_today 300 models_today.py --rounds 15
     gpu_tests
@@ -198,11 +192,8 @@ run_stages() {
     bench host_time 120 host_time.py
     bench memory_frontier 240 memory_frontier.py
     bench recipe 400 stacks.py --layout sdxl --latent 128 --steps 30 --group recipe --seconds 330
-    # The same recipe in diffusers; it keeps its rows one by one in a folder of its own.
-    stage diffusers_recipe 500 "$PYTHON" . recipe --pipeline sdxl --size 1024 --steps 30 --rounds 3 --quiet \
-      --output "$KEPT/logs/diffusers_recipe"
-    stage emoji64 540 "$PYTHON" tools/train_emoji.py --geometry sd15 --seconds 480 --work "${EMOJI:-.cache/emoji}" \
-      --out "$KEPT/emoji64.safetensors"
+    # The same recipe in diffusers.
+    bench diffusers_recipe 500 diffusers_pipelines.py --pipeline sdxl --recipe
   fi
 }
 
@@ -217,8 +208,6 @@ for ROUND in first again; do
   [ -z "$LIST$AGAIN" ] || break
 done
 if [ -z "$LIST" ]; then
-  # In parts, as files that come back from such a machine can be limited in size: cat emoji64.part-* >emoji64.safetensors
-  if [ -f "$KEPT/emoji64.safetensors" ]; then split -b 15M "$KEPT/emoji64.safetensors" "$OUT/emoji64.part-"; fi
   save
   column -t "$KEPT/stages.tsv" 2>/dev/null || cat "$KEPT/stages.tsv"
   echo "FILE $OUT/kept.jsonl"

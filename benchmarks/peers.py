@@ -22,13 +22,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from common import arguments, relative_error
 from compile import sample, with_core, with_ours, with_tome
-from record import ROOT, Row, write
-from roof import operations
+from shared.distances import over_fewer_steps, quality
+from shared.measuring import arguments, relative_error
+from shared.record import ROOT, Row, write
+from shared.roof import operations
+from shared.trained import ICONS, ICONS_64, SOLVERS, Apply, Bench, about_weights, reused
 from step_caches import controls, fewer_steps, of_comfyui
-from step_reuse import ICONS, ICONS_64, SOLVERS, Apply, Bench, about_weights, reused
-from step_reuse_quality import over_fewer_steps, quality
 
 sys.path.insert(0, str(ROOT / "tests"))
 from comfy_host import checkpoints, in_process  # noqa: E402

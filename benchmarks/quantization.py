@@ -18,13 +18,13 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from common import Variant, arguments, measure, relative_error
-from record import ROOT, Row, report
-from roof import peak_speed, speed_note
+from shared.distances import quality
+from shared.measuring import Variant, arguments, measure, relative_error
+from shared.record import ROOT, Row, report
+from shared.roof import peak_speed, speed_note
+from shared.trained import ICONS, SOLVERS, Bench
+from shared.unets import unet
 from step_caches import controls
-from step_reuse import ICONS, SOLVERS, Bench
-from step_reuse_quality import quality
-from unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import bootstrap, random_conditioning, sample  # noqa: E402

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import relative_error, wait
-from record import ROOT, Row, keep, kept, table, write
-from roof import operations, peak_speed, speed_note
-from stack_variants import Models, Variant, ours, recipe, with_nodes
-from transformers_at_width import WIDE
+from shared.measuring import relative_error, wait
+from shared.record import ROOT, Row, keep, kept, table, write
+from shared.roof import operations, peak_speed, speed_note
+from shared.stack_variants import Models, Variant, ours, recipe, with_nodes
+from shared.transformers_at_width import WIDE
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import vaes  # noqa: E402

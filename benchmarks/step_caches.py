@@ -4,9 +4,9 @@
                                      [--solvers NAME ...] [--budgets SHARE ...] [--seeds N] [--pairs N]
                                      [--without-rivals]
 
-All draw the same pairs of prompt and seed with a trained model (step_reuse.py) in ComfyUI: Reuse Steps, ComfyUI's own
-EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, and the plain model with fewer steps.
-Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer steps, at
+All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
+own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, and the plain model with fewer
+steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer steps, at
 as many evaluations. With ``--json`` a plot is drawn beside the file.
 """
 
@@ -20,12 +20,12 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from common import arguments
-from plots.step_caches import plot
-from record import Row, keep, report
-from roof import operations
-from step_reuse import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, about_weights, reused
-from step_reuse_quality import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
+from pages.plot_step_caches import plot
+from shared.distances import fewer_nearer, in_short, of_runs, over_fewer_steps, quality
+from shared.measuring import arguments
+from shared.record import Row, keep, report
+from shared.roof import operations
+from shared.trained import FLOW_SOLVERS, ICONS, ICONS_FLUX, SOLVERS, Apply, Bench, about_weights, reused
 
 WITNESSES = {"icons": (ICONS, SOLVERS), "icons-flux": (ICONS_FLUX, FLOW_SOLVERS)}
 """Each trained model with the solvers that it is sampled with."""

@@ -1,6 +1,7 @@
 """The constants of Reuse Steps for solvers: how far a picture really moves for the errors that its run has seen.
 
-    python benchmarks/step_reuse_constants.py 'res_multistep, simple, 20 steps' [SOLVER ...] [--factor F --power P ...]
+    python benchmarks/step_reuse_constants.py [--quick] [--threads N] [--solvers 'res_multistep, simple, 20 steps' ...]
+                                              [--transformer] [--factor F --power P ...]
 
 The icon model draws prompts that step_caches.py never judges. A line for each budget says how far the pictures moved
 and how many stayed inside; then come the factor that makes the median right for each power, and how far apart truth
@@ -16,9 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import torch
-from step_reuse import BUDGETS, ICONS, ICONS_FLUX, Bench, BenchRun, Solver, reused
-from step_reuse_quality import rms
+from shared.measuring import arguments
+from shared.trained import BUDGETS, ICONS, ICONS_FLUX, SOLVERS, Bench, BenchRun, Solver, reused, rms
 
 if TYPE_CHECKING:
     from paceline.optimizers.step_reuse.budget import Calibration
@@ -39,14 +39,14 @@ Found = tuple[float, BenchRun]
 
 def main() -> None:
     """Measure the solvers that were named."""
-    options = _parser().parse_args()
-    torch.set_num_threads(options.threads)
+    options = arguments(__doc__.splitlines()[0], more=_more)
     tables, factors = [HEAD], []
-    for name in options.solvers:
+    for name in options.solvers[: 1 if options.quick else None]:
         sampler, scheduler, steps = name.removesuffix(" steps").split(", ")
         witness = ICONS_FLUX if options.transformer else ICONS
         bench = Bench(replace(witness, prompts=PROMPTS), Solver(sampler, scheduler, int(steps)), 1)
         bench.pairs = [(prompt, FIRST_SEED + seed) for seed in range(options.seeds) for prompt in PROMPTS]
+        bench.pairs = bench.pairs[: 2 if options.quick else None]
         constants = _constants(sampler, options)
         errors: list[tuple[float, float]] = []  # the sum of errors that a run knows of, and the true distance
         for budget in BUDGETS:
@@ -105,15 +105,13 @@ def _factors(errors: Sequence[tuple[float, float]]) -> Iterator[str]:
         )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("solvers", nargs="+", help="sampler, scheduler, steps")
+def _more(parser: argparse.ArgumentParser) -> None:
+    names = [one.name for one in SOLVERS]
+    parser.add_argument("--solvers", nargs="+", default=names, metavar="NAME", help="such as 'euler, normal, 30 steps'")
     parser.add_argument("--transformer", action="store_true", help="measure on the small Flux, not on the UNet")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=1)
     for name in ("factor", "power", "margin"):
         parser.add_argument(f"--{name}", type=float)
-    return parser
 
 
 if __name__ == "__main__":

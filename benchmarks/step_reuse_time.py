@@ -20,11 +20,11 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 import torch
-from common import arguments, measure, relative_error
-from record import ROOT, Row, report
-from roof import Counted
-from stack_variants import Models, Nodes, Variant, reused, tome, with_nodes
-from transformers_at_width import WIDE
+from shared.measuring import arguments, measure, relative_error
+from shared.record import ROOT, Row, report
+from shared.roof import Counted
+from shared.stack_variants import Models, Nodes, Variant, reused, tome, with_nodes
+from shared.transformers_at_width import WIDE
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import sample  # noqa: E402

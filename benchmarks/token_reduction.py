@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from common import Variant, arguments, measure, relative_error
-from record import ROOT, Row, report
-from roof import peak_speed, speed_note
-from unets import unet
+from shared.measuring import Variant, arguments, measure, relative_error
+from shared.record import ROOT, Row, report
+from shared.roof import peak_speed, speed_note
+from shared.unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.in_process import random_conditioning, sample  # noqa: E402

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common import arguments
 from peers import PICTURES_NOTES, pictures, tome
-from record import report
-from step_reuse import ICONS_VIDEO, Bench, Solver, about_weights, reused
+from shared.measuring import arguments
+from shared.record import report
+from shared.trained import ICONS_VIDEO, Bench, Solver, about_weights, reused
 
 VARIANTS = {
     "kv_downsample 0.5": tome(method="kv_downsample", ratio=0.5),
@@ -26,6 +26,9 @@ VARIANTS = {
 def main() -> None:
     """Measure all of it."""
     options = arguments(__doc__.splitlines()[0])
+    if not ICONS_VIDEO.weights.is_file():
+        print(f"{ICONS_VIDEO.weights} is not there: train it first, see above.")
+        return
     witness = replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[: 2 if options.quick else 6])
     bench = Bench(witness, Solver("euler", "simple", 20), 1)
     notes = PICTURES_NOTES | {"weights": about_weights(ICONS_VIDEO)}

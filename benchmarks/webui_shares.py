@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common import arguments
-from record import ROOT, Row, report
+from shared.measuring import arguments
+from shared.record import ROOT, Row, report
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tests")]
 from comfy_host import standins  # noqa: E402

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import Row, report
-from roof import counting
-from unets import SD15, SDXL, bootstrap
+from shared.record import Row, report
+from shared.roof import counting
+from shared.unets import SD15, SDXL, bootstrap
 
 LAYOUTS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
     "SD1.5": (SD15 | {"num_heads": 8}, (64, 96, 128)),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paceline.workbench.diffusers.pipelines import NamedPipeline, random_pipeline
+from diffusers_host.pipelines import NamedPipeline, random_pipeline
 
 WIDTH = 32
 STEPS = 2

@@ -1,5 +1,7 @@
 """Check that imports only point down the layers (import-linter, contracts in pyproject.toml), and never in a circle.
 
+It looks for circles in ``benchmarks/`` and ``tools/`` too, whose files import each other by their place there.
+
     python tools/check_layers.py [FOLDER]
 
 The checkout is the package ``paceline``, but its folder may have any name, and its root must not be importable (ComfyUI
@@ -8,12 +10,18 @@ owns the name ``nodes``). So the layers are copied into a temporary folder of th
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+PROGRAMS = ("benchmarks", "tools")
+"""Folders beside the package whose files import each other."""
 
 LAYERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")
 
@@ -30,6 +38,29 @@ sys.exit(bool(found))
 """
 
 
+def circle(folder: Path) -> list[str]:
+    """Return the modules of a circle of imports among the files below ``folder``, which is on ``sys.path``; or none."""
+    files = {path.relative_to(folder).with_suffix("").parts: path for path in folder.rglob("*.py")}
+    imports = {parts: set(_imported(path, parts)) & files.keys() for parts, path in files.items()}
+    try:
+        graphlib.TopologicalSorter(imports).prepare()
+    except graphlib.CycleError as found:
+        return [".".join(parts) for parts in found.args[1]]
+    return []
+
+
+def _imported(path: Path, module: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the modules that a file could import, those inside of functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (tuple(name.name.split(".")) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            named = tuple(node.module.split(".")) if node.module else ()
+            base = (*module[: -node.level], *named) if node.level else named
+            yield base
+            yield from ((*base, name.name) for name in node.names)
+
+
 def check(checkout: Path) -> tuple[bool, str]:
     """Return whether the layers of ``checkout`` keep the contracts of its ``pyproject.toml``, and what was found."""
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +75,11 @@ def check(checkout: Path) -> tuple[bool, str]:
             subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
             for command in (linter, [sys.executable, "-c", _CIRCLES])
         ]
-    return not any(one.returncode for one in done), "".join(one.stdout + one.stderr for one in done)
+    said = "".join(one.stdout + one.stderr for one in done)
+    for name in PROGRAMS:
+        if found := circle(checkout / name):
+            return False, f"{said}a circle of imports in {name}: {' -> '.join(found)}\n"
+    return not any(one.returncode for one in done), said
 
 
 if __name__ == "__main__":

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from ..core.errors import PacelineError
 
 
-def exit_status(run: Callable[[], object], stopped: str, prefix: str = "") -> int:
-    """Run a command; return 0, 2 after an error of ours, which ``prefix`` begins, or 130 where Ctrl-C stopped it.
+def exit_status(run: Callable[[], object], stopped: str) -> int:
+    """Run a command; return 0, 2 after an error of ours, or 130 where Ctrl-C stopped it.
 
     ``stopped`` is said then: what is kept, and how to go on.
     """
     try:
         run()
     except PacelineError as error:
-        print(f"{prefix}{error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(stopped, file=sys.stderr)

@@ -7,7 +7,7 @@ sides. Errors of different steps point into different directions, so their squar
 Distances are root mean squares over the parts (``parts.py``) of each item of the batch; the worst decides. They are
 held against what another seed would change: the positive pass' first prediction, from noise alone, is the mean of all
 pictures of the prompt, and two pictures are ``SEEDS`` times as far apart as one is from it. The constants were
-measured: see benchmarks/step_reuse.py.
+measured: see benchmarks/step_reuse_constants.py.
 """
 
 from __future__ import annotations

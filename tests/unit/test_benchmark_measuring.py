@@ -28,7 +28,7 @@ def attend(x, weight):
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_operations_are_those_of_projections_and_attention(device):
     """Also where attention is fused on a processor, which torch by itself counts as nothing."""
-    from roof import operations
+    from shared.roof import operations
 
     x, weight = torch.randn(2, TOKENS, CHANNELS, device=device), torch.randn(CHANNELS, CHANNELS, device=device)
     with torch.inference_mode():
@@ -38,7 +38,7 @@ def test_operations_are_those_of_projections_and_attention(device):
 
 @pytest.mark.parametrize("memory_while_timed", [False, True])
 def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(memory_while_timed):
-    from common import measure
+    from shared.measuring import measure
 
     a = torch.randn(128, 128)
     variants = {"whole": lambda: a @ a, "half": lambda: a[:64] @ a}
@@ -52,7 +52,7 @@ def test_the_share_of_the_roof_is_the_baselines_operations_over_each_time(memory
 
 
 def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch):
-    from record import Row, report, table
+    from shared.record import Row, report, table
 
     monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "quantization.py"), "--quick"])
     report([Row("int8", "quality", quality={"psnr": 31.0})], "float32", tmp_path / "x.json")
@@ -64,7 +64,7 @@ def test_a_row_without_a_time_has_no_number_in_its_place(tmp_path, monkeypatch):
 
 def test_fewer_steps_are_a_line_from_one_number_of_steps_to_the_next():
     """Never rounded down to whole steps, and nothing is said where the plain model was not measured."""
-    from step_reuse_quality import over_fewer_steps
+    from shared.distances import over_fewer_steps
 
     fewer = [
         {"evaluations": 10, "psnr": 30.0, "psnr_worst": 20.0},

@@ -30,14 +30,17 @@ def test_the_code_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     assert not names["report"].lines
 
 
-def test_the_commands_of_the_documentation_exist() -> None:
-    from paceline.workbench.diffusers.command import _parser
+def test_the_commands_of_the_documentation_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import diffusers_pipelines
+    from shared.measuring import arguments
 
     text = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^    python -m paceline (.*?)(?: +#.*)?$", text, flags=re.MULTILINE)
+    commands = re.findall(r"^    python benchmarks/(diffusers_pipelines\.py .*?)(?: +#.*)?$", text, flags=re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        _parser().parse_args(command.split())
+        monkeypatch.setattr(sys, "argv", command.split())
+        arguments("", more=diffusers_pipelines._more)
 
 
 def test_what_the_documentation_says_is_there_is_there() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from diffusers_host.pipelines import KNOWN
 from paceline import (
     Attention,
     Compile,
@@ -17,7 +18,6 @@ from paceline import (
     optimize,
     restore,
 )
-from paceline.workbench.diffusers.pipelines import PIPELINES
 from random_pipelines import baseline, differences, distance, picture, small, state_of
 
 # Relative L2 of the picture. These networks have random weights, so nothing averages errors out.
@@ -37,7 +37,7 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 # Most code depends on the class of the attention only, and all are tried together on each pipeline.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
 EVERYWHERE = ("bf16", "fewer_keys")
-ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else PIPELINES)]
+ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else KNOWN)]
 OFTEN = [(name, kind) for name, kind in ALONE if name in ONE_OF_EACH or kind in EVERYWHERE]
 
 
@@ -90,7 +90,7 @@ def apply_all(name: str, *settings: Any) -> None:
     assert torch.equal(picture(pipeline), baseline(name))
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", KNOWN)
 def test_all_together(name: str) -> None:
     apply_all(name, *TOGETHER)
 

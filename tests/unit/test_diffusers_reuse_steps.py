@@ -9,8 +9,8 @@ import diffusers
 import pytest
 import torch
 from cases import often
+from diffusers_host.pipelines import NamedPipeline
 from paceline import Precision, ReuseSteps, optimize, report, restore
-from paceline.workbench.diffusers.pipelines import NamedPipeline
 from random_pipelines import PROMPTS, distance, picture, small
 
 NAMES = ("sd15", "sdxl", "flux", "sd3")

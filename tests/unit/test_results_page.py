@@ -14,7 +14,7 @@ FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 
 @pytest.fixture(scope="module")
 def render():
-    spec = importlib.util.spec_from_file_location("render_results", ROOT / "benchmarks" / "render_results.py")
+    spec = importlib.util.spec_from_file_location("render_results", ROOT / "benchmarks" / "pages" / "render_results.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -22,7 +22,7 @@ def render():
 
 def test_the_committed_page_is_up_to_date(render):
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    assert text == render.page(), "run python benchmarks/render_results.py"
+    assert text == render.page(), "run python benchmarks/pages/render_results.py"
 
 
 def test_every_row_is_there_with_its_machine_and_command(render):

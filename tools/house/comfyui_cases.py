@@ -13,7 +13,7 @@ import torch
 from comfy_host import checkpoints, in_process, pack, transformers, vaes
 
 from .comfyui_settings import COMPILE, CONTROLNET, INT8, PRECISION, STACKS, TOKEN_REDUCTION, TRANSFORMERS, Step
-from .drawing import Draw, digest, graphs
+from .digests import Draw, digest, graphs
 
 _nodes: dict[str, Any] = {}
 

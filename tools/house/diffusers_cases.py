@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .drawing import Draw, digest, graphs
+from .digests import Draw, digest, graphs
 
 PIPELINES = ("sd15", "sd15-controlnet", "sdxl", "flux", "sd3")
 
@@ -73,7 +73,7 @@ def _settings() -> dict[str, tuple[Any, ...]]:
 
 
 def _pipeline(name: str) -> Any:
-    from paceline.workbench.diffusers.pipelines import random_pipeline
+    from diffusers_host.pipelines import random_pipeline
 
     named = random_pipeline(name, width=32)
     if name == "sd15-controlnet":

@@ -17,34 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .digests import Draw
+
 HOSTS = ("comfyui", "diffusers")
-
-Draw = Callable[[], dict[str, Any]]
-"""Gives digests: ``image`` with the technique, ``plain`` without, ``restored`` after it was taken off; and the number
-of ``graphs`` that torch.compile made, if any."""
-
-
-def digest(*tensors: Any) -> str:
-    """Return the SHA-256 of tensors: their dtypes, shapes and bits."""
-    import hashlib
-
-    import torch
-
-    found = hashlib.sha256()
-    for tensor in tensors:
-        whole = tensor.detach().cpu().contiguous()
-        found.update(f"{whole.dtype} {tuple(whole.shape)} ".encode())
-        found.update(whole.view(torch.uint8).numpy().tobytes() if whole.ndim else whole.numpy().tobytes())
-    return found.hexdigest()[:16]
-
-
-def graphs() -> dict[str, int]:
-    """Return how many graphs torch.compile has made since the last call, if any."""
-    from torch._dynamo.utils import counters
-
-    made = int(counters["stats"]["unique_graphs"])
-    counters.clear()
-    return {"graphs": made} if made else {}
 
 
 def load_pack(folder: Path) -> None:

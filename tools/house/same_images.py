@@ -10,10 +10,10 @@ takes the cases whose name contains TEXT, for example "tokens", "sdxl", "diffuse
 against itself to see that the cases repeat on a machine.
 
 The pack is loaded from each commit under test, in processes of its own: as a folder of ComfyUI's ``custom_nodes`` and
-as the package ``paceline``. ComfyUI's models and the cases come from the commit of this file. Of a pack it only uses
-what hardly changes: node ids, their inputs, the names that ``paceline`` exports, the random pipelines of
-``workbench.diffusers``, and ``core.kernel_times.interleaved_seconds``. Where a pack refuses a case, both must refuse it
-with an error of the same class.
+as the package ``paceline``. Models, pipelines and cases come from the commit of this file. Of a pack it only uses what
+hardly changes: node ids, their inputs, the names that ``paceline`` exports, and
+``core.kernel_times.interleaved_seconds``. Where a pack refuses a case, both must refuse it with an error of the same
+class.
 
 Nothing may depend on how busy the machine is: one thread computes, no timings are known from before, and what would be
 timed is given fixed times (``drawing.load_pack``).
@@ -62,8 +62,9 @@ def checked_out(name: str) -> Iterator[Path]:
 def helpers() -> str:
     """Return a digest of what the models and cases are made by."""
     models = ("checkpoints", "in_process", "transformers", "vaes", "weights")
-    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "drawing")
+    cases = ("comfyui_cases", "comfyui_settings", "diffusers_cases", "digests", "drawing")
     names = [*(f"comfy_host/{name}.py" for name in models), *(f"house/{name}.py" for name in cases)]
+    names += [f"diffusers_host/{name}.py" for name in ("inputs", "networks", "pipelines")]
     return hashlib.sha256(b"".join((TOOLS / name).read_bytes() for name in names)).hexdigest()[:12]
 
 

@@ -9,9 +9,10 @@ from functools import partial
 from typing import Any
 
 import torch
-from record import ROOT
-from transformers_at_width import WIDE, transformer
-from unets import unet
+
+from .record import ROOT
+from .transformers_at_width import WIDE, transformer
+from .unets import unet
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints, transformers  # noqa: E402

@@ -1,6 +1,6 @@
 """Write RESULTS.md from the files in results/ and from TRIED.md: the same files give the same bytes.
 
-    python benchmarks/render_results.py
+    python benchmarks/pages/render_results.py
 
 With ``--check`` nothing is written, and it fails if the page is not up to date.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).resolve().parent
+FOLDER = Path(__file__).resolve().parents[1]
 RESULTS = FOLDER / "results"
 PAGE = FOLDER / "RESULTS.md"
 TRIED = FOLDER / "TRIED.md"
@@ -23,9 +23,9 @@ TRIED = FOLDER / "TRIED.md"
 
 _START = """# Results
 
-Written by `python benchmarks/render_results.py` from the files in `results/`; do not edit. Each table has the machine,
-the versions and the command beside it. Times are medians over rounds in which all variants took turns, with the
-shortest and the longest; *speed-up* is the median of the rounds' own ratios to the baseline.
+Written by `python benchmarks/pages/render_results.py` from the files in `results/`; do not edit. Each table has the
+machine, the versions and the command beside it. Times are medians over rounds in which all variants took turns, with
+the shortest and the longest; *speed-up* is the median of the rounds' own ratios to the baseline.
 
 *Of the roof* is how near a time comes to what the device allows: the multiplications of the baseline, whatever the
 variant leaves out of them, at the speed of the largest matrix product on the same device, over the time. Above 100 % is
@@ -183,7 +183,7 @@ def main() -> None:
     text = page()
     if options.check:
         if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            sys.exit("benchmarks/RESULTS.md is not up to date: run python benchmarks/render_results.py")
+            sys.exit("benchmarks/RESULTS.md is not up to date: run python benchmarks/pages/render_results.py")
         return
     PAGE.write_text(text, encoding="utf-8", newline="\n")
     print(f"{PAGE}: {len(text.splitlines())} lines from {len(list(RESULTS.glob('*.json')))} files")

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host.pack import load_pack  # noqa: E402
 from comfy_host.paths import commit, host_dir  # noqa: E402

@@ -5,20 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from step_reuse import Bench, BenchRun
+from .trained import Bench, BenchRun, rms
 
 Pairs = dict[str, list[float]]
 """Values of each pair of prompt and seed, in their order."""
-
-
-def rms(a: Tensor, b: Tensor) -> float:
-    """Return the root mean square of a difference."""
-    return float((a.double() - b.double()).square().mean().sqrt())
 
 
 def quality(bench: Bench, latents: Iterable[Tensor]) -> tuple[dict[str, float], Pairs]:

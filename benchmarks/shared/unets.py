@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from record import ROOT
+
+from .record import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints  # noqa: E402

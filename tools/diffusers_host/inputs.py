@@ -7,27 +7,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
-from ...optimizers.hosts.diffusers.protocols import Model, Pipeline
-
-Arguments = Callable[[Pipeline, list[str], int], dict[str, object]]
+Arguments = Callable[[Any, list[str], int], dict[str, object]]
 """From a pipeline, prompts and the side of the picture to the arguments of a call."""
 
 
-def stable_diffusion(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def stable_diffusion(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SD 1.x."""
     return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "height": size, "width": size}
 
 
-def image_to_image(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def image_to_image(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SD 1.x, starting from a picture."""
     text = _text(pipe, prompts, pipe.unet.config.cross_attention_dim)
     return {**text, "image": _smooth_picture(size, len(prompts)), "strength": 0.8}
 
 
-def inpainting(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def inpainting(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SD 1.x with a mask over the upper half."""
     mask = torch.zeros(len(prompts), 1, size, size)
     mask[:, :, : size // 2] = 1
@@ -35,53 +34,53 @@ def inpainting(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, objec
     return {**image_to_image(pipe, prompts, size), **sizes, "strength": 1.0}
 
 
-def controlnet(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def controlnet(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SD 1.x with a ControlNet."""
     return {**stable_diffusion(pipe, prompts, size), "image": _smooth_picture(size, len(prompts))}
 
 
-def sdxl(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def sdxl(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SDXL."""
     config = pipe.unet.config
     pooled = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
     return {**_text(pipe, prompts, config.cross_attention_dim, pooled=pooled), "height": size, "width": size}
 
 
-def if_first(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def if_first(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for the first stage of DeepFloyd IF."""
     return {**_text(pipe, prompts, pipe.unet.config.encoder_hid_dim), "height": size, "width": size}
 
 
-def if_enlarge(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def if_enlarge(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for the second stage of DeepFloyd IF."""
     image = _smooth_picture(max(8, size // 4), len(prompts)) * 2 - 1
     return {**if_first(pipe, prompts, size), "image": image}
 
 
-def upscale(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def upscale(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for Stability's upscaler, DeepFloyd IF's third stage."""
     image = _smooth_picture(max(8, size // 4), len(prompts))
     return {**_text(pipe, prompts, pipe.unet.config.cross_attention_dim), "image": image}
 
 
-def flux(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def flux(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for FLUX.1."""
     found = _transformer(pipe, prompts, size, tokens=512)
     return {name: value for name, value in found.items() if not name.startswith("negative")}
 
 
-def sd3(pipe: Pipeline, prompts: list[str], size: int) -> dict[str, object]:
+def sd3(pipe: Any, prompts: list[str], size: int) -> dict[str, object]:
     """Return the arguments for SD3."""
     return _transformer(pipe, prompts, size, tokens=333)
 
 
-def _transformer(pipe: Pipeline, prompts: list[str], size: int, tokens: int) -> dict[str, object]:
+def _transformer(pipe: Any, prompts: list[str], size: int, tokens: int) -> dict[str, object]:
     config = pipe.transformer.config
     text = _text(pipe, prompts, config.joint_attention_dim, tokens, config.pooled_projection_dim)
     return {**text, "height": size, "width": size}
 
 
-def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = 77, pooled: int = 0) -> dict[str, object]:
+def _text(pipe: Any, prompts: list[str], dim: int, tokens: int = 77, pooled: int = 0) -> dict[str, object]:
     """Return the prompt as words where the pipeline can read, else as random embeddings, each with its negative."""
     if getattr(pipe, "tokenizer", None) is not None:
         return {"prompt": prompts}
@@ -95,7 +94,7 @@ def _text(pipe: Pipeline, prompts: list[str], dim: int, tokens: int = 77, pooled
     return found
 
 
-def _embeddings(prompts: list[str], tokens: int, channels: int, like: Model) -> torch.Tensor:
+def _embeddings(prompts: list[str], tokens: int, channels: int, like: Any) -> torch.Tensor:
     rows = []
     for prompt in prompts:
         seed = int.from_bytes(hashlib.sha256(prompt.encode()).digest()[:4], "little")

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -23,7 +23,7 @@ def pytest_collectreport(report: Any) -> None:
 
 
 def _keep(report: Any, seconds: float | None) -> None:
-    from record import keep  # the pack is loaded by now
+    from shared.record import keep  # the pack is loaded by now
 
     row = {"work": "tests that need a GPU", "name": report.nodeid, "seconds_median": seconds}
     text = str(report.longrepr).splitlines()[-1] if report.outcome != "passed" and report.longrepr else ""

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import ROOT
-from roof import Counted
 from safetensors import safe_open
-from step_reuse_quality import rms
 from torch import Tensor
+
+from .record import ROOT
+from .roof import Counted
 
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "emoji_nodes")]
 import icon_data  # noqa: E402
@@ -180,6 +180,11 @@ class Bench:
         drawn = [self.plain(prompt, seed) for asked, seed in self.pairs if asked == prompt]
         drawn += [self.plain(prompt, 2000)]
         return statistics.fmean(rms(a, b) for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def rms(a: Tensor, b: Tensor) -> float:
+    """Return the root mean square of a difference."""
+    return float((a.double() - b.double()).square().mean().sqrt())
 
 
 def _estimate(patcher: Any) -> float:

@@ -11,8 +11,9 @@ import sys
 from typing import Any, NamedTuple
 
 import torch
-from record import ROOT
-from unets import with_patcher
+
+from .record import ROOT
+from .unets import with_patcher
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import transformers  # noqa: E402

@@ -1,6 +1,6 @@
 """Put everything that benchmarks/on_gpu.sh needs on a bare GPU machine into one file.
 
-    python benchmarks/pack_for_gpu.py [--out .cache/gpu_carry/pack.tar.xz] [--without NAME ...]
+    python benchmarks/gpu/pack_for_gpu.py [--out .cache/gpu_carry/pack.tar.xz] [--without NAME ...]
 
 ComfyUI without its server and its largest vocabularies, and the wheels that such a machine lacks, for Python 3.12 on
 Linux x86-64. The file and the repository stay below 64 MiB together. On the machine are expected: torch, torchvision,
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import subprocess
 import sys
 import tarfile
@@ -21,9 +20,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import emoji_data  # noqa: E402
 from comfy_host.paths import cache_dir, host_dir  # noqa: E402
 
 MOST = 64 * 2**20
@@ -78,18 +76,6 @@ def host() -> Iterator[tuple[str, bytes]]:
             yield f"comfyui/{name}", path.read_bytes()
 
 
-def emoji() -> Iterator[tuple[str, bytes]]:
-    """Give the pictures that the emoji model is trained on, in the form of their package."""
-    root = emoji_data.fetch(cache_dir() / "emoji")
-    table = json.loads((root / "emoji_pretty.json").read_text("utf-8"))
-    chosen = [entry for entry in table if entry["short_name"] in emoji_data.CONCEPTS]
-    base = f"emoji/{root.name}"
-    yield f"{base}/emoji_pretty.json", json.dumps(chosen).encode()
-    for entry in chosen:
-        place = f"img/google/64/{entry['image']}"
-        yield f"{base}/{place}", (root / place).read_bytes()
-
-
 def repository_size() -> int:
     """Return the bytes of the files that git would carry."""
     command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -100,13 +86,13 @@ def repository_size() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=cache_dir() / "gpu_carry" / "pack.tar.xz")
-    parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="parts to leave out: emoji, or wheels")
+    parser.add_argument("--without", nargs="*", default=[], metavar="NAME", help="wheels to leave out")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     partial = options.out.with_suffix(".partial")
     count = 0
     with tarfile.open(partial, "w:xz", preset=6) as archive:
-        for part in (host(), wheels(options.without), () if "emoji" in options.without else emoji()):
+        for part in (host(), wheels(options.without)):
             for name, content in part:
                 entry = tarfile.TarInfo(name)
                 entry.size = len(content)

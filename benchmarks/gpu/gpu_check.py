@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import ROOT, Row, report
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from shared.record import ROOT, Row, report  # noqa: E402
 
 sys.path.insert(0, str(ROOT / "tools"))
 from comfy_host import checkpoints, fake_cuda, gpu_code, in_process, transformers  # noqa: E402

@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import Row, keep
-from roof import counting
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from .record import Row, keep
+from .roof import counting
 
 SHORTEST_SAMPLE = 0.01
 """Seconds. Quicker variants are run several times per sample, because clock and scheduler have a grain."""

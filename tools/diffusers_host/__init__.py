@@ -1,0 +1,1 @@
+"""diffusers pipelines with random weights, for tests, benchmarks and comparisons of commits."""

@@ -1,1 +1,0 @@
-"""Benchmarks of diffusers pipelines from the command line: ``python -m paceline bench``."""
