@@ -30,7 +30,7 @@ export COMFYUI_PATH COMFYUI_VERSION CHECKPOINT PACELINE_VENV PACELINE_CACHE
 demo trust soak: export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-emoji clean
+.PHONY: help setup demo test test-all test-newest quick trust soak lint audit fuzz archive pictures screenshots bench gpu-check gpu-results results train-icons clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -97,8 +97,8 @@ gpu-results: setup ## measure everything on this NVIDIA GPU, about two hours, an
 results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/results
 	@$(VENV_PYTHON) benchmarks/pages/render_results.py
 
-train-emoji: setup ## train the tests' small model anew
-	@$(VENV_PYTHON) tools/train_emoji.py
+train-icons: setup ## train the small model of the benchmarks and the demo anew
+	@$(VENV_PYTHON) tools/train_icons.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
 	rm -rf "$(VENV)" "$(CACHE)" \

@@ -6,8 +6,8 @@
 
 All draw the same pairs of prompt and seed with a trained model (shared/trained.py) in ComfyUI: Reuse Steps, ComfyUI's
 own EasyCache and LazyCache, DeepCache (https://arxiv.org/abs/2312.00858) on UNets, and the plain model with fewer
-steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer steps, at
-as many evaluations. With ``--json`` a plot is drawn beside the file.
+steps. Nothing is timed: work is counted in evaluations of the network. *gain* holds each against the curve of fewer
+steps, at as many evaluations. With ``--json`` a plot is drawn beside the file.
 """
 
 from __future__ import annotations

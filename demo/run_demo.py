@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the page")
     options = parser.parse_args()
     print("Starting ComfyUI ...", flush=True)
-    packs = [ROOT / "demo" / "emoji_nodes"]
+    packs = [ROOT / "demo" / "icon_nodes"]
     models = {"checkpoints": [checkpoint]} if checkpoint else {}
     with ComfyServer(custom_nodes=packs, models=models) as server:
         run(server, checkpoint, options)

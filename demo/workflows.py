@@ -29,12 +29,12 @@ class Workflows:
         """Draw with a trained icon model."""
         encoder = ["model", 1]
         return {
-            "model": self.node("EmojiModelLoader", weights=weights),
-            "positive": self.node("EmojiTextEncode", text_encoder=encoder, text=ICON_TEXTS[0]),
-            "negative": self.node("EmojiTextEncode", text_encoder=encoder, text=""),
-            "latent": self.node("EmojiEmptyLatent"),
+            "model": self.node("IconModelLoader", weights=weights),
+            "positive": self.node("IconTextEncode", text_encoder=encoder, text=ICON_TEXTS[0]),
+            "negative": self.node("IconTextEncode", text_encoder=encoder, text=""),
+            "latent": self.node("IconEmptyLatent"),
             "sampler": self._sampler(steps, 3.0),
-            "decode": self.node("EmojiDecode", samples=["sampler", 0], scale=1),
+            "decode": self.node("IconDecode", samples=["sampler", 0], scale=1),
             "save": self.node("SaveImage", images=["decode", 0], filename_prefix="demo"),
         }
 

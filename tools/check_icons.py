@@ -19,8 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import emoji_data
 import icon_data
+import icon_words
 import torch
 from comfy_host import in_process
 from comfy_host.paths import ROOT, cache_dir
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--sheet", type=Path, default=cache_dir() / "icons" / "sheet.png")
     options = parser.parse_args()
     in_process.bootstrap()
-    sys.path.insert(0, str(ROOT / "demo" / "emoji_nodes"))
+    sys.path.insert(0, str(ROOT / "demo" / "icon_nodes"))
     import model as loader
 
     model, encode = loader.load(options.weights or icon_data.WEIGHTS[options.size])
@@ -103,7 +103,7 @@ def main() -> None:
         drawings = icons.draw(captions, icon_data.Nuisance.random(len(captions), icons.side))
         rows.append(torch.stack([drawings, *pictures], 1))
     sheet = torch.stack(rows, 1).flatten(0, 2)  # a trained caption, a held-out one, in turn
-    emoji_data.save_grid(sheet, options.sheet, columns=16)
+    icon_words.save_grid(sheet, options.sheet, columns=16)
     print(f"sheet: {options.sheet}")
 
 

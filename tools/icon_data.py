@@ -3,7 +3,7 @@
 A caption names colour, shape and style, e.g. "red heart outline". Place, size, angle, light and the exact tint are not
 in it, so two seeds give two pictures of one caption, and no picture is ever drawn twice: there is nothing to memorise.
 Combinations are held out to see whether the model has learned words or pictures. The form of a "latent" is that of
-emoji_data.py: premultiplied RGBA in [-1, 1].
+icon_words.py: premultiplied RGBA in [-1, 1].
 
 The shapes are Material Design Icons by Pictogrammers (Apache-2.0).
 """

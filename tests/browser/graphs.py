@@ -21,11 +21,11 @@ const link = (from, output, to, input) => from.connect(output, to, to.inputs.fin
 """
 """Script with ``make`` and ``link``: put a node into the open graph, connect two."""
 
-EMOJI = """
-const loader = make("EmojiModelLoader", 0, 0, {});
-const latent = make("EmojiEmptyLatent", 0, 170, {});
-const positive = make("EmojiTextEncode", 320, 190, { text: "penguin" });
-const negative = make("EmojiTextEncode", 320, 340, { text: "" });
+TRAINED = """
+const loader = make("IconModelLoader", 0, 0, {});
+const latent = make("IconEmptyLatent", 0, 170, {});
+const positive = make("IconTextEncode", 320, 190, { text: "penguin" });
+const negative = make("IconTextEncode", 320, 340, { text: "" });
 for (const node of [positive, negative]) link(loader, 1, node, "text_encoder");
 const sampled = (node) => {
   link(positive, 0, node, "positive");
@@ -36,7 +36,7 @@ const sampled = (node) => {
 """Script with what the demo's small trained model is sampled with, and ``sampled``: connect it to a node."""
 
 COMPARISON = (
-    EMOJI
+    TRAINED
     + """
 latent.widgets.find(({ name }) => name === "batch_size").value = args[1];
 [positive.pos, negative.pos] = [[640, 190], [640, 340]];

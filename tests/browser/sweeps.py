@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .graphs import EMOJI
+from .graphs import TRAINED
 from .page import PICTURES, VUE, Page
 
 TOTAL = "return document.querySelector('.paceline-grid output').textContent"
@@ -15,7 +15,7 @@ def build(page: Page, **values: Any) -> int:
     """Open a workflow with a sweep of the demo's small trained model; return the number of its node."""
     page.use(VUE)
     return page.build(
-        EMOJI
+        TRAINED
         + """
         const other = make("PacelineModelPrecision", 320, 520, {});
         const rounds = { runs: args[1], most_runs: 0 };

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browser.cards import saved_card
-from browser.graphs import EMOJI
+from browser.graphs import TRAINED
 from browser.one_click import choose, graph, open_dialog, press
 from browser.page import CANVAS, PICTURES, VUE, Page
 from comfy_host.paths import ROOT
@@ -158,13 +158,13 @@ def test_one_click_with_a_trained_model(page: Page):
 
     page.use(VUE)
     page.build(
-        EMOJI
+        TRAINED
         + """
         const settings = { seed: 42, control_after_generate: "fixed", steps: 30, cfg: 2, sampler_name: "euler" };
         const sampler = make("KSampler", 680, 0, settings);
         link(loader, 0, sampler, "model");
         sampled(sampler);
-        const decode = make("EmojiDecode", 1010, 0, {});
+        const decode = make("IconDecode", 1010, 0, {});
         link(sampler, 0, decode, "samples");
         link(decode, 0, make("PreviewImage", 1010, 130, {}), "images");
         """

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from browser.graphs import EMOJI
+from browser.graphs import TRAINED
 from browser.page import ATTENTION, ESCAPE, SAMPLER, TOME, VUE, Page
 
 ACTIVE = "active: ●active in 3 of 7 self-attention blocks"
@@ -105,11 +105,11 @@ def test_a_real_compilation_shows_how_far_it_is(page: Page):
     """The demo's small model, compiled by torch without code for the machine, which takes a few seconds."""
     page.use(VUE)
     node = page.build(
-        EMOJI
+        TRAINED
         + """
         const compile = make("PacelineCompileUNet", 320, 0, { backend: "aot_eager" });
         const sampler = make("KSampler", 680, 0, { steps: 2 });
-        const decode = make("EmojiDecode", 1010, 0, {});
+        const decode = make("IconDecode", 1010, 0, {});
         link(loader, 0, compile, "model");
         link(compile, 0, sampler, "model");
         sampled(sampler);

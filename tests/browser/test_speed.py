@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser.graphs import EMOJI, example
+from browser.graphs import TRAINED, example
 from browser.page import ATTENTION, CANVAS, ESCAPE, PICTURES, SAMPLER, TOME, VUE, Page, save
 from comfy_host.paths import ROOT
 
@@ -117,7 +117,7 @@ def test_the_tab_has_a_bar_for_each_run(page: Page, timed: dict[str, str], axe):
 def test_a_profile_is_shown_in_the_node_and_in_the_tab(page: Page, timed: dict[str, str], axe):
     page.use(VUE)
     node = page.build(
-        EMOJI
+        TRAINED
         + """
         const profile = make("PacelineProfile", 660, 0, { seed: 1, cfg: 2, steps: 3 });
         link(loader, 0, profile, "model");

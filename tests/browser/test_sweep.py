@@ -121,7 +121,7 @@ def test_a_cell_is_applied_to_the_graph_and_taken_back(page: Page, swept: int):
           sweep: link(of("PacelineBenchmarkSweep"), "model"), other: link(of("PacelineModelPrecision"), "model") };
         """
     )
-    assert overlaps == {"hit": 0, "sweep": "EmojiModelLoader", "other": "PacelineApplyToMe"}
+    assert overlaps == {"hit": 0, "sweep": "IconModelLoader", "other": "PacelineApplyToMe"}
     page.script("await app.extensionManager.workflow.activeWorkflow.changeTracker.undo()")
     page.settle()
     assert {node["type"] for node in page.workflow()["nodes"]} == {node["type"] for node in before["nodes"]}

@@ -22,10 +22,10 @@ TOME = {
 
 def emoji_prompt(steps: int, prefix: str) -> dict:
     return {
-        "model": {"class_type": "EmojiModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
-        "positive": {"class_type": "EmojiTextEncode", "inputs": {"text_encoder": ["model", 1], "text": "red apple"}},
-        "negative": {"class_type": "EmojiTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
-        "latent": {"class_type": "EmojiEmptyLatent", "inputs": {"width": 32, "height": 32, "batch_size": 1}},
+        "model": {"class_type": "IconModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
+        "positive": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": "red apple"}},
+        "negative": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
+        "latent": {"class_type": "IconEmptyLatent", "inputs": {"width": 32, "height": 32, "batch_size": 1}},
         "tome": {"class_type": "PacelineApplyToMe", "inputs": {"model": ["model", 0], **TOME}},
         "compare": {
             "class_type": "PacelineCompareModels",

@@ -16,10 +16,10 @@ GRID = "ApplyToMe.preset: quality, balanced, fast\nsize: 256\nbatch: 1, 2"
 
 def prompt(study: str, grid: str = GRID, steps: int = 2) -> dict:
     return {
-        "model": {"class_type": "EmojiModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
-        "positive": {"class_type": "EmojiTextEncode", "inputs": {"text_encoder": ["model", 1], "text": "red apple"}},
-        "negative": {"class_type": "EmojiTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
-        "latent": {"class_type": "EmojiEmptyLatent", "inputs": {"width": 32, "height": 32, "batch_size": 1}},
+        "model": {"class_type": "IconModelLoader", "inputs": {"weights": "emoji32.safetensors"}},
+        "positive": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": "red apple"}},
+        "negative": {"class_type": "IconTextEncode", "inputs": {"text_encoder": ["model", 1], "text": ""}},
+        "latent": {"class_type": "IconEmptyLatent", "inputs": {"width": 32, "height": 32, "batch_size": 1}},
         "sweep": {
             "class_type": "PacelineBenchmarkSweep",
             "inputs": {
@@ -85,7 +85,7 @@ def test_a_preset_runs_in_a_workflow(client, server):
             "scheduler": "normal", "denoise": 1.0,
         },
     }  # fmt: skip
-    workflow["decode"] = {"class_type": "EmojiDecode", "inputs": {"samples": ["sampler", 0], "scale": 8}}
+    workflow["decode"] = {"class_type": "IconDecode", "inputs": {"samples": ["sampler", 0], "scale": 8}}
     workflow["show"] = {"class_type": "PreviewImage", "inputs": {"images": ["decode", 0]}}
     workflow["report"] = {"class_type": "PreviewAny", "inputs": {"source": ["preset", 2]}}
     result = client.run(workflow)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import train_emoji
+import train_icons
 from comfy_host import in_process
 from comfy_host.paths import ROOT
 
@@ -19,25 +19,25 @@ LEVEL = 0.6
 def drawn(request, tmp_path, monkeypatch):
     """An untrained net, the same weights as a MODEL of ComfyUI's, and the size of a latent."""
     in_process.bootstrap()
-    monkeypatch.syspath_prepend(str(ROOT / "demo" / "emoji_nodes"))
+    monkeypatch.syspath_prepend(str(ROOT / "demo" / "icon_nodes"))
     import comfy.model_management
-    import emoji_flux
-    import emoji_net
-    import emoji_wan
+    import icon_flux
+    import icon_net
+    import icon_wan
     import model as loader
 
     monkeypatch.setattr(comfy.model_management, "in_training", False)  # build() switches it on
     torch.manual_seed(0)
     flux = request.param == "icons-flux"
-    kind, blocks, size = (emoji_flux, "1,2", (1, 4, 32, 32)) if flux else (emoji_wan, "2", (1, 4, 8, 32, 32))
-    args = train_emoji.parse(["--geometry", request.param, "--channels", "64", "--heads", "2", "--mult", blocks])
+    kind, blocks, size = (icon_flux, "1,2", (1, 4, 32, 32)) if flux else (icon_wan, "2", (1, 4, 8, 32, 32))
+    args = train_icons.parse(["--geometry", request.param, "--channels", "64", "--heads", "2", "--mult", blocks])
     network, settings = kind.build(args, torch.device("cpu"))
     for parameter in network.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     words = {"<pad>": 0, "<null>": 1, "red": 2, "cat": 3, "flat": 4}
     net = kind.Net(network, len(words), args.context)
     source = SimpleNamespace(captions=["red cat flat"], credit="none")
-    emoji_net.save(net, tmp_path / "w.safetensors", settings, source, words, {"prediction": "flow"})
+    icon_net.save(net, tmp_path / "w.safetensors", settings, source, words, {"prediction": "flow"})
     patcher, encode = loader.load(tmp_path / "w.safetensors")
     return net, patcher, encode, size
 

@@ -44,7 +44,7 @@ class ComfyServer:
     and on Linux even if this process is killed. Start it in a thread that lives as long as the server should.
 
     Args:
-        custom_nodes: folders of further node packs to load, for example ``ROOT / "demo" / "emoji_nodes"``.
+        custom_nodes: folders of further node packs to load, for example ``ROOT / "demo" / "icon_nodes"``.
         models: files or folders to offer, by ComfyUI's folder name: ``{"checkpoints": [path, ...]}``. A folder's
             files are offered one by one.
         arguments: further command line arguments for ComfyUI.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import emoji_net
+import icon_net
 import torch
 from comfy_host import in_process
 from torch import nn
@@ -58,7 +58,7 @@ def initialise(network: nn.Module) -> None:
             nn.init.zeros_(parameter)
 
 
-class Net(emoji_net.Net):
+class Net(icon_net.Net):
     """Wan plus text table."""
 
     def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:

@@ -1,19 +1,14 @@
-r"""Train the small emoji diffusion model that the demo and the tests sample with.
+r"""Train the small diffusion models that benchmarks and the demo sample with: on icons, drawn anew for every batch.
 
-It is ComfyUI's own UNetModel on 4-channel pictures (see emoji_data.py), conditioned through a learned table of words.
-On two CPU cores, 1.8 million parameters at 32x32:
-    python tools/train_emoji.py --seconds 3600
-On a GPU, 17.6 million parameters on latents of Stable Diffusion 1.5's shape (4 x 64 x 64; 4096, 1024 and 256 tokens):
-    python tools/train_emoji.py --geometry sd15
-The noise schedule is Stable Diffusion 1.5's rescaled to zero terminal signal (arXiv 2305.08891) with v-prediction:
-without the rescaling the mean colour of the noise leaks into flat backgrounds. Core samples exactly this, with
-ModelSamplingDiscrete(zsnr) and V_PREDICTION.
-Icons at 32 x 32 (--geometry icons), and from these weights at 64 x 64:
-    python tools/train_emoji.py --geometry icons --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
-A transformer, 4.4 million parameters, 64 tokens, on the icons; core samples it as Flux schnell, with FLOW:
-    python tools/train_emoji.py --geometry icons-flux --precision bf16
+ComfyUI's own UNetModel on 4-channel pictures (see icon_words.py), conditioned through a learned table of words, with
+v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at 32 x 32, on two CPU cores:
+    python tools/train_icons.py
+From these weights at 64 x 64:
+    python tools/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
+A transformer, 4.4 million parameters, 64 tokens; core samples it as Flux schnell, with FLOW:
+    python tools/train_icons.py --geometry icons-flux --precision bf16
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
-    python tools/train_emoji.py --geometry icons-video --precision bf16 --processes 1 --compile
+    python tools/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
 
 from __future__ import annotations
@@ -27,12 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import emoji_data
-import emoji_flux
-import emoji_net
-import emoji_wan
 import icon_data
+import icon_flux
 import icon_motion
+import icon_net
+import icon_wan
+import icon_words
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -40,14 +35,6 @@ from comfy_host.paths import cache_dir
 from torch import nn
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
-    "small": {
-        "size": 32, "channels": 32, "mult": "1,2,2", "context": 128, "heads": 4, "top": "both", "batch": 16, "lr": 2e-3,
-        "seconds": 3600.0, "out": cache_dir() / "emoji" / "emoji.safetensors",
-    },
-    "sd15": {
-        "size": 64, "channels": 64, "mult": "1,2,4", "context": 384, "heads": 8, "top": "both", "batch": 128,
-        "lr": 1e-3, "seconds": 480.0, "out": cache_dir() / "emoji" / "emoji64.safetensors",
-    },
     "icons": {
         "size": 32, "channels": 32, "mult": "1,2,4", "context": 128, "heads": 0, "top": "input", "batch": 16,
         "lr": 1.5e-3, "seconds": 5400.0, "out": cache_dir() / "icons" / "icons.safetensors",
@@ -63,7 +50,7 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """What every setting is that the command line leaves out."""
 
-PURE_NOISE = 0.03  # share of the icons' examples without any picture in them
+PURE_NOISE = 0.03  # share of the examples without any picture in them
 STILLS_UNTIL = 0.3  # share of a video model's run in which it sees single frames: shapes and colours, for an eighth
 
 
@@ -77,7 +64,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     """Read the command line; what it leaves out is the geometry's."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
-    parser.add_argument("--geometry", default="small", choices=tuple(GEOMETRIES), help="defaults of what follows")
+    parser.add_argument("--geometry", default="icons", choices=tuple(GEOMETRIES), help="defaults of what follows")
     parser.add_argument("--seconds", type=float, help="time to train for")
     parser.add_argument("--steps", type=int, default=0, help="train for this many steps instead of --seconds")
     parser.add_argument("--size", type=int, choices=(32, 64))
@@ -88,7 +75,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--top", choices=("both", "input"), help="which halves have attention at full resolution")
     parser.add_argument("--batch", type=int, help="pictures, or frames, in a step")
     parser.add_argument("--lr", type=float)
-    parser.add_argument("--mirror", action="store_true", help="learn the mirror images too, which is harder")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
     # Processes instead of threads: they wait for each other once a step, threads in every operation. When other
@@ -98,7 +84,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--work", type=Path, help="data, checkpoint, grids")
     parser.add_argument("--init", type=Path, help="start from the weights in this file instead of random ones")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in --work")
-    parser.add_argument("--placeholders", action="store_true", help="learn meaningless pictures, to rehearse")
     parser.add_argument("--save-every", type=float, default=240.0, help="seconds between checkpoints")
     parser.add_argument("--drawn", type=int, default=24, help="pictures in the last grid; those before have a quarter")
     parser.add_argument("--precision", default="auto", choices=("auto", "fp32", "bf16"), help="auto: bf16 on a GPU")
@@ -133,37 +118,33 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     batch = args.batch // world
     in_half = args.precision == "bf16" or (args.precision == "auto" and device.type == "cuda")
     half = partial(torch.autocast, device.type, torch.bfloat16, enabled=in_half)
-    icons, video = args.geometry.startswith("icons"), args.geometry == "icons-video"
+    video = args.geometry == "icons-video"
     flow = video or args.geometry == "icons-flux"
-    source: Any
-    if video:
-        source = icon_motion.Motions(args.work, args.size)
-    else:
-        source = icon_data.Icons(args.work, args.size) if icons else emoji_data.Emoji(args.work, args.size, args.mirror)
+    source: Any = (icon_motion.Motions if video else icon_data.Icons)(args.work, args.size)
     captions = source.captions
-    words = emoji_data.vocabulary(captions)
+    words = icon_words.vocabulary(captions)
 
     def tokens(texts: list[str]) -> torch.Tensor:
-        return torch.tensor([emoji_data.tokenize(text, words) for text in texts], device=device)
+        return torch.tensor([icon_words.tokenize(text, words) for text in texts], device=device)
 
     null = tokens([""])
 
     if flow:
-        kind: Any = emoji_wan if video else emoji_flux
+        kind: Any = icon_wan if video else icon_flux
         unet, settings = kind.build(args, device)
         net = kind.Net(unet, len(words), args.context)
-        draw, top = partial(emoji_flux.sample, frames=icon_motion.FRAMES * video), 1.0
+        draw, top = partial(icon_flux.sample, frames=icon_motion.FRAMES * video), 1.0
     else:
-        unet_class, operations, sigmas = emoji_net.import_unet(device, zsnr=not icons)
+        unet_class, operations, sigmas = icon_net.import_unet(device)
         alpha = (1.0 / (sigmas.double() ** 2 + 1.0)).sqrt().float().to(device)  # [1000], share of signal
-        levels = emoji_net.levels_for(args.size, sigmas).to(device)
-        settings = emoji_net.unet_settings(args)
+        levels = icon_net.levels_for(args.size, sigmas).to(device)
+        settings = icon_net.unet_settings(args)
         unet = unet_class(**settings, dtype=torch.float32, operations=operations)
-        emoji_net.initialise(unet)
-        net = emoji_net.Net(unet, len(words), args.context)
-        draw, top = partial(emoji_net.sample, alpha=alpha), len(alpha) - 1
+        icon_net.initialise(unet)
+        net = icon_net.Net(unet, len(words), args.context)
+        draw, top = partial(icon_net.sample, alpha=alpha), len(alpha) - 1
     if args.init:
-        emoji_net.warm_start(net, args.init, words)
+        icon_net.warm_start(net, args.init, words)
     net = net.to(device, memory_format=torch.preserve_format if video else torch.channels_last)
     for block in net.unet.blocks if args.compile else ():
         block.forward = torch.compile(block.forward, dynamic=False)
@@ -174,7 +155,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
     inner = [p for name, p in net.unet.named_parameters() if p.ndim in (2, 4) and not name.startswith(ends)]
     outer = [p for p in parameters if all(p is not q for q in inner)]
     optimisers = [
-        emoji_net.Muon(inner, lr=args.lr),
+        icon_net.Muon(inner, lr=args.lr),
         torch.optim.AdamW(outer, lr=args.lr, betas=(0.9, 0.98), weight_decay=0.0, foreach=True),
     ]
     if rank == 0:
@@ -203,15 +184,15 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         with torch.no_grad():
             torch._foreach_copy_(parameters, average)
         facts = {"steps": step, "loss": f"{smooth:.5f}", "seed": args.seed, "torch": torch.__version__}
-        facts |= {"prediction": "flow", "schedule": "flow"} if flow else {"zsnr": "false" if icons else "true"}
-        emoji_net.save(net, args.out, settings, source, words, facts)
+        facts |= {"prediction": "flow", "schedule": "flow"} if flow else {}
+        icon_net.save(net, args.out, settings, source, words, facts)
         wanted = args.drawn if last else args.drawn // 4
         if wanted:
             with half(), torch.compiler.set_stance("force_eager"):
                 shown = tokens(source.shown(wanted))
                 drawn = draw(net, ids=shown, null=null, size=args.size, steps=20 if last else 12)
             pictures = drawn.transpose(1, 2).flatten(0, 1) if video else drawn
-            emoji_data.save_grid(pictures, args.work / f"grid{args.size}_{step:05d}.png")
+            icon_words.save_grid(pictures, args.work / f"grid{args.size}_{step:05d}.png")
         with torch.no_grad():
             torch._foreach_copy_(parameters, live)
 
@@ -233,17 +214,16 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
         # One noise level from each of `count` equal strata: less variance in the gradient for the same work.
         level = (torch.arange(count, device=device) + torch.rand(count, device=device)) / count
         if flow:
-            level = emoji_flux.levels(level)
+            level = icon_flux.levels(level)
             a = 1.0 - level.view(each)
         else:
             level = levels[(level * len(alpha)).long().clamp_max(len(alpha) - 1)]
             a = alpha[level].view(each)
-        if icons:
-            # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a
-            # model that has seen only that reads mean colours from noise. So it sees pure noise there as well.
-            pure = torch.rand(count, device=device) < PURE_NOISE
-            level = torch.where(pure, top, level)
-            a = torch.where(pure.view(each), 0.0, a)
+        # Samplers start from pure noise, but this schedule's last level still has a trace of the picture: a model that
+        # has seen only that reads mean colours from noise. So it sees pure noise there as well.
+        pure = torch.rand(count, device=device) < PURE_NOISE
+        level = torch.where(pure, top, level)
+        a = torch.where(pure.view(each), 0.0, a)
         s = 1.0 - a if flow else (1.0 - a**2).sqrt()
         noise = torch.randn_like(clean)
         text = torch.where(torch.rand(count, 1, device=device) < 0.1, null, tokens(picked))
@@ -253,7 +233,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
             predicted = net(noisy, level, text)
         wanted = noise - clean if flow else a * noise - s * clean
         error = (predicted.float() - wanted).pow(2).flatten(1).mean(1)
-        loss = (error if flow else error * emoji_net.loss_weight(a, s, args.size, progress)).mean()
+        loss = (error if flow else error * icon_net.loss_weight(a, s, args.size, progress)).mean()
         loss.backward()
         spent = before + time.perf_counter() - start
         if world > 1:
@@ -286,8 +266,7 @@ def main() -> None:
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"
     world = args.processes if args.device == "cpu" else 1
-    source = icon_data if args.geometry.startswith("icons") else emoji_data
-    (emoji_data.placeholders if args.placeholders else source.fetch)(args.work)  # once, for all processes
+    icon_data.fetch(args.work)  # once, for all processes
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "store")
         if world == 1:

@@ -1,4 +1,4 @@
-"""Loads the emoji model as a ComfyUI MODEL, and turns words into conditioning and latents into pictures.
+"""Loads icon models and the emoji model as ComfyUI MODELs, and turns words into conditioning, latents into pictures.
 
 Usable without any node, once ComfyUI is importable:
     patcher, encoder = load()
@@ -33,7 +33,7 @@ WEIGHTS_BESIDE = FOLDER.parents[1] / "benchmarks" / "weights"
 IGNORED_WORDS = frozenset({"a", "an", "and", "of", "the", "with"})
 
 
-class EmojiLatent(comfy.latent_formats.LatentFormat):
+class PictureLatent(comfy.latent_formats.LatentFormat):
     """Premultiplied RGBA in [-1, 1]: the latent is the picture.
 
     The ratio between image and latent stays at core's default of 8, which is what `decode` enlarges by: core's
@@ -47,11 +47,11 @@ class EmojiLatent(comfy.latent_formats.LatentFormat):
     latent_rgb_factors_bias = [1.0, 1.0, 1.0]
 
 
-class EmojiConfig(comfy.supported_models.SD15):
+class UNetConfig(comfy.supported_models.SD15):
     """Stable Diffusion 1.5 in small; the real `unet_config` of an instance is read from the weights file."""
 
     unet_extra_config: dict[str, Any] = {}
-    latent_format = EmojiLatent
+    latent_format = PictureLatent
 
     def __init__(self, unet_config: dict[str, Any], v_prediction: bool, zero_terminal_snr: bool) -> None:
         super().__init__(unet_config)
@@ -65,25 +65,25 @@ class EmojiConfig(comfy.supported_models.SD15):
 
 
 class FluxConfig(comfy.supported_models.FluxSchnell):
-    """Flux schnell in small: the transformer that tools/train_emoji.py trains on icons."""
+    """Flux schnell in small: the transformer that tools/train_icons.py trains on icons."""
 
-    latent_format = EmojiLatent
+    latent_format = PictureLatent
 
 
-class VideoLatent(EmojiLatent):
+class VideoLatent(PictureLatent):
     """Frames of that form, ``[batch, 4, frames, height, width]``."""
 
     latent_dimensions = 3
 
 
 class WanConfig(comfy.supported_models.WAN21_T2V):
-    """Wan 2.1 in small: the video transformer that tools/train_emoji.py trains on moving icons."""
+    """Wan 2.1 in small: the video transformer that tools/train_icons.py trains on moving icons."""
 
     latent_format = VideoLatent
     sampling_settings = {"shift": 1.0}
 
 
-class EmojiText:
+class TextTable:
     """Words -> conditioning, through the table of embeddings that was trained with the model."""
 
     def __init__(
@@ -113,7 +113,7 @@ class EmojiText:
             raise ValueError(self._explain(unknown))
         length = len(self.position)
         if len(words) > length:
-            raise ValueError(f"The emoji model reads at most {length} words, {text!r} has {len(words)}.")
+            raise ValueError(f"This model reads at most {length} words, {text!r} has {len(words)}.")
         ids = [self.rows[word] for word in words] or [self.rows["<null>"]]
         ids += [self.rows["<pad>"]] * (length - len(ids))
         read = (self.embedding[ids] + self.position)[None]
@@ -125,7 +125,7 @@ class EmojiText:
         guesses = [match for word in unknown for match in difflib.get_close_matches(word, known, n=1)]
         hint = f" Did you mean {', '.join(guesses)}?" if guesses else ""
         return (
-            f"The emoji model does not know: {', '.join(unknown)}.{hint} "
+            f"This model does not know: {', '.join(unknown)}.{hint} "
             f"It was trained on these {len(known)} words only: {', '.join(known)}."
         )
 
@@ -137,18 +137,18 @@ def files() -> dict[str, Path]:
 
 def load(
     path: str | Path | None = None, disable_dynamic: bool = False
-) -> tuple[comfy.model_patcher.ModelPatcher, EmojiText]:
+) -> tuple[comfy.model_patcher.ModelPatcher, TextTable]:
     """Load a weights file as core's own loaders do and return (MODEL, text encoder).
 
     Args:
-        path: a file written by tools/train_emoji.py; the 32x32 model beside this module when None.
+        path: a file written by tools/train_icons.py; the emoji model beside this module when None.
         disable_dynamic: use the plain ModelPatcher even where core manages memory dynamically.
     """
     path = str(path or DEFAULT_WEIGHTS)
     state, metadata = comfy.utils.load_torch_file(path, return_metadata=True)
     if not metadata or "config" not in metadata or "vocabulary" not in metadata:
-        raise ValueError(f"{path} is not an emoji model: its metadata holds no 'config' and 'vocabulary'.")
-    text = EmojiText(
+        raise ValueError(f"{path} is not a model of train_icons.py: its metadata holds no 'config' and 'vocabulary'.")
+    text = TextTable(
         state.pop("text.embedding"),
         state.pop("text.position"),
         json.loads(metadata["vocabulary"]),
@@ -171,7 +171,7 @@ def _load_unet(
     if metadata.get("prediction") == "flow":
         config = (WanConfig if unet_config["image_model"] == "wan2.1" else FluxConfig)(unet_config)
     else:
-        config = EmojiConfig(
+        config = UNetConfig(
             unet_config,
             v_prediction=metadata.get("prediction") == "v_prediction",
             zero_terminal_snr=metadata.get("zsnr") == "true",
@@ -208,7 +208,7 @@ def decode(latent: torch.Tensor | dict[str, Any], scale: int = 8) -> torch.Tenso
     samples = latent["samples"] if isinstance(latent, dict) else latent
     if samples.ndim != 4 or samples.shape[1] != 4:
         shape = list(samples.shape)
-        raise ValueError(f"Emoji latents have the shape [batch, 4, height, width], this one is {shape}.")
+        raise ValueError(f"Latents of the icon models have the shape [batch, 4, height, width], this one is {shape}.")
     pixels = samples.detach().to("cpu", torch.float32).add(1.0).mul(0.5).clamp(0.0, 1.0)
     rgb = (pixels[:, :3] + 1.0 - pixels[:, 3:]).clamp(0.0, 1.0)
     rgb = rgb.repeat_interleave(scale, dim=2).repeat_interleave(scale, dim=3)

@@ -6,9 +6,9 @@ Copy or link this folder into ComfyUI's `custom_nodes`. See PROVENANCE.md for wh
 
 async def comfy_entrypoint():
     """Return the extension that lists the nodes; ComfyUI calls this once at start-up."""
-    from .nodes import EmojiExtension
+    from .nodes import IconExtension
 
-    return EmojiExtension()
+    return IconExtension()
 
 
 __all__ = ["comfy_entrypoint"]

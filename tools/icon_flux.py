@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import emoji_net
+import icon_net
 import torch
 from comfy_host import in_process
 from torch import nn
@@ -74,7 +74,7 @@ def initialise(network: nn.Module) -> None:
             nn.init.ones_(module.weight)
 
 
-class Net(emoji_net.Net):
+class Net(icon_net.Net):
     """Flux plus text table; the mean of the words takes the place of the pooled text."""
 
     def forward(self, noisy: torch.Tensor, level: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -93,7 +93,7 @@ def levels(even: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def sample(
-    net: emoji_net.Net,
+    net: icon_net.Net,
     ids: torch.Tensor,
     null: torch.Tensor,
     size: int,

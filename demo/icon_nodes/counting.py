@@ -22,7 +22,7 @@ class CountRows(io.ComfyNode):
         return io.Schema(
             node_id="DemoCountRows",
             display_name="Count Rows",
-            category="emoji model",
+            category="icon model",
             description="Counts how many rows the network is given while the next sampler runs.",
             inputs=[io.Model.Input("model")],
             outputs=[io.Model.Output()],

@@ -1,4 +1,4 @@
-"""The network of the emoji model: ComfyUI's UNetModel with a table of words, how it starts, is looked at and saved."""
+"""The network of the icon models: ComfyUI's UNetModel with a table of words, how it starts, is looked at and saved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import emoji_data
 import icon_data
+import icon_motion
+import icon_words
 import torch
 from comfy_host import in_process
 from safetensors import safe_open
@@ -20,14 +21,14 @@ MIN_SNR_GAMMA = 5.0
 PLAIN_LOSS_FROM = 0.6  # share of the run after which the loss weights every noise level alike
 
 
-def import_unet(device: torch.device, zsnr: bool = True) -> tuple[type[nn.Module], Any, torch.Tensor]:
+def import_unet(device: torch.device) -> tuple[type[nn.Module], Any, torch.Tensor]:
     """Import ComfyUI's UNetModel and its initialisation-free operations; also return its noise levels [1000]."""
     in_process.bootstrap(cpu=device.type == "cpu")
     import comfy.model_sampling
     import comfy.ops
     from comfy.ldm.modules.diffusionmodules.openaimodel import UNetModel
 
-    sigmas = comfy.model_sampling.ModelSamplingDiscrete(zsnr=zsnr).sigmas
+    sigmas = comfy.model_sampling.ModelSamplingDiscrete().sigmas
     return UNetModel, comfy.ops.disable_weight_init, sigmas
 
 
@@ -79,7 +80,7 @@ class Net(nn.Module):
         super().__init__()
         self.unet = unet
         self.embedding = nn.Parameter(torch.randn(words, context))
-        self.position = nn.Parameter(torch.randn(emoji_data.TOKENS, context) * 0.1)
+        self.position = nn.Parameter(torch.randn(icon_words.TOKENS, context) * 0.1)
 
     def forward(self, noisy: torch.Tensor, step: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Predict v for noisy pictures [B, 4, H, W], schedule steps [B] and word ids [B, TOKENS]."""
@@ -195,7 +196,7 @@ def save(
     net: Net,
     path: Path,
     settings: dict[str, Any],
-    source: emoji_data.Emoji | icon_data.Icons,
+    source: icon_data.Icons | icon_motion.Motions,
     words: dict[str, int],
     facts: dict[str, Any],
 ) -> None:
@@ -209,7 +210,7 @@ def save(
         "vocabulary": json.dumps(words),
         "names": json.dumps(source.captions),
         "prediction": "v_prediction",
-        "schedule": "scaled linear 0.00085 to 0.012, 1000 steps (zsnr: rescaled to zero terminal SNR)",
+        "schedule": "scaled linear 0.00085 to 0.012, 1000 steps",
         "images": source.credit,
         **{key: str(value) for key, value in facts.items()},
     }

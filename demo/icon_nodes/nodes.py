@@ -1,4 +1,4 @@
-"""The nodes of the emoji model."""
+"""The nodes of the icon models, and of the emoji model that the tests draw with."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ import comfy.model_management
 import torch
 from comfy_api.latest import ComfyExtension, io
 
-from . import model as emoji
+from . import model as icons
 from .counting import CountRows
 
-CATEGORY = "emoji model"
-EmojiTextType = io.Custom("EMOJI_TEXT")
+CATEGORY = "icon model"
+IconTextType = io.Custom("ICON_TEXT")
 
 
-class EmojiModelLoader(io.ComfyNode):
+class IconModelLoader(io.ComfyNode):
     """Weights file -> MODEL and text encoder."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         return io.Schema(
-            node_id="EmojiModelLoader",
-            display_name="Load Emoji Model",
+            node_id="IconModelLoader",
+            display_name="Load Icon Model",
             category=CATEGORY,
-            description="Loads a small diffusion model trained on Noto Emoji. It draws in seconds on a CPU.",
+            description="Loads a small diffusion model of icons or emoji. It draws in seconds on a CPU.",
             inputs=[
                 io.Combo.Input(
                     "weights",
-                    options=sorted(emoji.files()),
-                    default=emoji.DEFAULT_WEIGHTS.name,
+                    options=sorted(icons.files()),
+                    default=icons.DEFAULT_WEIGHTS.name,
                     tooltip="Emoji, or icons where this repository is around the nodes.",
                 ),
             ],
             outputs=[
                 io.Model.Output(display_name="model"),
-                EmojiTextType.Output(display_name="text_encoder"),
+                IconTextType.Output(display_name="text_encoder"),
             ],
         )
 
     @classmethod
     def execute(cls, weights: str) -> io.NodeOutput:
         """Load the file; only names that the list offers get here."""
-        return io.NodeOutput(*emoji.load(emoji.files()[weights]))
+        return io.NodeOutput(*icons.load(icons.files()[weights]))
 
 
-class EmojiTextEncode(io.ComfyNode):
+class IconTextEncode(io.ComfyNode):
     """Prompt -> CONDITIONING."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         return io.Schema(
-            node_id="EmojiTextEncode",
-            display_name="Emoji Text Encode",
+            node_id="IconTextEncode",
+            display_name="Icon Text Encode",
             category=CATEGORY,
             description="Turns the words of a prompt into conditioning. Only words from training are known.",
             inputs=[
-                EmojiTextType.Input("text_encoder"),
+                IconTextType.Input("text_encoder"),
                 io.String.Input(
                     "text",
                     default="red apple",
@@ -67,19 +67,19 @@ class EmojiTextEncode(io.ComfyNode):
         )
 
     @classmethod
-    def execute(cls, text_encoder: emoji.EmojiText, text: str) -> io.NodeOutput:
+    def execute(cls, text_encoder: icons.TextTable, text: str) -> io.NodeOutput:
         return io.NodeOutput(text_encoder(text))
 
 
-class EmojiEmptyLatent(io.ComfyNode):
+class IconEmptyLatent(io.ComfyNode):
     """An empty LATENT in latent pixels, which here are picture pixels."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         tooltip = "In latent pixels, which are the pixels of the picture. The models were trained at 32, icons64 at 64."
         return io.Schema(
-            node_id="EmojiEmptyLatent",
-            display_name="Empty Emoji Latent",
+            node_id="IconEmptyLatent",
+            display_name="Empty Icon Latent",
             category=CATEGORY,
             description="The blank sheet that the sampler draws on.",
             inputs=[
@@ -97,14 +97,14 @@ class EmojiEmptyLatent(io.ComfyNode):
         return io.NodeOutput({"samples": torch.zeros(batch_size, 4, height, width, device=device)})
 
 
-class EmojiDecode(io.ComfyNode):
+class IconDecode(io.ComfyNode):
     """LATENT -> IMAGE."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
         return io.Schema(
-            node_id="EmojiDecode",
-            display_name="Emoji Decode",
+            node_id="IconDecode",
+            display_name="Icon Decode",
             category=CATEGORY,
             description="Puts the drawn picture on white and enlarges it.",
             inputs=[
@@ -118,11 +118,11 @@ class EmojiDecode(io.ComfyNode):
 
     @classmethod
     def execute(cls, samples: dict, scale: int) -> io.NodeOutput:
-        return io.NodeOutput(emoji.decode(samples, scale))
+        return io.NodeOutput(icons.decode(samples, scale))
 
 
-class EmojiExtension(ComfyExtension):
+class IconExtension(ComfyExtension):
     """Lists the nodes for ComfyUI."""
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        return [EmojiModelLoader, EmojiTextEncode, EmojiEmptyLatent, EmojiDecode, CountRows]
+        return [IconModelLoader, IconTextEncode, IconEmptyLatent, IconDecode, CountRows]
