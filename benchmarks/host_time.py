@@ -4,22 +4,19 @@ A GPU that is quicker than the program that feeds it waits. So it counts what a 
 for one call of the network, whatever it saves on the device. Here the real SD1.5 and SDXL structures run at full depth,
 but with 32 channels and a tiny latent: next to nothing is computed, and what remains is Python and the dispatching of
 operators, one for each kernel that a GPU would be given. Each round runs the plain network and every variant once, in
-turn; a row is the median over the rounds of processor time less that of the plain network in the same round. The calls
-of Python functions are counted too: that number does not depend on how busy the machine is.
+turn; a row has the median of the processor time, and how much more that is than the plain network's. The calls of
+Python functions are counted too: that number does not depend on how busy the machine is.
 """
 
 from __future__ import annotations
 
-import gc
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import torch
-from shared.measuring import arguments
+from shared.measuring import arguments, measure
 from shared.record import ROOT, Row, report
 from shared.unets import unet
 
@@ -72,7 +69,7 @@ def step_of(model: Any, side: int) -> Callable[[], Any]:
     return lambda: base.apply_model(latent, sigmas, transformer_options=options, **inputs)
 
 
-def measure(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> list[Row]:
+def measured(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> list[Row]:
     """Return a row for each variant of one layout."""
     model = unet(layout, WIDTH)
     nodes = load_nodes()
@@ -83,22 +80,14 @@ def measure(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> 
             changed = nodes[node].execute(model=changed, **inputs).result[0]
         steps[name] = step_of(changed, side)
     work = f"host time of one call: {layout}, full depth, {WIDTH} channels, latent {side}x{side}, batch 2"
-    for step in steps.values():
-        step()
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    order = list(steps)
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(rounds):
-            for name in order:
-                taken[name].append(_processor_seconds(steps[name]))
-            order = [*order[1:], order[0]]
-            gc.collect()
-    finally:
-        gc.enable()
+    rows = measure(work, steps, PLAIN, rounds=rounds, warmups=0)
     calls = {name: python_calls(step) for name, step in steps.items()}
-    return [_row(name, work, taken, calls, rounds) for name in steps]
+    plain = next(row.cpu_seconds_median for row in rows if row.name == PLAIN)
+    for row in rows:
+        extra = row.cpu_seconds_median - plain
+        shares = {"extra_ms": 1000 * extra, "share_of_plain": extra / plain}
+        row.quality = shares | {"extra_calls": calls[row.name] - calls[PLAIN]}
+    return rows
 
 
 def python_calls(step: Callable[[], Any]) -> int:
@@ -118,29 +107,6 @@ def python_calls(step: Callable[[], Any]) -> int:
     return entered
 
 
-def _processor_seconds(step: Callable[[], Any]) -> float:
-    start = time.process_time()
-    step()
-    return time.process_time() - start
-
-
-def _row(name: str, work: str, taken: dict[str, list[float]], calls: dict[str, int], rounds: int) -> Row:
-    pairs = list(zip(taken[name], taken[PLAIN], strict=True))
-    extra = statistics.median(own - plain for own, plain in pairs)
-    plain = statistics.median(taken[PLAIN])
-    return Row(
-        name=name,
-        work=work,
-        cpu_seconds_median=statistics.median(taken[name]),
-        quality={
-            "extra_ms": 1000 * extra,
-            "share_of_plain": extra / plain,
-            "extra_calls": calls[name] - calls[PLAIN],
-        },
-        rounds=rounds,
-    )
-
-
 def main() -> None:
     """Measure both layouts, or the one that was asked for."""
     options = arguments(__doc__.splitlines()[0], only=("sd15", "sdxl"))
@@ -151,7 +117,7 @@ def main() -> None:
         for key, layout, side in (("sd15", "SD1.5", 16), ("sdxl", "SDXL", 16)):
             if options.only not in (None, key):
                 continue
-            rows += measure(layout, side, VARIANTS if options.quick else VARIANTS | COMPILED, rounds)
+            rows += measured(layout, side, VARIANTS if options.quick else VARIANTS | COMPILED, rounds)
             print(f"measured {layout}", file=sys.stderr, flush=True)
     notes = {
         "extra_ms": "processor time above the plain network's, in milliseconds a step; below zero: less than without",

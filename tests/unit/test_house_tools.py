@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from house.drawing import digest
+from house.digests import digest
 from house.same_images import verdict
 
 
