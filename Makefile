@@ -98,7 +98,7 @@ results: setup ## write benchmarks/RESULTS.md from the JSON in benchmarks/result
 	@$(VENV_PYTHON) benchmarks/pages/render_results.py
 
 train-icons: setup ## train the small model of the benchmarks and the demo anew
-	@$(VENV_PYTHON) tools/train_icons.py
+	@$(VENV_PYTHON) demo/training/train_icons.py
 
 clean: ## delete the environment, the fetched ComfyUI and everything generated
 	rm -rf "$(VENV)" "$(CACHE)" \

@@ -2,7 +2,8 @@
 
     python benchmarks/video_quality.py [--quick] [--json PATH] [--threads N]
 
-The model is a small Wan that has learned moving icons, made by ``python tools/train_icons.py --geometry icons-video``.
+The model is a small Wan that has learned moving icons, made by
+``python demo/training/train_icons.py --geometry icons-video``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Check that imports only point down the layers (import-linter, contracts in pyproject.toml), and never in a circle.
 
-It looks for circles in ``benchmarks/`` and ``tools/`` too, whose files import each other by their place there.
+It looks for circles in ``benchmarks/``, ``demo/training/`` and ``tools/`` too, where files import each other by place.
 
     python tools/check_layers.py [FOLDER]
 
@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PROGRAMS = ("benchmarks", "tools")
+PROGRAMS = ("benchmarks", "demo/training", "tools")
 """Folders beside the package whose files import each other."""
 
 LAYERS = ("core", "optimizers", "workbench", "server", "nodes", "scripts")

@@ -21,7 +21,7 @@ from torch import Tensor
 from .record import ROOT
 from .roof import Counted
 
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "demo" / "icon_nodes")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("tools", "demo/icon_nodes", "demo/training")]
 import icon_data  # noqa: E402
 from comfy_host import in_process  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
@@ -106,7 +106,7 @@ ICONS = Witness(
 ICONS_64 = replace(ICONS, name="icons, 64 x 64", weights=icon_data.WEIGHTS[64], prompts=ICONS.prompts[:8], side=64)
 """As many tokens as Stable Diffusion 1.5 has at 512 x 512."""
 ICONS_FLUX = Witness("icons, transformer", cache_dir() / "icons_flux" / "icons_flux.safetensors", ICONS.prompts, 3.0)
-"""Flux in small, made by ``python tools/train_icons.py --geometry icons-flux``."""
+"""Flux in small, made by ``python demo/training/train_icons.py --geometry icons-flux``."""
 ICONS_VIDEO = Witness(
     "moving icons",
     cache_dir() / "icons_video" / "icons_video.safetensors",
@@ -117,7 +117,7 @@ ICONS_VIDEO = Witness(
     3.0,
     8,
 )  # fmt: skip
-"""Wan in small, made by ``python tools/train_icons.py --geometry icons-video``."""
+"""Wan in small, made by ``python demo/training/train_icons.py --geometry icons-video``."""
 
 
 @dataclass

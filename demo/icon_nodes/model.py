@@ -65,7 +65,7 @@ class UNetConfig(comfy.supported_models.SD15):
 
 
 class FluxConfig(comfy.supported_models.FluxSchnell):
-    """Flux schnell in small: the transformer that tools/train_icons.py trains on icons."""
+    """Flux schnell in small: the transformer that demo/training/train_icons.py trains on icons."""
 
     latent_format = PictureLatent
 
@@ -77,7 +77,7 @@ class VideoLatent(PictureLatent):
 
 
 class WanConfig(comfy.supported_models.WAN21_T2V):
-    """Wan 2.1 in small: the video transformer that tools/train_icons.py trains on moving icons."""
+    """Wan 2.1 in small: the video transformer that demo/training/train_icons.py trains on moving icons."""
 
     latent_format = VideoLatent
     sampling_settings = {"shift": 1.0}
@@ -141,7 +141,7 @@ def load(
     """Load a weights file as core's own loaders do and return (MODEL, text encoder).
 
     Args:
-        path: a file written by tools/train_icons.py; the emoji model beside this module when None.
+        path: a file written by demo/training/train_icons.py; the emoji model beside this module when None.
         disable_dynamic: use the plain ModelPatcher even where core manages memory dynamically.
     """
     path = str(path or DEFAULT_WEIGHTS)

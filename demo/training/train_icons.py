@@ -2,13 +2,13 @@ r"""Train the small diffusion models that benchmarks and the demo sample with: o
 
 ComfyUI's own UNetModel on 4-channel pictures (see icon_words.py), conditioned through a learned table of words, with
 v-prediction on Stable Diffusion 1.5's noise schedule; 4.3 million parameters at 32 x 32, on two CPU cores:
-    python tools/train_icons.py
+    python demo/training/train_icons.py
 From these weights at 64 x 64:
-    python tools/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
+    python demo/training/train_icons.py --size 64 --init icons32.safetensors --lr 1e-3 --precision bf16
 A transformer, 4.4 million parameters, 64 tokens; core samples it as Flux schnell, with FLOW:
-    python tools/train_icons.py --geometry icons-flux --precision bf16
+    python demo/training/train_icons.py --geometry icons-flux --precision bf16
 A video transformer, 2.8 million parameters, 512 tokens, on moving icons, first on their frames; core: Wan 2.1:
-    python tools/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
+    python demo/training/train_icons.py --geometry icons-video --precision bf16 --processes 1 --compile
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import icon_data
-import icon_flux
-import icon_motion
-import icon_net
-import icon_wan
-import icon_words
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-from comfy_host.paths import cache_dir
 from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import icon_data  # noqa: E402
+import icon_flux  # noqa: E402
+import icon_motion  # noqa: E402
+import icon_net  # noqa: E402
+import icon_wan  # noqa: E402
+import icon_words  # noqa: E402
+from comfy_host.paths import cache_dir  # noqa: E402
 
 GEOMETRIES: dict[str, dict[str, Any]] = {
     "icons": {
@@ -262,6 +265,7 @@ def train(rank: int, args: argparse.Namespace, world: int, store: str) -> None:
 
 
 def main() -> None:
+    """Train with as many processes as were asked for."""
     args = parse()
     if args.device == "auto":
         args.device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,6 +1,6 @@
 """Show that the icon model has learned words and not pictures, from captions that it was trained on and held-out ones.
 
-    python tools/check_icons.py [--size 32|64] [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
+    python demo/training/check_icons.py [--size 32|64] [--weights PATH] [--captions 32] [--guidance 3] [--sheet PATH]
 
 - *Seeds*: two pictures of one caption differ about as much as two drawings of it that were never seen.
 - *Recognised*: the nearest of many drawings of all shapes, in the caption's colour and style, is of the caption's
@@ -19,12 +19,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import icon_data
-import icon_words
 import torch
-from comfy_host import in_process
-from comfy_host.paths import ROOT, cache_dir
 from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import icon_data  # noqa: E402
+import icon_words  # noqa: E402
+from comfy_host import in_process  # noqa: E402
+from comfy_host.paths import ROOT, cache_dir  # noqa: E402
 
 DRAWINGS = 64
 """Of each shape, to find the nearest one among."""
