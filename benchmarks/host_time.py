@@ -17,15 +17,12 @@ from typing import Any
 
 import torch
 from shared.measuring import arguments, measure
-from shared.record import ROOT, Row, report
+from shared.record import Row, report
+from shared.stack_variants import Nodes, Variant, with_nodes
 from shared.unets import unet
-
-sys.path.insert(0, str(ROOT / "tools"))
-from comfy_host.pack import load_nodes  # noqa: E402
 
 PLAIN = "none"
 WIDTH = 32
-Nodes = list[tuple[str, dict[str, Any]]]
 
 
 def tome(method: str, levels: str) -> tuple[str, dict[str, Any]]:
@@ -36,17 +33,17 @@ def tome(method: str, levels: str) -> tuple[str, dict[str, Any]]:
 SDPA = ("PacelineSetAttentionProcessor", {"backend": "sdpa"})
 FUSE = ("PacelineFuseQKV", {})
 VARIANTS: dict[str, Nodes] = {
-    PLAIN: [],
-    "none again": [],  # the noise
-    "Set Attention sdpa": [SDPA],
-    "Fuse QKV": [FUSE],
-    "Apply ToMe kv_downsample, first level": [tome("kv_downsample", "auto")],
-    "Apply ToMe kv_downsample, all blocks": [tome("kv_downsample", "8")],
-    "Apply ToMe merge, all blocks": [tome("merge", "8")],
-    "Set Attention + Fuse QKV + ToMe kv_downsample, all blocks": [SDPA, FUSE, tome("kv_downsample", "8")],
+    PLAIN: (),
+    "none again": (),  # the noise
+    "Set Attention sdpa": (SDPA,),
+    "Fuse QKV": (FUSE,),
+    "Apply ToMe kv_downsample, first level": (tome("kv_downsample", "auto"),),
+    "Apply ToMe kv_downsample, all blocks": (tome("kv_downsample", "8"),),
+    "Apply ToMe merge, all blocks": (tome("merge", "8"),),
+    "Set Attention + Fuse QKV + ToMe kv_downsample, all blocks": (SDPA, FUSE, tome("kv_downsample", "8"),),
 }
 COMPILED: dict[str, Nodes] = {
-    "Compile UNet (eager graphs)": [("PacelineCompileUNet", {"backend": "eager"})],
+    "Compile UNet (eager graphs)": (("PacelineCompileUNet", {"backend": "eager"}),),
 }
 
 
@@ -72,13 +69,7 @@ def step_of(model: Any, side: int) -> Callable[[], Any]:
 def measured(layout: str, side: int, variants: dict[str, Nodes], rounds: int) -> list[Row]:
     """Return a row for each variant of one layout."""
     model = unet(layout, WIDTH)
-    nodes = load_nodes()
-    steps: dict[str, Callable[[], Any]] = {}
-    for name, stack in variants.items():
-        changed = model
-        for node, inputs in stack:
-            changed = nodes[node].execute(model=changed, **inputs).result[0]
-        steps[name] = step_of(changed, side)
+    steps = {name: step_of(with_nodes(model, Variant(name, nodes), "eager"), side) for name, nodes in variants.items()}
     work = f"host time of one call: {layout}, full depth, {WIDTH} channels, latent {side}x{side}, batch 2"
     rows = measure(work, steps, PLAIN, rounds=rounds, warmups=0)
     calls = {name: python_calls(step) for name, step in steps.items()}

@@ -7,6 +7,8 @@ plain model with the same change (the backend is ``eager``: it compiles and chec
 the code generation). What changes pictures is held against itself, put on a new model that has the change already.
 pictures: what merges or thins tokens, on the icon model: distance, operations, and fewer steps with as many of these.
 large: the same on the icon model for 64 x 64 latents, which has as many tokens as Stable Diffusion 1.5.
+video: fewer keys and values, and Reuse Steps, on a small Wan that has learned moving icons. Only if it is asked for, as
+its weights have to be made first: ``python demo/training/train_icons.py --geometry icons-video``.
 ``--kjnodes`` adds a node of https://github.com/kijai/ComfyUI-KJNodes from a folder outside of this repository.
 """
 
@@ -16,6 +18,7 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -27,7 +30,7 @@ from shared.distances import over_fewer_steps, quality
 from shared.measuring import arguments, relative_error
 from shared.record import ROOT, Row, write
 from shared.roof import operations
-from shared.trained import ICONS, ICONS_64, SOLVERS, Apply, Bench, about_weights, reused
+from shared.trained import ICONS, ICONS_64, ICONS_VIDEO, SOLVERS, Apply, Bench, Solver, Witness, about_weights, reused
 from step_caches import controls, fewer_steps, of_comfyui
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -51,8 +54,12 @@ PICTURES_NOTES = {
     "gain": "dB nearer than the curve of fewer steps with as many operations, of the means; *gain worst* of the worst "
     "pairs; below 0 fewer steps are nearer",
 }
-PICTURES = {"pictures": (ICONS, 8), "large": (ICONS_64, 4)}
-"""Parts: whose pictures, and from how many tenths of the steps up fewer steps are drawn."""
+PICTURES: dict[str, tuple[Witness, Solver, int]] = {
+    "pictures": (ICONS, SOLVERS[0], 8),
+    "large": (ICONS_64, SOLVERS[0], 4),
+    "video": (replace(ICONS_VIDEO, prompts=ICONS_VIDEO.prompts[:6]), Solver("euler", "simple", 20), 6),
+}
+"""Parts: whose pictures, how they are drawn, and from how many tenths of the steps up fewer steps are drawn."""
 METHODS = (("merge", 0.25), ("merge", 0.5), ("kv_downsample", 0.5), ("kv_downsample", 0.75))
 
 
@@ -195,6 +202,21 @@ def pictures(bench: Bench, variants: Mapping[str, Apply], least: int = 8) -> Ite
     yield from (Row(name, work, quality=numbers) for name, numbers in controls(bench))
 
 
+def mergers() -> dict[str, Apply]:
+    """Return what merges or thins tokens, by name."""
+    found = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
+    found |= {f"{TOME}, {preset}": tome(preset=preset) for preset in ("quality", "balanced", "fast")}
+    return found | {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
+
+
+def of_video() -> dict[str, Apply]:
+    """Return what is judged on videos, by name."""
+    thinned = {f"kv_downsample {ratio:g}": tome(method="kv_downsample", ratio=ratio) for ratio in (0.5, 0.75)}
+    late = tome(method="kv_downsample", ratio=0.75, start_percent=0.5)
+    thinned["kv_downsample 0.75 from half of the steps on"] = late
+    return thinned | {f"Reuse Steps {budget:g}": reused(budget) for budget in (0.05, 0.15)}
+
+
 def main() -> None:
     """Run the parts that were asked for."""
     more: Callable[[argparse.ArgumentParser], Any] = lambda parser: parser.add_argument(  # noqa: E731
@@ -206,14 +228,12 @@ def main() -> None:
     if options.only in (None, "changes"):
         rows += measure_changes(options.kjnodes)
         notes |= CHANGES_NOTES
-    for part, (witness, least) in PICTURES.items():
-        if options.only not in (None, part):
+    for part, (witness, solver, least) in PICTURES.items():
+        if options.only != part and (options.only or part == "video"):
             continue
-        bench = Bench(witness, SOLVERS[0], 1)
+        bench = Bench(witness, solver, 1)
         bench.pairs = bench.pairs[: 4 if options.quick else None]
-        variants = {f"ComfyUI TomePatchModel {ratio:g}": core_tome(ratio) for ratio in (0.3, 0.5)}
-        variants |= {f"{TOME}, {preset}": tome(preset=preset) for preset in ("quality", "balanced", "fast")}
-        variants |= {f"{TOME}, {method} {ratio:g}": tome(method=method, ratio=ratio) for method, ratio in METHODS}
+        variants = of_video() if part == "video" else mergers()
         for row in pictures(bench, variants, least):
             print(row.name, {key: round(value, 4) for key, value in row.quality.items()}, flush=True)
             rows.append(vars(row))

@@ -24,11 +24,10 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
-from shared.measuring import relative_error, wait
+from shared.measuring import arguments, relative_error, wait
 from shared.record import ROOT, Row, keep, kept, table, write
 from shared.roof import operations, peak_speed, speed_note
 from shared.stack_variants import Models, Variant, ours, recipe, with_nodes
@@ -99,7 +98,9 @@ def rows(work: str, contenders: list[Contender], flops: int, speeds: dict[torch.
 
 
 def main() -> None:
-    options = _options()
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    # on_gpu.sh ends this program after so long.
+    options.seconds = min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 40)
     on_gpu = torch.cuda.is_available()
     started = time.perf_counter()
     layout = {"sdxl": "SDXL", "sd15": "SD1.5"}.get(options.layout, options.layout)
@@ -205,11 +206,8 @@ def _chosen(options: argparse.Namespace) -> list[Variant]:
     return [v for v in known if not options.variants or v is known[0] or v.name in options.variants]
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def _more(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--quick", action="store_true", help="narrow networks: seconds on a processor core")
-    add("--json", type=Path, metavar="PATH", help="write the results to this file")
     add("--layout", choices=("sdxl", "sd15", "tiny", *WIDE), default="sdxl")
     add("--latent", type=int, default=128, metavar="SIDE", help="side of the latent: 1/8 of the picture's")
     add("--batch", type=int, default=1, metavar="N")
@@ -221,10 +219,6 @@ def _options() -> argparse.Namespace:
     add("--vae", action="store_true", help="decode the images too")
     add("--dynamic-vram", action="store_true", help="let ComfyUI manage the GPU's memory as its server does")
     add("--compiler", default="inductor", help="backend of torch.compile; eager compiles nothing, for rehearsals")
-    options = parser.parse_args()
-    # on_gpu.sh ends this program after so long.
-    options.seconds = min(options.seconds, float(os.environ.get("STAGE_SECONDS", "inf")) - 40)
-    return options
 
 
 if __name__ == "__main__":

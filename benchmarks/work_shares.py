@@ -7,11 +7,10 @@ Operations are counted on tensors that have a shape and no memory, in seconds on
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
 
 import torch
+from shared.measuring import arguments
 from shared.record import Row, report
 from shared.roof import counting
 from shared.unets import SD15, SDXL, bootstrap
@@ -44,10 +43,7 @@ def shares(config: dict[str, Any], side: int) -> dict[str, float]:
 
 def main() -> None:
     """Count every size."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="as all benchmarks have it; this one is always quick")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = arguments(__doc__.splitlines()[0])
     bootstrap()
     rows = [
         Row("share of the operations", f"{layout}, {8 * side} x {8 * side}", quality=shares(config, side))

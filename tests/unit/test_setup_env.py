@@ -215,10 +215,10 @@ class TestEnvironment:
         (tmp_path / "cache").mkdir()
         return Environment(tmp_path / "venv", tmp_path / "cache", None)
 
-    def test_a_failing_command_shows_the_end_of_its_output(self, environment):
+    def test_a_failing_command_shows_the_end_of_its_output(self, tmp_path):
         code = "print('first'); print('the reason'); raise SystemExit(3)"
         with pytest.raises(SetupFailed, match=r"Doing it failed\.[\s\S]*the reason"):
-            environment.run([environment.python, "-c", code], "Doing it")
+            Environment(tmp_path / "venv", tmp_path, None).run([sys.executable, "-c", code], "Doing it")
 
     @pytest.mark.slow
     def test_an_environment_without_python_is_made_anew(self, environment, capsys):
