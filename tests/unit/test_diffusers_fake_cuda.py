@@ -29,6 +29,7 @@ TECHNIQUES = {
     "bf16": Precision("bf16"),
 }
 PAIRS = [pair for pair in combinations(TECHNIQUES, 2) if pair != ("kv_downsample", "merge")]
+EACH_ONCE = [("kv_downsample", "fuse"), ("merge", "int8"), ("vanilla", "bf16")]
 NAMES = ["sd15", "sd15-controlnet", "sdxl", "if-1", "flux", "sd3"]
 LESS_OFTEN = ["sd15-img2img", "sd15-inpaint", "ssd1b", "if-2"]
 
@@ -100,7 +101,7 @@ def test_no_technique_waits_for_the_gpu_or_mixes_devices(name, dtype):
     assert ("merge" in served) == name.startswith(("sd1", "sdxl", "ssd"))
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
+@pytest.mark.parametrize("pair", often(EACH_ONCE, PAIRS), ids=" and ".join)
 def test_no_pair_of_techniques_does(pair):
     plain, _, _ = call("sd15", dtype=torch.float16)
     # Whether int8 is quicker, so that it is used at all, is measured.

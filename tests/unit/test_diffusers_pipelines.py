@@ -34,11 +34,12 @@ SETTINGS: dict[str, tuple[Any, float]] = {
 }
 
 
-# Most code depends on the class of the attention only, and all are tried together on each pipeline.
+# Most code depends on the class of the attention only, and all are tried together on each pipeline. With every change
+# each setting is tried on two of these classes, and bf16, which is not among those together, on all of them.
 ONE_OF_EACH = ("sd15", "sdxl", "if-1", "flux", "sd3")
-EVERYWHERE = ("bf16", "fewer_keys")
 ALONE = [(name, kind) for kind in SETTINGS for name in (ONE_OF_EACH if kind in ("plain", "weight_only") else KNOWN)]
-OFTEN = [(name, kind) for name, kind in ALONE if name in ONE_OF_EACH or kind in EVERYWHERE]
+OFTEN = [(ONE_OF_EACH[(row + more) % 5], kind) for row, kind in enumerate(SETTINGS) for more in (0, 2)]
+OFTEN += [(name, "bf16") for name in ONE_OF_EACH]
 
 
 @pytest.mark.parametrize(
