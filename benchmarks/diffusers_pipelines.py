@@ -175,7 +175,9 @@ def measured(
                         numbers |= drawings.add(variant.name, base.name, partial(draw, changed))
                     ways = {base.name: run, variant.name: other}
                     quality = {variant.name: numbers}
-                    rows = measure(work, ways, base.name, rounds=options.rounds, quality=quality)
+                    rows = measure(
+                        work, ways, base.name, rounds=options.rounds, quality=quality, follow_tensors=False
+                    )
                     print(said, file=sys.stderr, flush=True)
                 yield from rows[first:]  # the baseline's once
                 first = 1

@@ -63,6 +63,7 @@ def measure(
     roof: str | None = None,
     speed: float | None = None,
     memory_while_timed: bool = False,
+    follow_tensors: bool = True,
 ) -> list[Row]:
     """Time ``variants`` against each other.
 
@@ -79,6 +80,7 @@ def measure(
             baseline's multiplications would take at that speed.
         memory_while_timed: measure the memory in the timed executions instead of in one more. For work that takes
             minutes: following the tensors costs all variants alike about a second there.
+        follow_tensors: whether a processor's memory is measured, which torch.compile with one graph does not allow.
     """
     repeats: dict[str, int] = {}
     peaks: dict[str, int] = dict.fromkeys(variants, 0)
@@ -100,7 +102,7 @@ def measure(
     for name, function in variants.items():
         if not memory_while_timed:
             with counts(name):
-                peaks[name] = peak_memory(function)  # the first warm-up
+                peaks[name] = peak_memory(function, follow_tensors)  # the first warm-up
         seconds = math.inf
         for _ in range(warmups):
             seconds, _ = _sample(function, 1)
@@ -126,7 +128,7 @@ def measure(
                     seconds_max=max(walls),
                     cpu_seconds_median=statistics.median(cpu for _, cpu in taken),
                     speedup=statistics.median(ratios),
-                    peak_memory_bytes=peaks[name],
+                    peak_memory_bytes=peaks[name] or None,
                     quality=dict((quality or {}).get(name, {})),
                     roof_share=shortest / medians[name] if shortest else None,
                     rounds=len(taken),
@@ -143,8 +145,11 @@ def measure(
     return rows_so_far()
 
 
-def peak_memory(function: Variant) -> int:
-    """Return the most bytes that tensors made by one call of ``function`` hold at once; on a GPU with workspaces."""
+def peak_memory(function: Variant, follow_tensors: bool = True) -> int:
+    """Return the most bytes that tensors made by one call of ``function`` hold at once; on a GPU with workspaces.
+
+    0 where it is not measured: without a GPU and ``follow_tensors``.
+    """
     if torch.cuda.is_available():
         wait()
         torch.cuda.reset_peak_memory_stats()
@@ -152,6 +157,9 @@ def peak_memory(function: Variant) -> int:
         function()
         wait()
         return torch.cuda.max_memory_allocated() - before
+    if not follow_tensors:
+        function()
+        return 0
     with PeakMemory() as memory:
         function()
     return memory.peak

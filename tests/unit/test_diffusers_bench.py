@@ -36,12 +36,12 @@ def test_each_variant_takes_turns_with_the_baseline_and_draws_the_prompts(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "prompts.txt").write_text("# Parti\na lighthouse\n\na robot in a garden\n")
-    words = ["--batches", "1", "2", "--variants", "plain", "xformers", "qkv", "tome+kv"]
+    words = ["--batches", "1", "2", "--variants", "plain", "xformers", "qkv", "kv+schedule"]
     words += ["--prompts", str(tmp_path / "prompts.txt"), "--pictures", str(tmp_path / "grid.png")]
     found = run(benchmark, monkeypatch, tmp_path, *words)
     rows = [row for row in found["rows"] if row["work"].endswith("batch 2")]
     # The random UNet's float32 heads are no case for xFormers: what cannot be done is said and costs only itself.
-    assert [row["name"].split(":")[0] for row in rows] == ["xformers", "plain", "qkv", "tome+kv"]
+    assert [row["name"].split(":")[0] for row in rows] == ["xformers", "plain", "qkv", "kv+schedule"]
     assert [row["seconds_median"] is not None for row in rows] == [False, True, True, True]
     assert len(found["rows"]) == 8 and "random weights, narrowed to 32" in rows[0]["work"]
     assert rows[1]["speedup"] == 1.0
