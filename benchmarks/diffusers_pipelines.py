@@ -176,7 +176,7 @@ def measured(
                     ways = {base.name: run, variant.name: other}
                     quality = {variant.name: numbers}
                     rows = measure(
-                        work, ways, base.name, rounds=options.rounds, quality=quality, follow_tensors=False
+                        work, ways, base.name, rounds=options.rounds, warmups=0, quality=quality, follow_tensors=False
                     )
                     print(said, file=sys.stderr, flush=True)
                 yield from rows[first:]  # the baseline's once

@@ -36,16 +36,16 @@ def test_each_variant_takes_turns_with_the_baseline_and_draws_the_prompts(
     benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "prompts.txt").write_text("# Parti\na lighthouse\n\na robot in a garden\n")
-    words = ["--batches", "1", "2", "--variants", "plain", "xformers", "qkv", "kv+schedule"]
+    words = ["--batches", "2", "--variants", "plain", "xformers", "qkv", "kv+schedule"]
     words += ["--prompts", str(tmp_path / "prompts.txt"), "--pictures", str(tmp_path / "grid.png")]
     found = run(benchmark, monkeypatch, tmp_path, *words)
-    rows = [row for row in found["rows"] if row["work"].endswith("batch 2")]
+    rows = found["rows"]
     # The random UNet's float32 heads are no case for xFormers: what cannot be done is said and costs only itself.
     assert [row["name"].split(":")[0] for row in rows] == ["xformers", "plain", "qkv", "kv+schedule"]
     assert [row["seconds_median"] is not None for row in rows] == [False, True, True, True]
-    assert len(found["rows"]) == 8 and "random weights, narrowed to 32" in rows[0]["work"]
+    assert rows[0]["work"].endswith("random weights, narrowed to 32 of 320 channels, fewer layers, 64 x 64, batch 2")
     assert rows[1]["speedup"] == 1.0
-    assert 0 < rows[2]["quality"]["relative_error"] < 1e-3 < rows[3]["quality"]["relative_error"]
+    assert rows[2]["quality"]["relative_error"] < 1e-3 < rows[3]["quality"]["relative_error"]
     assert 10 < rows[3]["quality"]["psnr"] < 70
     assert "Apply ToMe" in capsys.readouterr().err
     assert Image.open(tmp_path / "grid.png").size == (3 * 64, 2 * 64)
