@@ -85,7 +85,7 @@ def test_the_rows_of_the_recipe_add_up_and_each_can_be_left_out(benchmark: Any) 
         assert [row.name for row in rows] == [row.name for row in whole if row.name != f"+ {left_out}"]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_recipe_runs(benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = run(benchmark, monkeypatch, tmp_path, "--recipe", "sdpa", "compile", "--compiler", "eager")
     assert [row["name"] for row in found["rows"]] == ["fp32, plain attention", "+ sdpa", "+ compile"]
