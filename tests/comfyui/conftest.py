@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from functools import reduce
-from itertools import permutations
 from typing import Any
 
 import emoji_model
@@ -56,12 +54,6 @@ class Studio:
         positive = options.pop("positive", self.positive)
         negative = options.pop("negative", self.negative)
         return in_process.sample(model, positive, negative, latent, steps=steps, **{"seed": 7, **options})
-
-    def in_all_orders(self, *nodes: Callable[[Any], Any]) -> list[torch.Tensor]:
-        """Apply nodes to the model in every order, and sample each time."""
-        return [
-            self.sample(reduce(lambda model, node: node(model), order, self.model)) for order in permutations(nodes)
-        ]
 
     def options_seen(self, model: Any, **options: Any) -> list[dict[str, Any]]:
         """Sample, and return the transformer options of every model call, as they are inside of our wrapper."""

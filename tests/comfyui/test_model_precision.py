@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from functools import reduce
 
 import pytest
 import torch
@@ -126,33 +125,8 @@ def test_what_dynamic_vram_does_to_channels_last_is_said(studio, vae, dynamic):
         assert ("dynamic VRAM does not keep weights channels last" in technique.policy.describe()) == dynamic
 
 
-def test_twenty_switches_leave_the_original_as_it_was(studio, baseline, precision):
-    before = {name: tensor.clone() for name, tensor in studio.model.model.state_dict().items()}
-    model = precision(studio.model, dtype="bf16")
-    images = [studio.sample(which, steps=1) for _ in range(20) for which in (model, studio.model)]
-    assert all(torch.equal(image, images[0]) for image in images[::2])
-    assert all(torch.equal(image, images[1]) for image in images[1::2])
-    assert torch.equal(studio.sample(studio.model), baseline)
-    now = studio.model.model.state_dict()
-    assert all(torch.equal(now[name], tensor) and now[name].dtype == tensor.dtype for name, tensor in before.items())
-
-
-def test_beside_int8_lora_and_fusion_in_any_order(studio, precision):
-    def lora(model):
-        clone = model.clone()
-        key = "diffusion_model.input_blocks.1.1.transformer_blocks.0.attn1.to_q.weight"
-        difference = torch.randn(32, 32, generator=torch.Generator().manual_seed(5)) * 0.1
-        assert clone.add_patches({key: ("diff", (difference,))}, 0.7) == [key]
-        return clone
-
-    steps = (
-        lambda model: precision(model, dtype="bf16"),
-        lambda model: studio.run("PacelineQuantizeInt8", model=model, **only("ff")),
-        lora,
-    )
-    images = studio.in_all_orders(*steps)
-    assert all(torch.equal(image, images[0]) for image in images)
-    model = reduce(lambda model, node: node(model), steps, studio.model)
+def test_the_layers_of_int8_compute_in_the_new_dtype(studio, precision):
+    model = studio.run("PacelineQuantizeInt8", model=precision(studio.model, dtype="bf16"), **only("ff"))
     layers = [m for m in model.model.diffusion_model.modules() if hasattr(getattr(m, "weight", None), "_qdata")]
     assert len(layers) == 14 and all(layer.weight.dtype == torch.bfloat16 for layer in layers)
 
