@@ -31,13 +31,13 @@ class Work:
 
 
 class Emoji:
-    """The demo's trained model, and comparisons with it."""
+    """The demo's trained model, and comparisons with it: of a quarter of a picture, unless told otherwise."""
 
     def __init__(self, studio: Any) -> None:
         self.studio = studio
         self.model, encode = emoji_model.load()
         self.positive, self.negative = encode("red apple"), encode("")
-        self.latent = {"samples": torch.zeros(1, 4, 32, 32)}
+        self.latent, self.whole = ({"samples": torch.zeros(1, 4, size, size)} for size in (16, 32))
 
     def compare(self, baseline: Any, optimized: Any, **options: Any) -> Any:
         from paceline.workbench.comfyui import comparison

@@ -65,7 +65,7 @@ def test_two_vaes_are_compared_on_one_latent(emoji, vae):
 def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips):
     """Every quality number, computed anew by scikit-image from the saved pictures."""
     inputs = {
-        "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.latent, "seed": 42, "steps": 4,
+        "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.whole, "seed": 42, "steps": 4,
         "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 3,
         "filename_prefix": "compare/tome", "vae": vae,
     }  # fmt: skip

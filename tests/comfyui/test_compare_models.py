@@ -76,7 +76,7 @@ def test_a_broken_optimization_is_called_out(emoji, perception, request):
         request.getfixturevalue("with_lpips")
     work = Work()
     bad = work.watch(with_noise_in_one_block(emoji.model), seconds=0.5)
-    found = emoji.compare(work.watch(emoji.model), bad, clock=work)
+    found = emoji.compare(work.watch(emoji.model), bad, clock=work, latent=emoji.whole)
     assert found.verdict.state == "suspicious"
     assert "larger than a seed change" in found.verdict.text
     assert "something is wrong" in found.verdict.text
@@ -88,7 +88,8 @@ def test_a_broken_optimization_is_called_out(emoji, perception, request):
 def test_a_real_optimization_has_its_speed_its_price_and_its_activity(emoji):
     work = Work()
     tome = emoji.studio.tome(emoji.model, ratio=0.1)
-    found = emoji.compare(work.watch(emoji.model, seconds=1.25), work.watch(tome), clock=work, steps=8)
+    sides = work.watch(emoji.model, seconds=1.25), work.watch(tome)
+    found = emoji.compare(*sides, clock=work, steps=8, latent=emoji.whole)
     assert found.verdict.state == "faster"
     assert found.evidence.speedup.ratio == pytest.approx(1.25)
     assert 0.0 < found.verdict.seed_share < 0.5
@@ -120,7 +121,7 @@ def garbage(output: torch.Tensor) -> torch.Tensor:
     return torch.randn(output.shape, generator=torch.Generator().manual_seed(1)) * output.std() * 4
 
 
-@pytest.mark.parametrize("wrong", often([1, 3], [1, 2, 3]))
+@pytest.mark.parametrize("wrong", often([3], [1, 2, 3]))
 def test_garbage_in_one_run_of_three_is_called_out(emoji, wrong):
     """Also when all other runs draw the baseline's very bits, and all are faster."""
     work = Work()
@@ -141,14 +142,6 @@ def test_a_baseline_that_draws_garbage_once_is_no_yardstick(emoji, wrong):
         assert "The difference of picture 3 is larger than" in found.verdict.text
     else:
         assert "The baseline's own images from the same seed differ by" in found.verdict.text
-
-
-@pytest.mark.parametrize("wrong", [1, 2, 3])
-def test_not_a_number_in_one_run_is_called_broken(emoji, wrong):
-    bad = wrong_in_run(emoji.model, wrong, 2, lambda output: output * float("nan"))
-    found = emoji.compare(emoji.model, bad, warmup_runs=0, steps=2)
-    assert found.verdict.state == "broken"
-    assert f"The optimized image {wrong} of 3 has values that are not numbers" in found.verdict.text
 
 
 def spoiled(model: Any, spoil: Any) -> Any:
@@ -173,7 +166,7 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
             output[3 * chunk + wrong] = garbage(output[3 * chunk + wrong])
         return output
 
-    batch = {"samples": torch.zeros(3, 4, 32, 32)}
+    batch = {"samples": torch.zeros(3, 4, 16, 16)}
     found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), latent=batch, runs=2, warmup_runs=0)
     assert found.verdict.state == "suspicious"
     saved = record(found)["farthest"]
@@ -186,16 +179,6 @@ def test_one_wrong_picture_of_a_batch_is_called_out_and_named(emoji, wrong):
     assert right.verdict.quality == "identical"
 
 
-def test_one_wrong_region_is_not_hardly_visible(emoji):
-    def spoil(output, arguments):
-        output = output.clone()
-        output[..., 4:6, 4:6] = garbage(output[..., 4:6, 4:6])
-        return output
-
-    found = emoji.compare(emoji.model, spoiled(emoji.model, spoil), runs=2, warmup_runs=0)
-    assert found.verdict.quality not in ("identical", "hardly visible")
-
-
 def test_a_fault_that_comes_with_a_size_or_a_lora_is_found_where_it_is(emoji):
     """A model that keeps what it has computed once, and one that does not notice other weights."""
     kept = {}
@@ -203,13 +186,13 @@ def test_a_fault_that_comes_with_a_size_or_a_lora_is_found_where_it_is(emoji):
     def keep(output, arguments):
         return kept.setdefault(arguments["timestep"][0].item(), output)[..., : output.shape[-2], : output.shape[-1]]
 
-    def compare(baseline, optimized, size=32):
+    def compare(baseline, optimized, size=24):
         latent = {"samples": torch.zeros(1, 4, size, size)}
         return emoji.compare(baseline, optimized, latent=latent, runs=1, warmup_runs=0).verdict
 
     # The first run is that of the other seed: the model with the fault is not in it.
     assert compare(emoji.model, spoiled(emoji.model, keep)).quality == "identical"
-    assert compare(emoji.model, spoiled(emoji.model, keep), size=24).state == "suspicious"
+    assert compare(emoji.model, spoiled(emoji.model, keep), size=16).state == "suspicious"
 
     def with_lora(model):
         clone = model.clone()
@@ -241,14 +224,13 @@ def test_a_model_that_sleeps_and_one_that_lies_about_what_it_did(emoji):
     assert (found.verdict.state, found.verdict.quality) == ("no_effect", "identical")
 
 
-def test_not_a_number_is_called_broken(emoji):
-    clone = emoji.model.clone()
-    clone.set_model_attn2_output_patch(lambda output, options: output * float("nan"))
-    found = emoji.compare(emoji.model, clone, runs=1, warmup_runs=0, steps=2)
+def test_not_a_number_in_one_run_is_called_broken(emoji):
+    bad = wrong_in_run(emoji.model, 2, 2, lambda output: output * float("nan"))
+    found = emoji.compare(emoji.model, bad, warmup_runs=0, steps=2)
     assert found.verdict.state == "broken"
-    assert "not numbers" in found.verdict.text
-    assert "The optimized image" in found.verdict.text
-    assert emoji.compare(clone, emoji.model, runs=1, warmup_runs=0, steps=2).verdict.text.startswith("The baseline's")
+    assert "The optimized image 2 of 3 has values that are not numbers" in found.verdict.text
+    bad = wrong_in_run(emoji.model, 1, 2, lambda output: output * float("nan"), before=1)
+    assert emoji.compare(bad, emoji.model, runs=1, warmup_runs=0, steps=2).verdict.text.startswith("The baseline's")
 
 
 def test_a_baseline_that_never_repeats_itself_has_a_noise_floor(emoji):

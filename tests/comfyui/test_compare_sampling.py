@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
-
 import pytest
 import torch
 from comparing import Work
@@ -47,22 +45,6 @@ def test_rounds_end_when_the_answer_is_clear(emoji):
     assert said.count("baseline again, from the same seed") == 1 and other.evidence.repeat.rmse == 0
 
 
-@pytest.mark.parametrize("wrong", [1, 4, 5])
-def test_a_model_that_ruins_one_seed_of_five_is_found_and_shown_first(emoji, wrong):
-    rounds = count()
-
-    def spoil(output, options):  # of five rounds with two steps, after a warm-up
-        changed = output * 0.999
-        number = next(rounds) // 2 if options["block"] == ("output", 5) else 0
-        return torch.randn(output.shape) * 4 * output.std() if number == wrong else changed
-
-    ruined = emoji.model.clone()
-    ruined.set_model_attn1_output_patch(spoil)
-    found, _ = told(emoji, emoji.model, ruined)
-    assert found.verdict.state == "suspicious" and f"picture {wrong} " in found.verdict.text
-    assert found.shown[0] == wrong - 1 and found.verdict.mean_share < found.verdict.seed_share
-
-
 def test_seeds_and_prompts_take_turns(emoji, monkeypatch):
     from paceline.workbench.comfyui import sampling
 
@@ -84,7 +66,7 @@ def test_a_seed_that_changes_nothing_is_said_to_and_ends_the_rounds(emoji, monke
     """As with fixed noise from a file, and samplers that take none."""
     from comfy import sample
 
-    noise = torch.randn(1, 4, 32, 32, generator=torch.Generator().manual_seed(1))
+    noise = torch.randn(1, 4, 16, 16, generator=torch.Generator().manual_seed(1))
     monkeypatch.setattr(sample, "prepare_noise", lambda *_: noise)
     slightly = emoji.model.clone()
     slightly.set_model_attn1_output_patch(lambda output, options: output * 0.9)
@@ -168,9 +150,8 @@ def test_an_optimization_that_fewer_steps_beat_is_called_out(emoji):
     work = Work()
     bad = emoji.model.clone()
     bad.set_model_attn1_output_patch(lambda output, options: output * 0.97)
-    found = emoji.compare(
-        work.watch(emoji.model), work.watch(bad, seconds=0.95), clock=work, steps=20, runs=2, warmup_runs=0
-    )
+    sides = work.watch(emoji.model), work.watch(bad, seconds=0.95)
+    found = emoji.compare(*sides, clock=work, steps=20, runs=2, warmup_runs=0, latent=emoji.whole)
     assert found.evidence.fewer_steps.steps == 19
     assert found.evidence.control_ratio < 1.1
     assert found.verdict.text.endswith("times the difference: you do not need this optimization.")

@@ -11,7 +11,6 @@ import math
 import os
 import re
 import tempfile
-import time
 import zipfile
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -76,13 +75,19 @@ NESTED = ["[" * 100_000, '{"a":' * 100_000, '{"paceline_recipe": ' + "9" * 5000 
 
 
 @fuzzed
-@given(st.one_of(st.text(), documents.map(json.dumps), changed(RECIPE).map(json.dumps), st.sampled_from(NESTED)))
+@given(st.one_of(st.text(), documents.map(json.dumps), changed(RECIPE).map(json.dumps)))
 def test_recipes_and_presets(text):
     try:
         recipe = Recipe.from_json(text)
     except PacelineError:
         return
     assert Recipe.from_json(recipe.to_json()).steps == recipe.steps or "NaN" in text
+
+
+@pytest.mark.parametrize("text", NESTED, ids=["lists", "objects", "digits"])
+def test_a_recipe_without_end(text):
+    with pytest.raises(PacelineError):
+        Recipe.from_json(text)
 
 
 @fuzzed
@@ -112,7 +117,7 @@ LINES = st.lists(
 @fuzzed
 @given(LINES)
 def test_grids(text):
-    begun = time.perf_counter()
+    """One that kept the server busy would run into pytest's own limit."""
     try:
         space = parse_axes(text, "example")
         cells = [] if any(isinstance(values, Range) for values in space.values.values()) else space.cells()
@@ -122,7 +127,6 @@ def test_grids(text):
         nodes_of(cell)
         width, height, batch = picture_of(cell)
         assert all(value is None or 0 < value < 100_000 for value in (width, height, batch))
-    assert time.perf_counter() - begun < 60, "a text must not keep the server busy"
 
 
 PATTERNS = st.text(alphabet="ab.,*?_- ^|[(", max_size=30)

@@ -203,33 +203,12 @@ def test_another_picture_altogether_has_its_control_too():
                                       "differ 1.2 times as much.")  # fmt: skip
 
 
-def test_the_limits_belong_to_the_milder_side():
-    """What is exactly half a seed change, exactly the baseline's own noise, or measured in two rounds."""
-    seed = Distance(0.5, 6.0, 0.2)
-    half, more = evidence(difference=distance(0.25), seed=seed), evidence(difference=distance(0.2501), seed=seed)
-    assert (judge(half).state, judge(more).state) == ("faster", "suspicious")
-    noisy = evidence(difference=distance(0.1), repeat=distance(0.1))
-    assert judge(noisy).text.endswith("difference is no larger than the baseline's own from run to run.")
+def test_a_difference_as_large_as_rounding_and_two_equal_rounds():
     rounded = evidence(difference=distance(0.02), precision=distance(0.02))
     assert judge(rounded).text.endswith("and smaller than what rounding does to the baseline.")
-    twice = measure_speedup([1.0, 1.001], [1.001, 1.0])
-    assert judge(evidence(twice)).state == "no_gain"
-    assert judge(evidence(twice)).headline.startswith("No difference in time of more than 3% (between ")
-    assert [fraction(share) for share in (0.01, 0.35)] == ["1/100", "1/3"]
-
-
-def test_nothing_is_said_of_an_image_that_is_the_same_in_the_same_time():
-    found = judge(evidence(EQUAL, SAME, same_bits=True))
-    assert found.headline == "No difference in time of more than 3% (between 0.98x and 1.02x)"
-    assert found.text == f"{found.headline}; the image is the same bit for bit."
-
-
-def test_an_absurd_interval_is_not_shown():
-    """Two rounds that differ by far: Student's interval would reach from 0 to billions."""
-    found = measure_speedup([1.0, 9.0], [1.0, 1.0])
-    assert found.high > 1e6 and found.low < 1e-4
-    assert "too few for an interval" in judge(evidence(found)).text
-    assert f"{found.high:.2f}" not in judge(evidence(found)).text
+    twice = judge(evidence(measure_speedup([1.0, 1.001], [1.001, 1.0])))
+    assert twice.state == "no_gain"
+    assert twice.headline.startswith("No difference in time of more than 3% (between ")
 
 
 @pytest.mark.parametrize(("gain", "noise"), [(1.2, 0.1), (1.5, 0.2), (1.1, 0.05), (1.0, 0.02)])

@@ -1,13 +1,15 @@
-"""Switches of PyTorch's arithmetic: on while a network runs, as they were afterwards."""
+"""Precision without a host: switches of PyTorch's arithmetic, what is chosen, and what a person reads of it."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from paceline.core.activity import Activity
 from paceline.core.devices import arithmetic_switches
-from paceline.core.errors import InvalidSetting
+from paceline.core.errors import InvalidSetting, NothingGained
 from paceline.optimizers.precision.arithmetic import arithmetic, missing
-from paceline.optimizers.precision.settings import PrecisionSettings
+from paceline.optimizers.precision.policy import PrecisionPolicy, choose_dtype
+from paceline.optimizers.precision.settings import PrecisionSettings, processor_dtype
 
 MATMUL = torch.backends.cuda.matmul
 
@@ -101,3 +103,52 @@ def test_settings():
     assert PrecisionSettings(dtype="bf16").torch_dtype is torch.bfloat16
     assert PrecisionSettings().torch_dtype is None
     assert PrecisionSettings(tf32=True, channels_last=True).extras() == ("channels last", "TF32")
+
+
+def policy(dtype=torch.bfloat16, storage=None, previous=torch.float32, **more):
+    settings = PrecisionSettings(**more.pop("settings", {}))
+    return PrecisionPolicy("Model Precision", settings, previous, dtype, previous, storage or dtype, **more)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (policy(), ("computes in bf16 instead of fp32", "weights in bf16")),
+        (
+            policy(torch.float32, torch.float16, torch.float16),
+            ("computes in fp32 instead of fp16", "weights in fp16, cast at each use"),
+        ),
+        (policy(torch.float32, settings={"channels_last": True}), ("computes in fp32", "channels last")),
+        (policy(kept=3), ("computes in bf16 instead of fp32", "weights in bf16", "3 weights stay in fp32")),
+    ],
+)
+def test_what_a_network_computes_in_is_said(made, words):
+    assert made.clauses() == words
+    found = made.summarize(Activity(used={"model": 2}))
+    assert (found.state, found.headline) == ("active", f"active in 2 model calls: {words[0]}")
+    assert (found.counts, found.details) == ({"calls": 2}, words[1:])
+    assert made.summarize(Activity()).headline == "not active: the model was not called"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_dynamic_vram_does_to_channels_last_is_said(streamed):
+    made = policy(settings={"channels_last": True}, streamed=streamed)
+    assert ("dynamic VRAM does not keep weights channels last" in made.describe()) == streamed
+    assert "dynamic VRAM" not in policy(streamed=streamed).describe()
+
+
+def test_a_dtype_in_which_a_network_does_not_work_is_refused_and_auto_takes_another():
+    cpu, works = torch.device("cpu"), (torch.bfloat16, torch.float32)
+    with pytest.raises(InvalidSetting, match="dtype is fp16, in which a Lumina2 does not work.*auto or one of: bf16"):
+        choose_dtype(PrecisionSettings(dtype="fp16"), "Lumina2", cpu, torch.float32, works)
+    assert choose_dtype(PrecisionSettings(), "UNet", cpu, torch.float32) == processor_dtype()
+    assert choose_dtype(PrecisionSettings(), "UNet", torch.device("cuda"), torch.float16) == torch.float16
+    assert choose_dtype(PrecisionSettings(), "UNet", cpu, torch.float32, (torch.float32,)) == torch.float32
+
+
+def test_settings_that_change_nothing_are_refused_with_what_would():
+    same = policy(torch.float32)
+    with pytest.raises(NothingGained, match="computes in fp32 already, which suits cpu best.*another dtype .bf16"):
+        same.require_change("UNet", torch.device("cpu"), (torch.bfloat16, torch.float32))
+    policy().require_change("UNet", torch.device("cpu"), None)
+    policy(torch.float32, settings={"tf32": True}).require_change("UNet", torch.device("cuda"), None)

@@ -1,0 +1,139 @@
+"""Set Attention Processor without a host: what falls back, how often a kernel is tried, and what a person reads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from paceline.core.activity import Activity
+from paceline.optimizers.attention import policy as policies
+from paceline.optimizers.attention.policy import HOST_DOES_IT, AttentionPolicy
+from paceline.optimizers.attention.registry import get
+
+
+def made(name="sdpa", **options) -> AttentionPolicy:
+    return AttentionPolicy(name, torch.device("cpu"), torch.float32, [8, 16], None, **options)
+
+
+def attend(policy, activity, head_size=8, keys=24, times=1, **options):
+    """Ask for a call some times, and return the last answer: the output, or None where the host must compute."""
+    q, k = torch.randn(1, 2, 24, head_size), torch.randn(1, 2, keys, head_size)
+    for _ in range(times):
+        found = policy.attend(activity, "block", q, k, k, None, None, False, **options)
+    return found
+
+
+def raising(error):
+    def function(q, k, v, **kwargs):
+        function.calls.append(q.shape[-1])
+        raise error
+
+    function.calls = []
+    return function
+
+
+def test_calls_are_counted_and_said():
+    policy, activity = made("vanilla"), Activity()
+    assert attend(policy, activity, times=28).shape == (1, 2, 24, 8)
+    found = policy.summarize(activity)
+    assert (found.state, found.headline) == ("active", "vanilla in 28 attention calls")
+    assert found.counts == {"calls": 28, "fallbacks": 0}
+
+
+def test_a_call_outside_of_the_limits_is_left_to_the_host_and_counted():
+    policy, activity = made("sdpa_flash"), Activity()
+    limits = tuple(dataclasses.replace(limit, min_key_tokens=96) for limit in policy.backend.limits)
+    policy.backend = dataclasses.replace(policy.backend, limits=limits)
+    assert attend(policy, activity, keys=100, times=14) is not None and attend(policy, activity, keys=77) is None
+    found = policy.summarize(activity)
+    assert (found.state, found.headline) == ("partly", "sdpa_flash in 14 attention calls")
+    assert found.counts == {"calls": 14, "fallbacks": 1}
+    assert "1 x fallback: 77 key tokens (needs 96 or more)" in found.details
+
+
+def test_a_call_without_keys_is_left_to_the_host():
+    """WanDancer asks for one where it is given no picture."""
+    activity = Activity()
+    assert attend(made("vanilla"), activity, keys=0) is None
+    assert list(activity.fallbacks) == ["0 key tokens (needs 1 or more)"]
+
+
+def test_a_kernel_that_fails_is_tried_once_for_each_head_size_and_then_left():
+    policy, activity = made(), Activity()
+    policy.function = raising(RuntimeError("no kernel image is available"))
+    for size in (8, 16, 8, 16):
+        assert attend(policy, activity, size, times=7) is None
+    assert policy.function.calls == [8, 16]
+    found = policy.summarize(activity)
+    assert (found.state, found.headline) == ("inactive", "sdpa not active: every call fell back")
+    assert found.details == ("28 x fallback: RuntimeError: no kernel image is available",)
+
+
+class OutOfResources(Exception):
+    """Triton's errors derive from Exception itself."""
+
+
+@pytest.mark.parametrize("error", [OutOfResources("shared memory"), AssertionError("head size"), IndexError()])
+def test_whatever_a_kernel_or_its_compiler_raises_is_a_fallback(error):
+    policy, activity = made(), Activity()
+    policy.function = raising(error)
+    assert attend(policy, activity) is None
+    assert next(iter(activity.fallbacks)).startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KeyError("an interrupt of the host"),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["the host's", "torch's memory", "plain memory"],
+)
+def test_what_is_the_hosts_to_handle_is_raised_and_not_remembered(error):
+    policy, activity = made(always_raised=(KeyError,)), Activity()
+    works, policy.function = policy.function, raising(error)
+    with pytest.raises(type(error)):
+        attend(policy, activity)
+    policy.function = works
+    assert attend(policy, activity) is not None
+    assert not activity.fallbacks
+
+
+def test_each_head_size_is_tried_and_those_that_fail_are_left_to_the_host(monkeypatch):
+    def no_kernel_for_8(q, k, v, **kwargs):
+        assert q.shape[-1] != 8, "head size"
+        return get("vanilla").load()(q, k, v, **kwargs)
+
+    stand_in = dataclasses.replace(get("vanilla"), load=lambda: no_kernel_for_8)
+    monkeypatch.setattr(policies, "get", lambda name: stand_in)
+    policy, activity = made("vanilla"), Activity()
+    assert list(policy.failing) == [8] and "AssertionError: head size" in policy.describe()
+    assert attend(policy, activity, 8) is None and attend(policy, activity, 16) is not None
+    found = policy.summarize(activity)
+    assert found.headline == "vanilla in 1 attention call"
+    assert found.details[0].startswith("1 x fallback: head size 8: it failed a test call on cpu")
+
+
+def test_a_model_that_asks_for_full_precision_gets_no_kernel_that_quantises():
+    policy, activity = made("vanilla"), Activity()
+    assert attend(policy, activity, full_precision=True) is not None
+    policy.backend, policy._refusals = dataclasses.replace(policy.backend, exact=False), {}
+    assert attend(policy, activity, full_precision=True) is None
+    assert list(activity.fallbacks) == [policies.FULL_PRECISION]
+
+
+@pytest.mark.parametrize(
+    ("activity", "headline"),
+    [
+        (Activity(skipped={HOST_DOES_IT: "the host does it"}), "the host does it"),
+        (Activity(), "sdpa not active: no attention call of this model was reached"),
+        (Activity(fallbacks={"a reason": 3}), "sdpa not active: every call fell back"),
+        (Activity(skipped={"call": "a reason"}), "sdpa not active: a reason"),
+    ],
+)
+def test_what_is_said_where_nothing_was_computed(activity, headline):
+    found = made().summarize(activity)
+    assert (found.state, found.headline) == ("inactive", headline)
+    assert found.counts["fallbacks"] == activity.fallback_count
