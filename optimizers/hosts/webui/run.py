@@ -17,7 +17,7 @@ from ....core.calls import Function
 from ....core.errors import CannotHelp, UnsupportedModel
 from ....core.phrases import phrase
 from ....core.shadow import Shadows
-from ....core.technique import KINDS, find
+from ....core.technique import ATTENTION, KINDS, STEP_REUSE, TOKEN_MERGING, find
 from ...attention.policy import AttentionPolicy
 from ...step_reuse.policy import StepReusePolicy
 from ...token_merging.policy import TokenMergingPolicy
@@ -35,12 +35,11 @@ SettingsByKind = Mapping[str, Any]
 Finished = Callable[[Sequence[Said]], None]
 """Receives the reports of the techniques when a run is over."""
 
-_MAKERS: Mapping[str, Callable[[Any, Sampling], WebUITechnique]] = {
-    AttentionPolicy.kind: WebUIAttention,
-    TokenMergingPolicy.kind: WebUITokenMerging,
-    StepReusePolicy.kind: WebUIStepReuse,
+_MAKERS: Mapping[str, tuple[str, Callable[[Any, Sampling], WebUITechnique]]] = {
+    ATTENTION: (AttentionPolicy.title, WebUIAttention),
+    TOKEN_MERGING: (TokenMergingPolicy.title, WebUITokenMerging),
+    STEP_REUSE: (StepReusePolicy.title, WebUIStepReuse),
 }
-_TITLES = {policy.kind: policy.title for policy in (AttentionPolicy, TokenMergingPolicy, StepReusePolicy)}
 
 
 def accelerate(
@@ -63,10 +62,10 @@ class Accelerated:
         self, inner: Function, p: Processing, settings: SettingsByKind, finished: Finished, refusals: Mapping[str, str]
     ) -> None:
         functools.update_wrapper(self, inner)
-        self.inner, self._p, self._settings, self._finished, self._refusals = inner, p, settings, finished, refusals
+        self.inner, self.p, self.settings, self._finished, self.refusals = inner, p, settings, finished, refusals
 
     def __call__(self, model: Denoiser, x: Tensor, *args: Any, **given: Any) -> Any:
-        run = _Run(self._p, self._settings, self._refusals, model, Solver.of(self.inner, given), x)
+        run = _Run(self, model, Solver.of(self.inner, given), x)
         try:
             with run.shadows:
                 run.begin()
@@ -76,17 +75,8 @@ class Accelerated:
 
 
 class _Run:
-    def __init__(
-        self,
-        p: Processing,
-        settings: SettingsByKind,
-        refusals: Mapping[str, str],
-        denoiser: Denoiser,
-        solver: Solver,
-        x: Tensor,
-    ) -> None:
-        self._p, self._settings, self._refusals, self._denoiser, self._solver = p, settings, refusals, denoiser, solver
-        self._device = x.device
+    def __init__(self, asked: Accelerated, denoiser: Denoiser, solver: Solver, x: Tensor) -> None:
+        self._asked, self._denoiser, self._solver, self._device = asked, denoiser, solver, x.device
         self._position = Position(denoiser, solver.timesteps)
         self._techniques: list[WebUITechnique] = []
         self._said: list[Said] = []
@@ -109,14 +99,14 @@ class _Run:
         return technique.said()
 
     def _sampling(self) -> Sampling:
-        model = model_of(self._p.sd_model, self._denoiser, self._solver.timesteps)
-        return Sampling(self._p, model, self._solver, self._position, self._device)
+        model = model_of(self._asked.p.sd_model, self._denoiser, self._solver.timesteps)
+        return Sampling(self._asked.p, model, self._solver, self._position, self._device)
 
     def _attach(self, sampling: Sampling) -> None:
         """Put techniques on the network: those that go on with it, and new ones."""
         going_on, self._techniques = self._techniques, []
         for kind in KINDS:
-            if kind in self._settings:
+            if kind in self._asked.settings:
                 technique = find(going_on, kind) or self._made(kind, sampling)
                 if technique is not None:
                     self._techniques.append(technique)
@@ -128,11 +118,11 @@ class _Run:
 
     def _made(self, kind: str, sampling: Sampling) -> WebUITechnique | None:
         """Return a new technique, whose run has begun; None for one that is left out, and say why."""
-        title, refusal = _TITLES[kind], self._refusals.get(kind)
+        (title, make), refusal = _MAKERS[kind], self._asked.refusals.get(kind)
         try:
             if refusal is not None:
                 raise UnsupportedModel(f"{refusal}.", f"Leave {title} out.", refusal)
-            technique = _MAKERS[kind](self._settings[kind], sampling)
+            technique = make(self._asked.settings[kind], sampling)
         except CannotHelp as error:
             self._said.append(Said(title, Summary("inactive", phrase(error.outcome), details=(str(error),))))
             return None
@@ -147,10 +137,9 @@ class _Run:
         for technique in self._techniques:
             if technique.moved_to(sampling.model):
                 going_on.append(technique)
-            elif technique.activity.model_calls:
-                self._said.append(self._ended(technique))
-            else:
-                technique.ended()
+                continue
+            said = self._ended(technique)
+            self._said += [said] if technique.activity.model_calls else []
         self._techniques = going_on
         self._attach(sampling)
 
