@@ -16,7 +16,6 @@ TABLE = Path(__file__).with_name("seconds.json")
 SHARED = ("tests/browser/", "tests/e2e/", "tests/trust/")
 # What starts servers of its own in these folders, or needs none.
 APART = {
-    "tests/browser/test_payloads.py",
     "tests/e2e/test_attention_options.py",
     "tests/e2e/test_manager_install.py",
     "tests/e2e/test_registry_archive.py",

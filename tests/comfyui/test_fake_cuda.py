@@ -44,8 +44,8 @@ UNETS = {
 }
 # Their own networks move a layer to the device of the input, look for the image's tokens, or read the noise level.
 WAIT = ("hunyuan_video_15", "hidream_o1", "minimax_h3")
-# With the code of SD 1.5's, Cosmos's, Wan's and Kandinsky's blocks: 70 of them, or large encoders beside them.
-LARGE = ("sdxl", "anima", "wan_animate", "wan_humo", "wan_dancer", "kandinsky5_image")
+# One UNet, text before the image and behind it, joint and single blocks, a video, a video with sound, padding.
+OFTEN = ("sd15", "flux", "sd3", "qwen_image", "wan", "ltx2", "lumina2", "joyimage")
 FAMILIES = [name for name in ("sd15", "sdxl", *ALL) if name not in WAIT]
 
 
@@ -88,7 +88,7 @@ def is_active(technique) -> bool:
 
 
 @pytest.mark.parametrize("dtype", often([torch.float16], [torch.float16, torch.bfloat16]), ids=["fp16", "bf16"])
-@pytest.mark.parametrize("name", often(set(FAMILIES) - set(LARGE), FAMILIES))
+@pytest.mark.parametrize("name", often(OFTEN, FAMILIES))
 def test_no_technique_waits_for_the_gpu_or_mixes_devices(studio, call_of, name, dtype):
     call, batch = call_of(name), 2
     plain, _ = step(made(name, dtype), call, batch)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process
 from comfy_host.transformers import ALL, build, conditioning, latent
 from int8_models import only
@@ -134,7 +135,7 @@ def test_the_layers_of_int8_compute_in_the_new_dtype(studio, precision):
 KINDS = {kind: (kind, {}) for kind in ALL} | {"curves": ("minimax_h3", {"adaln_curve_grid": 8, "time_embed_dim": 4})}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", often(("flux", "sd3", "wan", "lumina2", "minimax_h3", "curves"), KINDS))
 def test_transformers_too(studio, precision, kind):
     """Wan computes its first layer in fp32, whatever its weights are in; MiniMax H3 may have tables in fp32."""
     name, settings = KINDS[kind]
