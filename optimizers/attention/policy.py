@@ -69,9 +69,9 @@ class AttentionPolicy(Policy):
         self.always_raised, self.notes = always_raised, notes
         self.broken: dict[tuple[object, ...], str] = {}
         self._refusals: dict[tuple[object, ...], str | None] = {}
-        self._why, self.quickest = "", None
+        self._passed_over, self.quickest = "", None
         if name == AUTO:
-            name, self._why = choose(device, dtype, head_sizes)
+            name, self._passed_over = choose(device, dtype, head_sizes)
             rivals = rivals_for(device, dtype, list(head_sizes)) if name == OWN else {}
             self.quickest = QuickestKernel(rivals, device, dtype, timings) if rivals else None
         self.backend = get(name)
@@ -151,7 +151,7 @@ class AttentionPolicy(Policy):
 
     def clauses(self) -> tuple[str, ...]:
         name = self.backend.name
-        chosen = phrase("auto: {name} ({why})", name=name, why=self._why) if self._why else name
+        chosen = phrase("auto: {name} ({why})", name=name, why=self._passed_over) if self._passed_over else name
         return (chosen, *(f"left to the host: {why}" for why in self.failing.values()), *self.notes)
 
     def summarize(self, activity: Activity) -> Summary:

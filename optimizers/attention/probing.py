@@ -58,11 +58,6 @@ def probe(backend: Backend, device: torch.device | str, dtype: torch.dtype, head
     return _found[key]
 
 
-def forget_probes() -> None:
-    """Forget all answers, for tests and after a package was installed."""
-    _found.clear()
-
-
 def _probe(backend: Backend, device: torch.device, dtype: torch.dtype, head_dim: int) -> Probe:
     # The device first: no package helps on a device that the kernel does not run on.
     call = AttentionCall(device.type, dtype, head_dim, TOKENS, TOKENS, 1, HEADS, HEADS)

@@ -13,10 +13,11 @@ import sys
 import pytest
 import torch
 from paceline.optimizers.attention import flash as flash_module
+from paceline.optimizers.attention import probing
 from paceline.optimizers.attention import sage as sage_module
 from paceline.optimizers.attention import xformers_backend as xformers_module
 from paceline.optimizers.attention.plain import vanilla
-from paceline.optimizers.attention.probing import forget_probes, probe
+from paceline.optimizers.attention.probing import probe
 from paceline.optimizers.attention.registry import BACKENDS, choose
 
 LOADERS = (sage_module.load, xformers_module.load, flash_module.load_flash2, flash_module.load_flash3)
@@ -24,7 +25,7 @@ OPTIONAL = ("xformers", "flash_attn", "flash_attn_interface", "sageattention")
 
 
 def forget() -> None:
-    forget_probes()
+    probing._found.clear()
     for loader in LOADERS:
         loader.cache_clear()
     for name in [m for m in sys.modules if m.partition(".")[0] in OPTIONAL]:
@@ -103,12 +104,12 @@ def test_a_package_of_another_version_without_the_function(package):
     assert "cannot be imported: ImportError: cannot import name 'flash_attn_func'" in found.reason
 
 
-def test_a_package_installed_later_is_found_after_forgetting(package):
+def test_a_package_installed_later_is_found_after_a_restart(package, monkeypatch):
     backend = on_cpu("flash")
     assert not probe(backend, "cpu", torch.float32).available
     package("flash_attn", FLASH.format(result="out"))
     assert not probe(backend, "cpu", torch.float32).available
-    forget_probes()
+    monkeypatch.setattr(probing, "_found", {})
     assert probe(backend, "cpu", torch.float32).available
 
 

@@ -13,8 +13,7 @@ from transformer_calls import HALVES, grid, sample
 @pytest.fixture
 def kernel(monkeypatch):
     """Put a stand-in in the place of a kernel; return the numbers of queries and keys that it is given."""
-    from paceline.optimizers.attention import policy
-    from paceline.optimizers.attention.probing import forget_probes
+    from paceline.optimizers.attention import policy, probing
     from paceline.optimizers.attention.registry import get
 
     def stand_in(name: str) -> list[tuple[int, int]]:
@@ -29,8 +28,8 @@ def kernel(monkeypatch):
         monkeypatch.setattr(policy, "get", lambda asked: anywhere if asked == name else get(asked))
         return calls
 
-    yield stand_in
-    forget_probes()
+    monkeypatch.setattr(probing, "_found", {})
+    return stand_in
 
 
 @pytest.mark.parametrize("backend", ["sage", "flash", "sdpa_cudnn"])
