@@ -179,7 +179,7 @@ run_stages() {
     bench attention_backends 90 attention_backends.py
     bench token_reduction_sd15 150 token_reduction.py --only sd15
     bench token_reduction_sdxl 150 token_reduction.py --only sdxl
-    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet cuda-graph" "Compile UNet + Apply ToMe balanced"
+    WIDE=("Compile UNet" "ComfyUI TorchCompileModel" "Compile UNet + Apply ToMe balanced"
       "Quantize int8 + Compile UNet" "Apply ToMe balanced" "Set Attention Processor auto")
     bench flux_step 200 stacks.py --layout flux --latent 128 --steps 4 --seconds 150 --variants "${WIDE[@]}"
     bench reuse_sdxl 200 step_reuse_time.py --only sdxl --with-tome --solver dpmpp_2m

@@ -72,21 +72,6 @@ def device_name(device: torch.device | str) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
-def arithmetic_switches() -> tuple[object, ...]:
-    """Return torch's process-wide switches that decide which kernels run: a recording is of one state of them."""
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    names = ("allow_fp16_accumulation", "allow_fp16_reduced_precision_reduction",
-             "allow_bf16_reduced_precision_reduction")  # fmt: skip
-    tf32 = _float32_products(matmul, matmul), _float32_products(cudnn, getattr(cudnn, "conv", None))
-    return (*tf32, *(getattr(matmul, name, None) for name in names), cudnn.benchmark, cudnn.deterministic)
-
-
-def _float32_products(backend: Any, products: Any) -> object:
-    """Return the switch by its newer name if there is one: once that was used, torch raises on reading the older."""
-    newer = getattr(products, "fp32_precision", None)
-    return backend.allow_tf32 if newer is None else newer
-
-
 def is_compiling() -> bool:
     """Return whether ``torch.compile`` traces the caller. torch 2.1, which WebUI brings, does not tell: never there."""
     return _TELLS_OF_COMPILING and torch.compiler.is_compiling()

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..core.errors import require_choice
-from ..optimizers.compilation.settings import BACKENDS, CUDA_GRAPH, MODES, CompileSettings, NetworkSettings
+from ..optimizers.compilation.settings import BACKENDS, CompileSettings, NetworkSettings
 from .common import TechniqueNode
 from .inputs import setting_input
 
 _setting = partial(setting_input, CompileSettings)
-_MODE = _setting(
-    "mode",
-    "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run faster. "
-    "reduce-overhead, max-autotune: use CUDA graphs and more memory, NVIDIA only.",
-    # A recording of our own is made for a sampler's steps; torch's own CUDA graphs are there for the others.
-    options=[mode for mode in MODES if mode != CUDA_GRAPH],
-)
 
 
 class CompileNode(TechniqueNode):
@@ -44,8 +36,8 @@ def network_settings(
     return NetworkSettings(CompileSettings(**settings), scope, channels_last)
 
 
-def compile_inputs(mode: Sequence[io.Input] = (_MODE,)) -> list[io.Input]:
-    """Return the inputs that say how to compile: ``mode``, and what stands behind it."""
+def compile_inputs(*further: io.Input) -> list[io.Input]:
+    """Return the inputs that say how to compile; ``further`` ones of a node stand behind ``mode``."""
     return [
         io.Combo.Input(
             "backend",
@@ -54,7 +46,12 @@ def compile_inputs(mode: Sequence[io.Input] = (_MODE,)) -> list[io.Input]:
             tooltip="inductor: generates code for this device. aot_eager, eager: trace only, without a gain in "
             "speed, to find the cause of a problem.",
         ),
-        *mode,
+        _setting(
+            "mode",
+            "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run faster. "
+            "reduce-overhead, max-autotune: use CUDA graphs and more memory, NVIDIA only.",
+        ),
+        *further,
         _setting(
             "preset",
             "diffusion-fast: inductor options of Hugging Face's recipe of that name, for this network only. Compiles "

@@ -6,7 +6,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..optimizers.compilation.settings import CompileSettings, NetworkSettings
+from ..optimizers.compilation.settings import MODES, NetworkSettings
 from ..optimizers.hosts.comfyui.compilation.comfy_env import node_compiler
 from ..optimizers.hosts.comfyui.compilation.unet import CompileUNet, compilable
 from ..optimizers.hosts.comfyui.model import ModelTarget
@@ -15,13 +15,9 @@ from .common import Made
 from .compile_inputs import CompileNode, compile_inputs, network_settings
 from .inputs import setting_input
 
-_MODE = setting_input(
-    CompileSettings,
-    "mode",
-    "default: compiles fastest; max-autotune-no-cudagraphs: tries out kernels for minutes and may run faster. "
-    "reduce-overhead, max-autotune: use CUDA graphs and more memory; cuda-graph (experimental): records each step once "
-    "and replays it; these three are for NVIDIA only.",
-)
+_FORMER_MODE = "cuda-graph"
+"""Recorded CUDA graphs in this pack's own way. It is gone, but saved workflows have it."""
+
 _SCOPE = setting_input(
     NetworkSettings,
     "scope",
@@ -54,14 +50,22 @@ class PacelineCompileUNet(CompileNode):
             ],
             inputs=[
                 io.Model.Input("model", tooltip="Any diffusion model, before or after other nodes that change it."),
-                *compile_inputs((_MODE, _SCOPE)),
+                *compile_inputs(_SCOPE),
             ],
             outputs=[io.Model.Output()],
         )
 
     @classmethod
-    def technique(cls, model: ModelPatcher, **settings: Any) -> Made:
-        how = network_settings(**settings)
+    def technique(cls, model: ModelPatcher, mode: str = "default", **settings: Any) -> Made:
+        former = mode == _FORMER_MODE
+        how = network_settings(mode="default" if former else mode, **settings)
         clone, notes = compilable(model)
+        if former:
+            notes = (*notes, f"mode {_FORMER_MODE} does not exist any more: default is used")
         technique = CompileUNet(clone, how, node_compiler(), notes)
         return ModelTarget(clone), technique
+
+    @classmethod
+    def validate_inputs(cls, mode: str = "default") -> bool | str:
+        """Check ``mode`` in place of ComfyUI, which would refuse a saved workflow with the former mode."""
+        return mode in (*MODES, _FORMER_MODE) or f"{mode!r} is not one of {', '.join(MODES)}"

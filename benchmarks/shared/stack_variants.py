@@ -48,23 +48,21 @@ def attention(backend: str) -> tuple[str, dict[str, Any]]:
 def ours(compiler: str) -> list[Variant]:
     """Return the variants that are compared with ComfyUI as it is, most important first."""
     compiled = ("PacelineCompileUNet", {"backend": compiler})
-    graph = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph"})
-    last = ("PacelineCompileUNet", {"backend": compiler, "mode": "cuda-graph", "channels_last": True})
+    last = ("PacelineCompileUNet", {"backend": compiler, "channels_last": True})
     fused, precision = ("PacelineFuseQKV", {}), ("PacelineModelPrecision", {"channels_last": True})
     return [
         Variant(DEFAULT),
         Variant("Compile UNet", (compiled,)),
         Variant("ComfyUI TorchCompileModel", core_compile=True),
-        Variant("Compile UNet cuda-graph", (graph,)),
         Variant("Compile UNet + Apply ToMe balanced", (compiled, tome("balanced"))),
         Variant("Reuse Steps 0.05", (reused(0.05),)),
         Variant("Compile UNet + Apply ToMe balanced + Reuse Steps 0.05", (compiled, tome("balanced"), reused(0.05))),
         Variant("Compile UNet + Apply ToMe fast", (compiled, tome("fast"))),
         Variant("Quantize int8 + Compile UNet", (("PacelineQuantizeInt8", {}), compiled)),
-        Variant("Compile UNet cuda-graph + channels last", (precision, last)),
-        Variant("Compile UNet cuda-graph + channels last + Fuse QKV", (precision, last, fused)),
+        Variant("Compile UNet + channels last", (precision, last)),
+        Variant("Compile UNet + channels last + Fuse QKV", (precision, last, fused)),
         Variant(
-            "Compile UNet cuda-graph + channels last + Fuse QKV + cuDNN attention",
+            "Compile UNet + channels last + Fuse QKV + cuDNN attention",
             (precision, last, fused, attention("sdpa_cudnn")),
         ),
         Variant("Apply ToMe fast", (tome("fast"),)),

@@ -17,7 +17,6 @@ from ...core.devices import fingerprint, machine_description
 from .cache_folder import CacheFolder
 from .compiled import CompiledFunction
 from .progress import Observer
-from .recorded_network import RecordedNetwork, Refine
 from .settings import NetworkSettings
 from .sizes import Sizes
 from .weights import WeightGuards, structure
@@ -29,20 +28,17 @@ BLOCK_CALL = "_compiled_call_impl"
 class CompiledNetwork:
     """What is compiled of one network: one function for the whole or a method, or one per class of its blocks."""
 
-    def __init__(self, *functions: CompiledFunction, recorded: RecordedNetwork | None = None) -> None:
+    def __init__(self, *functions: CompiledFunction) -> None:
         self.functions = functions
-        self.recorded = recorded
 
     def weights_are(self, version: Hashable) -> None:
         """Note which version of the weights is in place: nothing is looked at again while it stays the same."""
         for function in self.functions:
             if function.weights is not None:
                 function.weights.version = version
-        if self.recorded is not None:
-            self.recorded.version = version
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return (self.recorded or self.functions[0])(*args, **kwargs)
+        return self.functions[0](*args, **kwargs)
 
 
 class Compiler:
@@ -101,10 +97,6 @@ class Compiler:
             weights=WeightGuards(network) if guard_weights else None,
             sizes=Sizes(text),
         )
-
-    def recorded(self, network: torch.nn.Module, function: CompiledFunction, refine: Refine) -> RecordedNetwork | None:
-        """Return a network whose compiled steps are recorded and replayed; None where nothing can be recorded."""
-        return RecordedNetwork(network, function, refine) if next(network.parameters()).is_cuda else None
 
 
 class CompiledBlocks(CompiledNetwork):

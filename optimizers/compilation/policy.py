@@ -34,9 +34,6 @@ class CompilePolicy(Policy):
         notes: what was done for that before, in sentences.
         break_remedies: what to do about graph breaks in functions of the host, by their names.
         narrower: which smaller part of the network to compile, where torch cannot compile this one.
-
-    Attributes:
-        keeps_recordings: whether CUDA graphs are kept while another clone has the network, which takes turns with this.
     """
 
     kind = COMPILATION
@@ -60,7 +57,6 @@ class CompilePolicy(Policy):
         self.how = how
         self.what = what
         self.notes = notes
-        self.keeps_recordings = False
         self._break_remedies = break_remedies
         self._narrower = narrower
         self.used: WeakSet[CompiledNetwork] = WeakSet()  # several where clones run on several GPUs
@@ -112,8 +108,6 @@ class CompilePolicy(Policy):
         for compiled in self.used:
             for function in compiled.functions:
                 details.extend(_warnings(function, self._narrower))
-            if compiled.recorded is not None:
-                details.extend(compiled.recorded.lines())
         if not calls:
             why = phrase("{what} was not called", what=self.what)
             if eager:
@@ -141,15 +135,6 @@ class CompilePolicy(Policy):
             where=where,
             remedy=remedy,
         )
-
-    @property
-    def held_bytes(self) -> int:
-        return sum(found.recorded.recorded.held_bytes for found in self.used if found.recorded is not None)
-
-    def forget_recordings(self) -> None:
-        for found in self.used:
-            if found.recorded is not None:
-                found.recorded.recorded.forget()
 
     def _totals(self) -> dict[str, float]:
         states = [function.state for compiled in self.used for function in compiled.functions]

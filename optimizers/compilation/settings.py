@@ -11,10 +11,9 @@ from ...core.settings import Settings, choice, number
 BACKENDS = ("inductor", "aot_eager", "eager")
 """What the nodes offer. ``inductor`` generates code; the other two only trace, to find out what goes wrong."""
 
-CUDA_GRAPH = "cuda-graph"
-MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", CUDA_GRAPH)
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 CUDAGRAPH_TREE_MODES = ("reduce-overhead", "max-autotune")
-"""Modes in which torch records CUDA graphs of its own ("trees")."""
+"""Modes in which torch records CUDA graphs ("trees")."""
 
 # https://github.com/huggingface/diffusion-fast, which sets these globally. Here they go with each compilation.
 _DIFFUSION_FAST = {
@@ -22,9 +21,6 @@ _DIFFUSION_FAST = {
     "coordinate_descent_tuning": True,
     "coordinate_descent_check_all_directions": True,
     "epilogue_fusion": False,
-    # The last two are about int8. torch 2.13 still has them and ignores them: no pattern reads them any more.
-    "force_fuse_int_mm_with_mul": True,
-    "use_mixed_mm": True,
 }
 
 
@@ -34,7 +30,7 @@ class CompileSettings(Settings):
 
     Attributes:
         backend: one of ``BACKENDS``, or any other that ``torch._dynamo`` knows by name.
-        mode: what torch's mode of that name means, or ``cuda-graph`` for a recording of our own.
+        mode: what torch's mode of that name means.
         fullgraph: fail where the function cannot be traced as one graph, instead of running parts of it in Python.
         dynamic: ``auto`` compiles for the sizes it sees, and once more for any size when they change; ``true`` for any
             size at once; ``false`` anew for each size.
@@ -56,7 +52,7 @@ class CompileSettings(Settings):
             raise not_allowed("backend", self.backend, "It must be a name, e.g. inductor.")
         super().__post_init__()
         if self.backend != "inductor":
-            if self.mode not in ("default", CUDA_GRAPH):
+            if self.mode != "default":
                 raise InvalidSetting(
                     f"mode {self.mode} belongs to the backend inductor, but backend is {self.backend}.",
                     "Choose backend inductor, or mode default.",
@@ -99,7 +95,7 @@ class NetworkSettings(Settings):
 
 
 def cudagraph_trees_refusal() -> str | None:
-    """Return why torch's own CUDA graphs (modes reduce-overhead, max-autotune) cannot work here; None if they can."""
+    """Return why torch's CUDA graphs (modes reduce-overhead, max-autotune) cannot work here; None if they can."""
     import torch
 
     if not torch.cuda.is_available():
@@ -113,7 +109,7 @@ def cudagraph_trees_refusal() -> str | None:
 
 
 def uses_cudagraph_trees(settings: CompileSettings) -> bool:
-    """Return whether torch's own CUDA graphs run: asked for, and possible here."""
+    """Return whether torch's CUDA graphs run: asked for, and possible here."""
     return settings.mode in CUDAGRAPH_TREE_MODES and cudagraph_trees_refusal() is None
 
 
@@ -127,13 +123,10 @@ def inductor_options(settings: CompileSettings) -> dict[str, object]:
     import torch._inductor
     import torch._inductor.config
 
-    mode = "default" if settings.mode == CUDA_GRAPH else settings.mode
-    options: dict[str, object] = dict(torch._inductor.list_mode_options(mode))
+    options: dict[str, object] = dict(torch._inductor.list_mode_options(settings.mode))
     if sys.platform == "win32":  # a kernel's name has those of its operators, and Triton makes a file's name of it:
         options["triton.descriptive_names"] = False  # longer paths than Windows allows
-    if settings.mode == CUDA_GRAPH:  # somebody may have switched torch's own on for the process: one inside of ours
-        options["triton.cudagraphs"] = False
-    elif not uses_cudagraph_trees(settings):
+    if not uses_cudagraph_trees(settings):
         options.pop("triton.cudagraphs", None)
     if settings.preset == "diffusion-fast":
         known = torch._inductor.config.get_config_copy()  # a preset must not fail because torch has removed an option

@@ -104,13 +104,6 @@ class TokenMergingPolicy(Policy):
         return Summary("partly" if fallbacks else "active", text, counts, details)
 
     @property
-    def repeats(self) -> bool:
-        """Whether all calls of the same sizes and ratio do the same: nothing is drawn, and no matching outlives one."""
-        method = self.method
-        keys_only = method.works_after_rope and not self.other_layers
-        return keys_only or (not method.uses_cells and self.settings.refresh_every == 1)
-
-    @property
     def shrinks_queries(self) -> bool:
         """Whether queries become fewer too, and not keys and values only."""
         return self.method.shrinks_queries or self.other_layers

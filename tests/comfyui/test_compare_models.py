@@ -43,7 +43,7 @@ def test_a_gpu_is_waited_for_before_and_after_a_run_and_not_in_its_steps(emoji, 
     assert (found.seconds_per_step, len(waited)) == (1.0, 2)
 
 
-def test_weights_under_dynamic_vram_and_recordings_count_as_memory(emoji, monkeypatch):
+def test_weights_under_dynamic_vram_count_as_memory(emoji, monkeypatch):
     import comfy.model_management
     from paceline.workbench.comfyui.device_memory import beside_the_allocator
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 
 import pytest
 import torch._inductor.config
 from paceline.core.errors import InvalidSetting
 from paceline.optimizers.compilation import settings
-from paceline.optimizers.compilation.failures import explain
-from paceline.optimizers.compilation.settings import CompileSettings, inductor_options
+from paceline.optimizers.compilation.failures import explain, free_frames
+from paceline.optimizers.compilation.settings import CompileSettings, cudagraph_trees_refusal, inductor_options
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,6 @@ def test_a_mode_is_spelled_out_so_that_a_guard_filter_can_go_with_it(monkeypatch
     monkeypatch.setattr(settings, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
     without = inductor_options(CompileSettings(mode="max-autotune"))
     assert set(options) - set(without) == {"triton.cudagraphs"}
-    assert inductor_options(CompileSettings(mode="cuda-graph")) == {"triton.cudagraphs": False}  # ours is around it
 
 
 def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkeypatch):
@@ -51,7 +51,12 @@ def test_kernels_have_short_names_on_windows_where_a_path_may_not_be_long(monkey
 def test_the_preset_changes_nothing_globally_and_names_only_options_that_torch_has(monkeypatch):
     before = torch._inductor.config.get_config_copy()
     options = inductor_options(CompileSettings(preset="diffusion-fast"))
-    assert options.items() >= {"conv_1x1_as_mm": True, "epilogue_fusion": False}.items()
+    assert options == {
+        "conv_1x1_as_mm": True,
+        "coordinate_descent_tuning": True,
+        "coordinate_descent_check_all_directions": True,
+        "epilogue_fusion": False,
+    }
     assert set(options) <= set(before)
     assert torch._inductor.config.get_config_copy() == before
     monkeypatch.setitem(settings._DIFFUSION_FAST, "an_option_that_torch_has_removed", True)
@@ -80,3 +85,34 @@ def test_a_failure_is_explained_with_the_remedy_for_this_system(monkeypatch, pla
     except ValueError as outer:
         text = " ".join(explain(outer))
     assert all(word in text for word in words)
+
+
+def test_cuda_graphs_are_refused_with_the_allocator_that_comfyui_chooses(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cudagraph_trees_refusal() == "there is no CUDA device"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "cudaMallocAsync")
+    assert "--disable-cuda-malloc" in cudagraph_trees_refusal()
+    monkeypatch.setattr(torch.cuda, "get_allocator_backend", lambda: "native")
+    assert cudagraph_trees_refusal() is None
+
+
+def test_the_tensors_of_an_error_and_of_its_causes_go_while_the_error_is_still_there():
+    made = []
+
+    def fails():
+        x = torch.ones(3)
+        made.append(weakref.ref(x))
+        try:
+            y = x + 1
+            made.append(weakref.ref(y))
+            raise ValueError("first")
+        except ValueError as error:
+            raise RuntimeError("second") from error
+
+    try:
+        fails()
+    except RuntimeError as error:
+        assert all(one() is not None for one in made)
+        free_frames(error)
+        assert all(one() is None for one in made)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from paceline import Compile, TokenMerging, optimize, report, restore
 from paceline.core.errors import InvalidSetting, UnsupportedModel
-from paceline.optimizers.hosts.diffusers.compilation import ComponentCompilation
 from random_pipelines import STEPS, baseline, differences, distance, picture, small, state_of
 
 EAGER = {"backend": "eager", "on_error": "raise"}
@@ -28,12 +27,6 @@ def test_decode_of_a_vae(channels_last: bool) -> None:
     restore(pipeline.pipe)
     assert not differences(before, state_of(pipeline.pipe))
     assert torch.equal(picture(pipeline), baseline("sd15"))
-
-
-def test_a_mode_in_which_only_the_node_records_says_so() -> None:
-    note = "without a recording: only the node Compile UNet records"
-    assert note in ComponentCompilation(Compile(mode="cuda-graph")).policy.clauses()
-    assert note not in ComponentCompilation(Compile()).policy.clauses()
 
 
 def test_blocks_one_by_one() -> None:

@@ -27,7 +27,7 @@ def test_peak_memory_sees_what_was_freed_again():
 
 
 def test_peak_memory_adds_what_the_allocator_does_not_count():
-    """Weights under dynamic VRAM and CUDA graphs: the allocator of torch knows nothing of them."""
+    """Weights under dynamic VRAM: the allocator of torch knows nothing of them."""
     looks, beside = [], chain([3 * 2**20, 5 * 2**20], repeat(2**20))
     memory = PeakMemory(torch.device("cpu"), lambda: looks.append(next(beside)) or looks[-1])
     memory._counts = True  # as on a GPU

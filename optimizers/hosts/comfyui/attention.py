@@ -38,7 +38,6 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
     """
 
     policy: AttentionPolicy
-    recordable = True
 
     def __init__(self, patcher: ModelPatcher, name: str) -> None:
         from comfy.model_management import InterruptProcessingException
@@ -74,7 +73,6 @@ class AttentionProcessor(ComfyTechnique[ModelCall]):
         if same and (quickest is None or self._host_is_quickest(call, quickest)):
             activity.skip(HOST_DOES_IT, SAME if quickest is None else SAME_AND_QUICKEST)
             return
-        call.variants[self.kind] = "installed"
         add_layer(call.transformer_options, self._layer, activity)
         if quickest is not None:
             call.cleanup.callback(self._note, frozenset(call.shapes.items()), activity)

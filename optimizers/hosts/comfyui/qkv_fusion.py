@@ -42,8 +42,6 @@ functions: a node that runs again makes a new technique, and nothing may be comp
 class ModelQKVFusion(ComfyTechnique[ModelCall]):
     """Fuse QKV on one MODEL, read for its structure only; `UnsupportedModel` if nothing can be computed together."""
 
-    recordable = True
-
     def __init__(self, patcher: ModelPatcher) -> None:
         network = patcher.model.diffusion_model
         groups = _groups_of(network)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -57,7 +57,6 @@ class ModelCall:
             latent, ``c_crossattn`` the text; the rest is the family's own. Those of a list are ``name[0]`` and so on,
             those of a dict ``name.key``. Of several streams (video and sound), ``x`` is the first, ``x[1]`` the next.
         techniques: all that take part in the call.
-        variants: what a technique does in this call, by its kind, where that is not the same in every call.
         foreign_patches: whether other nodes' Python runs inside of the network.
         in_block: whether this is the part of a call in one block, whose compiled code others share.
     """
@@ -82,7 +81,6 @@ class ModelCall:
         self.transformer_options["patches"] = dict(transformer_options.get("patches", {}))
         self.transformer_options[KEY] = self
         self.activities: dict[str, Activity] = {}
-        self.variants: dict[str, Hashable] = {}
         self.cleanup = ExitStack()
 
     def part(self) -> ModelCall:
@@ -111,13 +109,10 @@ class ComfyTechnique(core.Technique, Generic[Call]):
         runs: counts of its runs; shared by all clones that carry this technique.
         report: tells the node about the last run; techniques of one node may share one.
         not_run, under_way: headlines before the first run, and during a run until its first call is finished.
-        recordable: whether a recording of the network's kernels repeats what the technique does: its hooks launch the
-            same kernels on the same addresses in each call of the same sizes and ``ModelCall.variants``.
     """
 
     not_run: ClassVar[str] = phrase("not sampled yet")
     under_way: ClassVar[str] = phrase("sampling")
-    recordable: bool = False
 
     def __init__(self, policy: core.Policy) -> None:
         super().__init__(policy)

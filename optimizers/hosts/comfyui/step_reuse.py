@@ -45,7 +45,6 @@ class ComfyStepReuse(Scheduled):
     """Forecasts steps of one MODEL; `UnsupportedModel` if another node on it skips steps already."""
 
     policy: StepReusePolicy
-    recordable = True
 
     def __init__(self, patcher: ModelPatcher, settings: StepReuseSettings) -> None:
         require_model(patcher)

@@ -36,7 +36,6 @@ class WeightTechnique(ComfyTechnique[ModelCall]):
     second model.
     """
 
-    recordable = True
     changes_weights = True
 
     def plan(self, plan: WeightPlan) -> None:  # noqa: B027 - most change nothing

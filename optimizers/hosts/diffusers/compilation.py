@@ -9,7 +9,7 @@ from ....core.calls import Function
 from ....core.errors import UnsupportedModel
 from ...compilation.compiler import BLOCK_CALL, CompiledBlocks, CompiledNetwork, Compiler, describe_blocks
 from ...compilation.policy import CompilePolicy
-from ...compilation.settings import CUDA_GRAPH, CompileSettings, NetworkSettings
+from ...compilation.settings import CompileSettings, NetworkSettings
 from .components import CONTROLNET, DENOISER, VAE, Component
 from .host import Host, PipelineTechnique
 from .memory_layout import to_channels_last
@@ -80,5 +80,4 @@ class ComponentCompilation(PipelineTechnique):
 def _policy(settings: CompileSettings, what: str) -> CompilePolicy:
     scope = "repeated_blocks" if getattr(settings, "regional", False) else "whole_model"
     how = NetworkSettings(settings, scope, getattr(settings, "channels_last", False))
-    notes = ("without a recording: only the node Compile UNet records",) if settings.mode == CUDA_GRAPH else ()
-    return CompilePolicy("Compile", how, what, notes)
+    return CompilePolicy("Compile", how, what)

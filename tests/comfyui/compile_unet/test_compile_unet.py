@@ -6,6 +6,7 @@ out the code generation, so results are equal bit for bit.
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import permutations
 
 import model_changes as changes
@@ -15,12 +16,13 @@ import torch._dynamo
 from cases import often
 from comfy_host import checkpoints, in_process
 from compiled_models import state, with_model_of_its_own
+from executing import Executor
 
-CHANGES = ("tome_window", "attention", "lora", "lora_weaker", "freeu", "easycache", "controlnet", "other_size")
+CHANGES = ("tome_window", "attention", "lora", "easycache", "controlnet", "other_size")
 """One of each kind."""
 
 
-def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_baseline):
+def test_it_gives_the_same_image_says_what_it_did_and_leaves_no_trace(small, compiled, small_baseline):
     model = compiled(small.model)
     assert "not sampled yet" in small.report(model)
     assert torch.equal(small.sample(model), small_baseline)
@@ -29,6 +31,13 @@ def test_it_gives_the_same_image_and_says_what_it_did(small, compiled, small_bas
     assert "compiled whole model: 1 graph, 0 recompiles" in report
     assert "compiled calls: 2, fallbacks: 0" in report
     assert "graph breaks: 0" in report
+    again = compiled(small.model)  # the node run again finds what was compiled
+    small.sample(again)
+    assert state(again).graphs == 1
+    removed = small.run("PacelineRemoveOptimizations", model=model)
+    assert torch.equal(small.sample(removed), small_baseline)
+    assert "_forward" not in small.model.model.diffusion_model.__dict__
+    assert "No Paceline optimizations" in small.report(removed)
 
 
 @pytest.mark.parametrize("name", often(CHANGES, changes.MODEL_CHANGES))
@@ -83,13 +92,14 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     for tokens in (154, 231, 77):
         small.sample(model, size=(24, 24), positive=in_process.random_conditioning(small.model, tokens, seed=tokens))
     assert (state(model).graphs, state(model).recompiles) == (1, 0)
-    for size in ((32, 32), (32, 24), (24, 32), (16, 16), (40, 24)):  # the first of them: one graph for any size
+    for size in ((32, 32), (24, 32), (40, 24)):  # the first of them: one graph for any size
         small.sample(model, size=size)
     assert state(model).recompiles == 1
+    (reason,) = state(model).recompile_reasons
+    assert f"compiled again for {reason}" in small.report(model) and reason.startswith("another size (tensor ")
     small.sample(model, size=(24, 24), cfg=1.0)
     assert state(model).recompiles == 2
     small.sample(model, size=(24, 24), batch=3)
-    small.sample(model, size=(24, 24), batch=2)
     recompiles = state(model).recompiles
     assert recompiles <= 3
     small.sample(model, size=(24, 24))
@@ -98,32 +108,10 @@ def test_prompts_cost_nothing_and_sizes_at_most_one_graph(small, compiled):
     assert f"{recompiles} recompiles" in small.report(model)
 
 
-def test_the_node_names_what_changed_when_it_compiled_again(small, compiled):
-    model = compiled(small.model, dynamic="false")
-    technique = model.get_attachment("paceline").find("compilation")
-
-    def reasons():
-        return [line for line in technique.last_summary().details if line.startswith("compiled again for ")]
-
-    small.sample(model, size=(24, 16))
-    assert reasons() == []
-    small.sample(model, size=(32, 16))
-    assert len(reasons()) == 1 and reasons()[0].startswith("compiled again for another size (tensor ")
-    small.sample(model, size=(32, 16), batch=2)
-    assert reasons()[1].startswith("compiled again for another batch size (tensor ")
-    changed = model.clone()
-    changed.set_model_compute_dtype(torch.float64)
-    small.sample(changed, size=(32, 16), batch=2)
-    assert "dtype" in reasons()[2]
-    assert reasons()[2] in small.report(changed)
-    small.sample(changed, size=(40, 16), batch=2)
-    assert len(reasons()) == 3 and reasons()[2].startswith("compiled again for another size (tensor ")
-
-
 def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_node):
     model = compiled(small.model)
     with_tome = small.tome(model)
-    for _ in range(3):
+    for _ in range(2):
         small.sample(model)
         small.sample(with_tome)
         small.sample(changes.lora(small, core_node, model))
@@ -133,8 +121,8 @@ def test_turning_something_on_and_off_again_compiles_once(small, compiled, core_
 @pytest.mark.parametrize("name", often("tome_everywhere", ["tome_refresh", "tome_everywhere", "tome_window"]))
 def test_what_is_kept_between_steps_costs_two_graphs_and_no_more(small, compiled, core_node, name):
     model = compiled(changes.MODEL_CHANGES[name](small, core_node, small.model))
-    small.sample(model, steps=8)
-    small.sample(model, steps=9)
+    small.sample(model, steps=4)
+    small.sample(model, steps=5)
     assert state(model).graphs <= 2
     assert "fallbacks: 0" in small.report(model)
 
@@ -167,15 +155,6 @@ def test_channels_last_is_rounding_and_leaves_with_the_node(small, compiled, sma
     assert torch.equal(small.sample(small.model), small_baseline)
 
 
-def test_removing_gives_the_baseline(small, compiled, small_baseline):
-    model = compiled(small.model)
-    small.sample(model)
-    removed = small.run("PacelineRemoveOptimizations", model=model)
-    assert torch.equal(small.sample(removed), small_baseline)
-    assert "_forward" not in small.model.model.diffusion_model.__dict__
-    assert "No Paceline optimizations" in small.report(removed)
-
-
 def test_a_second_node_replaces_the_first(small, compiled):
     model = compiled(compiled(small.model), dynamic="true")
     kinds = [technique.kind for technique in model.get_attachment("paceline").techniques]
@@ -183,8 +162,51 @@ def test_a_second_node_replaces_the_first(small, compiled):
     assert "dynamic true" in small.report(model)
 
 
-def test_the_node_run_again_finds_what_was_compiled(small, compiled):
-    small.sample(compiled(small.model))
-    again = compiled(small.model)
-    small.sample(again)
-    assert state(again).graphs == 1
+def test_a_saved_workflow_with_the_former_mode_compiles_as_default_and_says_so(small, small_baseline):
+    """ComfyUI checks the saved value; the menu of the node offers it no more."""
+    widgets = {put.id: put for put in small.nodes["PacelineCompileUNet"].define_schema().inputs if put.id != "model"}
+    assert "cuda-graph" not in widgets["mode"].options
+    saved = {name: put.default for name, put in widgets.items()} | {"backend": "eager", "mode": "cuda-graph"}
+    with closing(Executor()) as comfyui:
+        workflow = {
+            "model": comfyui.give("MODEL", "small", small.model),
+            "compile": {"class_type": "PacelineCompileUNet", "inputs": {"model": ["model", 0], **saved}},
+        }
+        model = comfyui.value(workflow, ["compile", 0])
+        workflow["compile"]["inputs"]["mode"] = "cuda-grahp"
+        with pytest.raises(AssertionError, match="failed validation"):
+            comfyui.value(workflow, ["compile", 0])
+    assert torch.equal(small.sample(model), small_baseline)
+    report = small.report(model)
+    assert "whole model with eager, mode default" in report and state(model).compiled_calls == 2
+    assert "mode cuda-graph does not exist any more: default is used" in report
+
+
+@pytest.mark.parametrize("change", ["lora", "partial unload", "unload", "another clone", "low VRAM"])
+def test_every_way_in_which_weights_move_is_seen(small, compiled, change):
+    """Weights are looked at once a run. Whatever ComfyUI does to them in between must be noticed."""
+    import comfy.model_management
+
+    model = compiled(small.model)
+    technique = model.get_attachment("paceline").find("compilation")
+    with torch.compiler.set_stance("force_eager"):
+        small.sample(model)
+        before = technique._version(model.model)
+        places = [weight.data_ptr() for weight in model.model.diffusion_model.parameters()]
+        if change == "lora":
+            clone = model.clone()
+            key = next(name for name in clone.model_state_dict() if name.endswith("attn1.to_q.weight"))
+            clone.add_patches({key: ("diff", (torch.randn_like(clone.model_state_dict()[key]),))})
+            comfy.model_management.load_models_gpu([clone])
+        elif change == "partial unload":
+            model.partially_unload(model.offload_device, 1)
+        elif change == "unload":
+            comfy.model_management.unload_all_models()
+        elif change == "another clone":
+            comfy.model_management.load_models_gpu([model.clone()])
+        else:
+            comfy.model_management.unload_all_models()
+            model.patch_model(lowvram_model_memory=1)
+        moved = places != [weight.data_ptr() for weight in model.model.diffusion_model.parameters()]
+        assert technique._version(model.model) != before or not moved
+        assert torch.equal(small.sample(model), small.sample(small.model))

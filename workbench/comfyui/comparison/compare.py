@@ -12,7 +12,6 @@ from ....core.phrases import phrase
 from ....optimizers.hosts.comfyui.model import require_model
 from ....optimizers.hosts.comfyui.protocols import ModelPatcher
 from ...measurement.steps import Clock
-from ..device_memory import recordings_kept
 from ..long_running import empty_cache, progress_bar, stop_if_cancelled
 from .fewer_steps import draw_fewer_steps
 from .findings import Comparison, evaluate, speedup_of
@@ -64,16 +63,15 @@ def compare(
     rounds = Rounds(job, compares_sampling, compares_decoding, clock, advance, say)
     runs = before, after = SideRuns(baseline), SideRuns(optimized)
     try:
-        with recordings_kept(*(one.side.model for one in runs)):
-            warmed = rounds.warm_up(runs, settings.warmup_runs)
-            pairs = Pairs(before, after, warmed, job.prompts)
+        warmed = rounds.warm_up(runs, settings.warmup_runs)
+        pairs = Pairs(before, after, warmed, job.prompts)
 
-            def clear() -> bool:
-                speedup = speedup_of(before.runs, after.runs)[1]
-                return speedup.settled and (not speedup.faster or pairs.clear())
+        def clear() -> bool:
+            speedup = speedup_of(before.runs, after.runs)[1]
+            return speedup.settled and (not speedup.faster or pairs.clear())
 
-            rounds.measure(runs, least, most, clear)
-            again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
+        rounds.measure(runs, least, most, clear)
+        again = rounds.repeat(before) if most > 1 and not pairs.same_bits else []
         fp32 = None
         if in_fp32 is not None:
             say(phrase("baseline in fp32"))

@@ -12,8 +12,8 @@ from weakref import WeakKeyDictionary
 import torch
 
 from .....core.activity import Activity
-from .....core.calls import Args, Function, Kwargs
-from .....core.errors import InvalidSetting, UnsupportedModel
+from .....core.calls import Function, Kwargs
+from .....core.errors import UnsupportedModel
 from .....core.memory_format import first_channels_last
 from .....core.phrases import phrase
 from .....core.shadow import Shadows
@@ -26,31 +26,24 @@ from ....compilation.compiler import (
     repeated_blocks,
 )
 from ....compilation.policy import CompilePolicy
-from ....compilation.recorded_network import Refined
-from ....compilation.settings import CUDA_GRAPH, NetworkSettings
+from ....compilation.settings import NetworkSettings
 from ....families import find_family
 from ..attention_chain import SLOT
 from ..model import describe_model, require_model
 from ..newer import layers_with_a_preference
-from ..protocols import BaseModel, ModelPatcher, Options
+from ..protocols import BaseModel, ModelPatcher
 from ..stack import KEY, PATCHES, ComfyTechnique, ModelCall, Stack
 from .host_attention import BREAK_REMEDIES, in_layers, in_options
 from .parts import with_parts_as_numbers, with_parts_as_text
 from .refusals import FOREIGN_COMPILE, SECOND_COPY, refusal, without_dynamic_vram
 
 _FOREIGN = "another node (ComfyUI's TorchCompileModel, ...) compiles this model too and comes after this one"
-_PATCHED = "another node's patches run Python in every step, which a recording cannot repeat"
 _PATCHED_BLOCKS = "patches need to know at which block they are, so blocks cannot share code; use scope whole_model"
 _BLOCKS_ONLY = "its blocks alone, because torch.compile cannot trace ComfyUI's network around them in one piece"
 
 # Where a block stands. Torch compiles anew for each value of a number that a block is given, so blocks only share
 # compiled code without these; only patches read them.
 _PLACE = ("block", "block_index", "transformer_index", "block_type", "total_blocks")
-
-# Options that wrappers around the network read, and a network without patches of others does not. Our own hooks need
-# them where they run, and their part in a recording's key is the techniques.
-_NOT_READ = ("wrappers", "callbacks", "uuids", "sample_sigmas")
-_LEFT_OUT = frozenset((*_NOT_READ, *PATCHES))
 
 
 def compilable(patcher: ModelPatcher) -> tuple[ModelPatcher, tuple[str, ...]]:
@@ -80,12 +73,11 @@ class CompileUNet(ComfyTechnique[ModelCall]):
     Compiled is ``_forward`` where the network has it, else ``forward``: wrappers around the network (EasyCache, hooks
     of other packs), which choose in Python whether it runs at all, then stay outside.
 
-    Raises `UnsupportedModel` for repeated blocks where there are none, `InvalidSetting` if the mode does not go with
-    the scope, `BackendUnavailable` if the mode cannot work here and no fallback is allowed.
+    Raises `UnsupportedModel` for repeated blocks where there are none, `BackendUnavailable` if the mode cannot work
+    here and no fallback is allowed.
     """
 
     policy: CompilePolicy
-    recordable = True
 
     def __init__(
         self, patcher: ModelPatcher, how: NetworkSettings, compiler: Compiler, notes: tuple[str, ...] = ()
@@ -93,7 +85,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         network = patcher.model.diffusion_model
         family, blocks = find_family(network), describe_blocks(network)
         if how.scope == "auto":
-            in_parts = blocks and family is not None and family.traced_in_parts and how.compilation.mode != CUDA_GRAPH
+            in_parts = blocks and family is not None and family.traced_in_parts
             how = replace(how, scope="repeated_blocks" if in_parts else "whole_model")
             notes = (*notes, _BLOCKS_ONLY) if in_parts else notes
         whole = how.scope == "whole_model"
@@ -103,16 +95,11 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             narrower = f"Choose scope repeated_blocks, which compiles {blocks} and leaves the rest as it is."
         if not what:
             raise UnsupportedModel(f"{describe_model(patcher)} has no blocks that repeat.", "Choose scope whole_model.")
-        if how.compilation.mode == CUDA_GRAPH:
-            if torch.device(patcher.load_device).type != "cuda":
-                notes = (*notes, "without a recording: CUDA graphs need a CUDA device")
-            elif not whole:
-                raise InvalidSetting("mode cuda-graph records the whole model.", "Choose scope whole_model.")
         super().__init__(
             CompilePolicy("Compile UNet", how, what, notes, break_remedies=BREAK_REMEDIES, narrower=narrower)
         )
         self._compiler = compiler
-        self._wishes = layers_with_a_preference(network)
+        self._preferring = layers_with_a_preference(network)
         self._hands_options = family is None or family.override_hook
         self._runs = 0
 
@@ -126,7 +113,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         compiled.weights_are(self._version(call.model))
         self.policy.use(compiled, self._compiler.observer(self.node_id))
         run = partial(self.policy.run, compiled, self.policy.what, activity)
-        if not self._wishes:  # an override, ours included, would silence them
+        if not self._preferring:  # an override would disable these layers' own attention
             in_options(call.transformer_options)
         shadows = call.cleanup.enter_context(Shadows())
         if not self._hands_options:
@@ -143,12 +130,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
         self._runs += 1  # and between two
 
     def unloaded(self, model: BaseModel, successor: Stack | None) -> None:
-        """Give back the memory of recordings, which would outlive the model on the device."""
         self._runs += 1
-        heir = None if successor is None else successor.find(self.kind)
-        shared = isinstance(heir, CompileUNet) and heir.policy.how == self.policy.how
-        if successor is None or not (shared or self.policy.keeps_recordings):
-            self.policy.forget_recordings()
 
     def _version(self, model: BaseModel) -> Hashable:
         """Return what changes whenever weights may have moved.
@@ -174,10 +156,7 @@ class CompileUNet(ComfyTechnique[ModelCall]):
             return CompiledBlocks(network, how, self.title, self._compiler, _alike)
         forward = with_parts_as_numbers(getattr(network, _forward(network)))
         function = self._compiler.function(forward, network, how, self.title, text=2, guard_weights=True)
-        recorded = None
-        if how.compilation.mode == CUDA_GRAPH:
-            recorded = self._compiler.recorded(network, function, _recordable)
-        return CompiledNetwork(function, recorded=recorded)
+        return CompiledNetwork(function)
 
     def _places(
         self, compiled: CompiledNetwork, network: torch.nn.Module
@@ -231,33 +210,3 @@ def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
     shared = {name: value for name, value in options.items() if name not in _PLACE}
     yield {**kwargs, "transformer_options": {**shared, KEY: part}}
     call.add(part, block)
-
-
-def _recordable(args: Args, kwargs: Kwargs) -> str | Refined:
-    values = (*args, *kwargs.values())
-    options: Options = next((value for value in values if isinstance(value, dict) and KEY in value), {})
-    call = options.get(KEY)
-    if not isinstance(call, ModelCall) or call.foreign_patches:
-        return _PATCHED
-    for technique in call.techniques:
-        if not technique.recordable:
-            return f"{technique.title} does something else in each step, which a recording cannot repeat"
-    kept = {name: value for name, value in options.items() if name not in _LEFT_OUT and not name.startswith(KEY)}
-    kept[KEY] = tuple(call.variants.items())
-
-    def restore(args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        ours = {name: value for name, value in options.items() if name in PATCHES or name.startswith(KEY)}
-
-        def full(value: object) -> object:
-            recorded = isinstance(value, dict) and KEY in value
-            return {**value, **ours} if recorded else value  # type: ignore[dict-item]
-
-        return tuple(map(full, args)), {name: full(value) for name, value in kwargs.items()}
-
-    return Refined(
-        tuple([kept if value is options else value for value in args]),
-        {name: kept if value is options else value for name, value in kwargs.items()},
-        techniques=call.techniques,
-        activities=call.activities,
-        restore=restore,
-    )

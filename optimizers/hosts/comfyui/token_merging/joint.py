@@ -78,7 +78,6 @@ class JointTokenMerging(Scheduled):
         places, notes = phrase("blocks"), checkpoint_attention_overrides(network)
         policy = JointMergingPolicy(describe_model(patcher), settings, places, blocks, tokens.eligible, notes)
         super().__init__(policy)
-        self.recordable = policy.repeats
         self.tokens = tokens
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
@@ -89,10 +88,9 @@ class JointTokenMerging(Scheduled):
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
         factor, device = policy.ratio_factor(position), call.sigmas.device
         state = call.transformer_options[STATE] = JointCall(calls, factor)
-        call.variants[self.kind] = factor
         for tokens, layout in calls.eligible.items():
             method = policy.method.for_block(tokens, device.type, policy.other_layers)
-            # Compiled and recorded code keeps nothing from call to call.
+            # Compiled code keeps nothing from call to call.
             if method is not None and find(call.techniques, COMPILATION) is None:
                 state.prepared[(tokens, device)] = policy.prepare(method, layout, factor, device)
         add_layer(call.transformer_options, self._layer, activity)

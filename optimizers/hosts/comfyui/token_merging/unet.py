@@ -54,7 +54,6 @@ class UNetTokenMerging(Scheduled):
         blocks = [block for block in attention_blocks(patcher) if block.self_attention]
         policy = UNetMergingPolicy(describe_model(patcher), blocks, settings)
         super().__init__(policy)
-        self.recordable = policy.repeats
         self._by_key = {block.key: block for block in policy.blocks}
         self._feed_forwards: WeakKeyDictionary[Module, _FeedForwards] = WeakKeyDictionary()
         # One object for the life of the technique: compiled graphs are guarded on the identity of patches.
@@ -74,7 +73,6 @@ class UNetTokenMerging(Scheduled):
         compiled = find(call.techniques, COMPILATION) is not None  # keeps nothing from call to call
         alike = (tuple(call.shapes.items()), tuple(passes))
         policy.begin_call(state, (rows, columns), call.sigmas.device, alike, prepare=not compiled)
-        call.variants[self.kind] = factor
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
