@@ -73,8 +73,6 @@ def test_a_failing_compiler_costs_the_speed_and_not_the_image(small, compiled, s
     report = small.report(model)
     assert "all 2 calls ran uncompiled" in report
     assert "compilation was given up: there is no C++ compiler" in report
-    with pytest.raises(Exception, match="there is no C\\+\\+ compiler.*Install"):
-        small.sample(compiled(small.model, backend="paceline_no_compiler", on_error="raise"))
 
 
 @torch._dynamo.register_backend(name="paceline_cancelled")
@@ -94,9 +92,6 @@ def test_cancel_stops_a_compilation(small, compiled):
     with pytest.raises(comfy.model_management.InterruptProcessingException):
         small.sample(compiled(small.model, backend="paceline_cancelled"))
     assert not comfy.model_management.processing_interrupted()
-    model = compiled(small.model)
-    small.sample(model)
-    assert state(model).compiled_calls == 2
 
 
 sent: list[tuple[str, dict]] = []
@@ -213,6 +208,26 @@ def test_the_models_memory_is_given_back(compiled, small):
     comfy.model_management.unload_all_models()
     gc.collect()
     assert alive() is None
+
+
+def test_what_torch_keeps_of_its_tracing_holds_no_model(compiled):
+    """Until Python collects garbage that would be a model which ComfyUI does not know, and calls a memory leak."""
+    import gc
+
+    from comfy_host.transformers import build, conditioning, latent
+    from paceline.optimizers.hosts.comfyui.stack import ModelCall
+
+    model = compiled(build("flux"), scope="repeated_blocks")
+    gc.collect()
+    gc.disable()
+    try:
+        prompts = conditioning("flux", seed=1), conditioning("flux", seed=2)
+        in_process.sample(model, *prompts, latent("flux"), steps=1, seed=7, scheduler="simple")
+        kept = [thing for thing in gc.get_objects() if type(thing) is ModelCall]
+    finally:
+        gc.enable()
+    assert kept, "torch keeps the calls that it has traced"
+    assert not [call for call in kept if hasattr(call, "model")]
 
 
 @pytest.mark.parametrize("dynamic", often(["true"], ["auto", "true"]))

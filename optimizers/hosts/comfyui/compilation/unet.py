@@ -208,5 +208,8 @@ def _alike(kwargs: Kwargs, block: str) -> Iterator[Kwargs]:
         return
     part = call.part()
     shared = {name: value for name, value in options.items() if name not in _PLACE}
-    yield {**kwargs, "transformer_options": {**shared, KEY: part}}
-    call.add(part, block)
+    try:
+        yield {**kwargs, "transformer_options": {**shared, KEY: part}}
+        call.add(part, block)
+    finally:
+        part.forget()  # what torch keeps of its tracing holds the part
