@@ -7,6 +7,7 @@ from importlib import import_module
 import pytest
 import torch
 import torch._dynamo
+from cases import often
 from comfy_host.checkpoints import smallest_controlnet
 
 SETTINGS = {"backend": "eager", "mode": "default"}
@@ -37,10 +38,8 @@ def report(small):
 def sample(small):
     """Sample with ControlNets in a row, each applied by ComfyUI's own node; (control_net, strength, end) or one."""
 
-    def run(*control_nets, size=(24, 16), tokens=77, **options):
+    def run(*control_nets, size=(24, 16), **options):
         positive, negative = small.positive, small.negative
-        if tokens != 77:
-            positive = [[positive[0][0][:, :tokens], positive[0][1]]]
         hint = torch.rand(1, size[0] * 8, size[1] * 8, 3, generator=torch.Generator().manual_seed(1))
         for given in control_nets:
             control_net, strength, end = given if isinstance(given, tuple) else (given, 1.0, 1.0)
@@ -105,13 +104,13 @@ def test_leaving_the_node_out_leaves_no_trace(control_net, compiled, report, sam
     assert {name: sorted(vars(module)) for name, module in network.named_modules()} == attributes
 
 
-@pytest.mark.parametrize("first", ["compiled", "plain"])
+@pytest.mark.parametrize("first", often(["plain"], ["compiled", "plain"]))
 def test_of_two_copies_in_one_chain_each_keeps_its_own(control_net, compiled, report, sample, first):
     ours = compiled(control_net)
     chain = [ours, control_net] if first == "compiled" else [control_net, ours]
     assert torch.equal(sample(*chain, steps=3), sample(control_net, control_net, steps=3))
     assert "compiled calls: 3, fallbacks: 0" in report(ours)
-    for _ in range(10):
+    for _ in range(2):
         assert torch.equal(sample(ours, steps=1), sample(control_net, steps=1))
     assert "compiled calls: 1, fallbacks: 0" in report(ours)
 
@@ -123,24 +122,19 @@ def test_both_copies_compiled_in_one_chain_count_together(control_net, compiled,
     assert "compiled calls: 6, fallbacks: 0" in report(ours)
 
 
-def test_strength_schedule_and_prompt_compile_nothing_again(control_net, compiled, report, sample):
+def test_strength_and_schedule_compile_nothing_again(control_net, compiled, report, sample):
     ours = compiled(control_net)
-    for strength, end, tokens in ((1.0, 1.0, 77), (0.3, 1.0, 77), (0.3, 0.5, 77), (0.7, 1.0, 77), (1.0, 1.0, 77)):
-        expected = sample((control_net, strength, end), steps=4, tokens=tokens)
-        assert torch.equal(sample((ours, strength, end), steps=4, tokens=tokens), expected)
+    for strength, end in ((1.0, 1.0), (0.3, 0.5), (0.7, 1.0)):
+        expected = sample((control_net, strength, end), steps=4)
+        assert torch.equal(sample((ours, strength, end), steps=4), expected)
         assert "compiled forward: 1 graph, 0 recompiles" in report(ours)
-
-
-def test_a_schedule_that_skips_steps_is_not_a_fallback(control_net, compiled, report, sample):
-    ours = compiled(control_net)
-    sample((ours, 1.0, 0.5), steps=4)
-    assert "fallbacks: 0" in report(ours)
-    assert "compiled calls: 4," not in report(ours)
+        assert "fallbacks: 0" in report(ours), "steps that the schedule skips are none"
+        assert ("compiled calls: 4," in report(ours)) == (end == 1.0)
 
 
 def test_one_more_compilation_serves_all_sizes(control_net, compiled, report, sample):
     ours = compiled(control_net)
-    for size in ((16, 16), (24, 24), (24, 16), (16, 32), (16, 16)):
+    for size in ((16, 16), (24, 16), (16, 32)):
         torch.testing.assert_close(sample(ours, size=size), sample(control_net, size=size))
     # On a CPU torch treats images as small as these differently, which is one more graph than for real ones.
     assert int(report(ours).split("compiled forward: ")[1].split()[0]) <= 3
@@ -156,9 +150,6 @@ def test_a_compiler_that_fails_costs_one_sentence(control_net, compiled, report,
     assert torch.equal(sample(ours, steps=3), sample(control_net, steps=3))
     assert "not compiled: all 3 calls ran uncompiled" in report(ours)
     assert "3 x fallback: torch could not compile it (RuntimeError: the compiler is on strike)" in report(ours)
-    with pytest.raises(Exception, match="Compiling Compile ControlNet failed: .* on strike"):
-        sample(compiled(control_net, backend="paceline_broken_control", on_error="raise"))
-    assert torch.equal(sample(compiled(control_net)), sample(control_net))
 
 
 def test_an_interrupted_run_does_not_spoil_the_next(control_net, compiled, report, sample, small):
@@ -179,6 +170,7 @@ def test_an_interrupted_run_does_not_spoil_the_next(control_net, compiled, repor
     assert "compiled calls: 3, fallbacks: 0" in report(ours)
 
 
+@pytest.mark.thorough
 def test_a_copy_for_another_gpu_has_its_own_network_and_stays_compiled(control_net, compiled, report, sample):
     ours = compiled(control_net)
     clone = ours.deepclone_multigpu(torch.device("cpu"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from importlib import import_module
+from itertools import product
 
 import pytest
 import torch
@@ -47,10 +48,22 @@ def start_with(monkeypatch):
 
 
 ATTENTIONS = ["attention_sub_quad", "attention_split", "attention_pytorch", "attention_sage", "attention_flash"]
+USUAL = [
+    ("attention_sub_quad", "aot_eager"),
+    ("attention_split", "eager"),
+    ("attention_sage", "eager"),
+    ("attention_flash", "aot_eager"),
+]
 
 
-@pytest.mark.parametrize("backend", often(["aot_eager"], ["eager", "aot_eager"]))
-@pytest.mark.parametrize("name", ATTENTIONS)
+SELDOM = [
+    pytest.param(*case, marks=pytest.mark.thorough)
+    for case in product(ATTENTIONS, ("eager", "aot_eager"))
+    if case not in USUAL
+]
+
+
+@pytest.mark.parametrize(("name", "backend"), [*USUAL, *SELDOM])
 def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backend):
     start_with(name)
     expected = small.sample(small.model)
@@ -60,7 +73,7 @@ def test_a_model_is_one_graph_and_draws_the_same(small, start_with, name, backen
     assert "graph breaks: 0" in small.report(model)
 
 
-@pytest.mark.parametrize("name", ["attention_sub_quad", "attention_split"])
+@pytest.mark.parametrize("name", often(["attention_sub_quad"], ["attention_sub_quad", "attention_split"]))
 def test_repeated_blocks_are_one_graph(small, start_with, name):
     start_with(name)
     expected = small.sample(small.model)
@@ -111,7 +124,7 @@ def test_masks_and_techniques_that_leave_calls_to_the_host_stay_in_the_graph(sma
     assert "compiled whole model: 1 graph" in small.report(compiled)
 
 
-@pytest.mark.parametrize("name", ["attention_sub_quad", "attention_split"])
+@pytest.mark.parametrize("name", often(["attention_split"], ["attention_sub_quad", "attention_split"]))
 def test_a_controlnet_is_one_graph(small, start_with, name):
     start_with(name)
     plain = checkpoints.smallest_controlnet()

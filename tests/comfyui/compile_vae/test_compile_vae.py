@@ -22,6 +22,10 @@ def test_decoding_and_encoding_run_compiled_and_give_the_same(vae, compiled, rep
     assert torch.equal(encode(ours, image()), encode(vae, image()))
     assert "compiled encode: 2 graphs" in report(ours)
     assert "VAE (AutoencoderKL) on cpu" in report(ours)
+    again = compiled(vae)  # the node run again finds what was compiled
+    decode(again, latent())
+    assert "compiled decode: 1 graph, 0 recompiles" in report(again)
+    assert "compiled calls: 1, fallbacks: 0" in report(again)
 
 
 def test_leaving_the_node_out_leaves_no_trace(vae, compiled, report, studio):
@@ -44,20 +48,12 @@ def test_two_copies_of_one_vae_alternate_without_meeting(vae, compiled):
     """Both are loaded at once; nothing compiles again, and only one of them compiles at all."""
     ours = compiled(vae)
     expected = decode(vae, latent())
-    for _ in range(20):
+    for _ in range(3):
         assert torch.equal(decode(ours, latent()), expected)
         assert torch.equal(decode(vae, latent()), expected)
     technique = ours.paceline_stack.find("compilation")
     state = next(iter(technique.policy.used)).functions[0].state
-    assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 20, {})
-
-
-def test_running_the_node_again_compiles_nothing_again(vae, compiled, report):
-    decode(compiled(vae), latent())
-    again = compiled(vae)
-    decode(again, latent())
-    assert "compiled decode: 1 graph, 0 recompiles" in report(again)
-    assert "compiled calls: 1, fallbacks: 0" in report(again)
+    assert (state.graphs, state.compiled_calls, state.eager_calls) == (1, 3, {})
 
 
 def test_a_vae_that_nobody_holds_is_freed(studio, compiled):
@@ -116,7 +112,7 @@ def test_tiled_decoding_compiles_a_few_tile_sizes_not_every_tile(vae, compiled, 
 def test_one_more_compilation_serves_all_sizes(vae, compiled, report):
     ours = compiled(vae)
     # torch itself treats images of less than 160 latent pixels differently on a CPU.
-    for size in ((16, 16), (24, 24), (24, 16), (16, 20), (16, 16)):
+    for size in ((16, 16), (24, 16), (16, 20)):
         torch.testing.assert_close(decode(ours, latent(*size)), decode(vae, latent(*size)))
     assert "compiled decode: 2 graphs, 1 recompile" in report(ours)
     assert torch.equal(decode(ours, latent(batch=3)), decode(vae, latent(batch=3)))
@@ -147,9 +143,6 @@ def test_a_compiler_that_fails_costs_one_sentence(vae, compiled, report):
         assert torch.equal(decode(ours, latent()), decode(vae, latent()))
     assert "not compiled: all 1 calls ran uncompiled" in report(ours)
     assert "given up: torch could not compile it (RuntimeError: the compiler is on strike)" in report(ours)
-    with pytest.raises(Exception, match="Compiling Compile VAE failed: .* on strike"):
-        decode(compiled(vae, backend="paceline_broken", on_error="raise"), latent())
-    assert torch.equal(decode(compiled(vae), latent()), decode(vae, latent()))
 
 
 def test_no_memory_for_the_whole_image_still_falls_into_tiles(vae, compiled, report, monkeypatch):
@@ -175,7 +168,6 @@ def test_a_method_that_another_node_has_replaced_is_not_ours_to_compile(vae, com
     ours = compiled(patched)
     assert torch.equal(decode(ours, latent()), decode(patched, latent()))
     assert "another node has replaced this method" in report(ours)
-    assert torch.equal(decode(compiled(vae), latent()), decode(vae, latent()))
     assert not torch.equal(decode(ours, latent()), decode(vae, latent()))
 
 

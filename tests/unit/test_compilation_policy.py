@@ -1,0 +1,107 @@
+"""What a technique that compiles says of a run: sentences and counts, from what was counted."""
+
+from __future__ import annotations
+
+import pytest
+from paceline.core.activity import Activity
+from paceline.core.errors import BackendUnavailable
+from paceline.optimizers.compilation import policy as module
+from paceline.optimizers.compilation.compiled import CompiledFunction
+from paceline.optimizers.compilation.compiler import CompiledNetwork
+from paceline.optimizers.compilation.failures import NOTHING_KNOWN
+from paceline.optimizers.compilation.policy import CompilePolicy
+from paceline.optimizers.compilation.settings import CompileSettings, NetworkSettings
+
+HOW = NetworkSettings(CompileSettings(backend="eager"))
+
+
+def policy(**options):
+    return CompilePolicy("Compile UNet", HOW, "whole model", **options)
+
+
+def used(policy, **counts):
+    """Return a network that ``policy`` uses, with these counts."""
+    function = CompiledFunction(lambda x: x, HOW.compilation)
+    for name, value in counts.items():
+        setattr(function.state, name, value)
+    network = CompiledNetwork(function)
+    policy.use(network)
+    return network
+
+
+def activity(calls=4, graphs=0, **eager):
+    found = Activity()
+    for place, count in (("whole model", calls), ("graphs compiled", graphs)):
+        if count:
+            found.used[place] = count
+    found.fallbacks.update({reason.replace("_", " "): count for reason, count in eager.items()})
+    return found
+
+
+def test_a_run_that_compiled_and_one_that_found_everything_in_the_cache():
+    one = policy()
+    network = used(one, graphs=2, recompiles=1, seconds=12.4)
+    said = one.summarize(activity(graphs=2))
+    assert (said.state, said.headline) == ("active", "compiled whole model: 2 graphs, 1 recompile, 12 s once")
+    assert said.details == ("2 of the graphs compiled in this run; the next run of this kind has them",)
+    assert (said.counts["compiled_calls"], said.counts["fallbacks"]) == (4, 0)
+    network.functions[0].state.cache_hits = 2
+    assert "2 graphs (2 from the cache), 1 recompile" in one.summarize(activity()).headline
+
+
+def test_nothing_compiled_says_why():
+    assert policy().summarize(activity(calls=0)).headline == "not compiled: whole model was not called"
+    said = policy().summarize(activity(calls=0, no_compiler=2))
+    assert (said.state, said.headline) == ("inactive", "not compiled: all 2 calls ran uncompiled")
+    assert "2 x fallback: no compiler" in said.details
+    assert policy().summarize(activity(no_compiler=1)).state == "partly"
+
+
+@pytest.mark.parametrize(
+    ("remedy", "said"),
+    [
+        ("Install one.", "compilation was given up: there is no compiler. Install one."),
+        (NOTHING_KNOWN, f"compilation was given up: there is no compiler. Choose repeated_blocks. {NOTHING_KNOWN}"),
+    ],
+)
+def test_a_narrower_scope_is_named_where_nothing_else_helps(remedy, said):
+    one = policy(narrower="Choose repeated_blocks.")
+    network = used(one)  # a technique that is new to a network tries once more
+    network.functions[0].state.fallback, network.functions[0].state.remedy = "there is no compiler", remedy
+    assert said in one.summarize(activity(calls=0, no_compiler=1)).details
+
+
+def test_graph_breaks_are_named_by_the_worst_place_and_its_remedy():
+    one = policy(break_remedies={"get_free_memory": "start with --use-pytorch-cross-attention"})
+    places = {"get_free_memory (model_management.py:1710)": 3, "patch (pack.py:1)": 1}
+    network = used(one, graphs=3, graph_breaks=4, break_places=places)
+    said = one.summarize(activity())
+    assert said.state == "partly"
+    assert "4 graph breaks at get_free_memory (model_management.py:1710) and 1 more places: start with" in said.headline
+    network.functions[0].state.break_places = {"patch (pack.py:1)": 1}
+    assert "at patch (pack.py:1): take off the node that runs Python there" in one.summarize(activity()).headline
+
+
+def test_the_latest_reasons_and_the_last_variants_are_told():
+    one = policy()
+    network = used(one, recompile_reasons=["another size", "another dtype", "another batch size", "other patches"])
+    network.functions[0]._backend.variants[0] = HOW.compilation.recompile_limit - 2
+    details = one.summarize(activity()).details
+    assert [line for line in details if line.startswith("compiled again for ")] == [
+        "compiled again for another dtype",
+        "compiled again for another batch size",
+        "compiled again for other patches",
+    ]
+    assert any(line.startswith("2 of 32 variants are left to compile") for line in details)
+
+
+def test_cuda_graphs_that_cannot_work_are_left_out_or_an_error(monkeypatch):
+    monkeypatch.setattr(module, "cudagraph_trees_refusal", lambda: "there is no CUDA device")
+
+    def asked(**settings):
+        how = NetworkSettings(CompileSettings(mode="reduce-overhead", **settings))
+        return CompilePolicy("Compile", how, "unet.forward")
+
+    assert "without CUDA graphs: there is no CUDA device" in asked().clauses()
+    with pytest.raises(BackendUnavailable, match="mode reduce-overhead was asked for, but there is no CUDA device"):
+        asked(on_error="raise")
