@@ -25,11 +25,9 @@ from comfy_host.in_process import random_conditioning, sample  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 
 NONE, CORE = "no reduction", "ComfyUI TomePatchModel 0.5"
-RATIOS = {"merge": (0.25, 0.5, 0.75), "local_merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
+RATIOS = {"merge": (0.25, 0.5, 0.75), "kv_downsample": (0.5, 0.75, 0.9375)}
 OURS: dict[str, dict[str, Any]] = {
     **{f"{method} {ratio:g}": {"method": method, "ratio": ratio} for method in RATIOS for ratio in RATIOS[method]},
-    "merge 0.5, shared for 5 steps": {"method": "merge", "ratio": 0.5, "refresh_every": 5},
-    "local_merge 0.5, shared for 5 steps": {"method": "local_merge", "ratio": 0.5, "refresh_every": 5},
     "preset quality": {"preset": "quality"},
     "preset balanced": {"preset": "balanced"},
     "preset fast": {"preset": "fast"},

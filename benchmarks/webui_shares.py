@@ -34,7 +34,7 @@ HOSTS_OWN = "the host's own"
 REUSE, TOME = "Reuse Steps", "Apply ToMe"
 SOLVERS = {"euler": "Euler", "dpmpp_2m": "DPM++ 2M"}
 BUDGETS = (0.15, 0.3)
-METHODS = ("merge", "kv_downsample", "local_merge")
+METHODS = ("merge", "kv_downsample")
 STEPS = 20
 
 Said = Mapping[str, Any]

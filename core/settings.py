@@ -18,7 +18,7 @@ def number(default: float, minimum: float, maximum: float) -> Any:
 
 
 def choice(default: object, choices: Collection[object]) -> Any:
-    """Return the field of a setting that is one of ``choices``; the collection is read at each check."""
+    """Return the field of a setting that is one of ``choices``."""
     return field(default=default, metadata={"choices": choices})
 
 

@@ -11,7 +11,7 @@ from ..optimizers.families import names
 from ..optimizers.hosts.comfyui.model import ModelTarget
 from ..optimizers.hosts.comfyui.protocols import ModelPatcher
 from ..optimizers.hosts.comfyui.token_merging import token_merging_for
-from ..optimizers.token_merging import METHODS, PRESET_NAMES, TokenMergingSettings, apply_preset, tooltips
+from ..optimizers.token_merging import METHODS, PRESET_NAMES, TOOLTIPS, TokenMergingSettings, apply_preset
 from .common import Made, TechniqueNode
 from .inputs import setting_input
 
@@ -44,9 +44,9 @@ class PacelineApplyToMe(TechniqueNode):
                     tooltip="Ready-made values for method, ratio, max_downsample and level_decay: quality changes "
                     "the image least, fast saves most. custom: the values below.",
                 ),
-                setting("method", tooltips()["method"]),
-                setting("ratio", tooltips()["ratio"]),
-                setting("max_downsample", tooltips()["max_downsample"]),
+                setting("method", TOOLTIPS["method"]),
+                setting("ratio", TOOLTIPS["ratio"]),
+                setting("max_downsample", TOOLTIPS["max_downsample"]),
                 setting(
                     "sx",
                     "Width of the cells of which one token each is always kept. Larger cells allow higher ratios.",
@@ -92,18 +92,6 @@ class PacelineApplyToMe(TechniqueNode):
                     "level_decay",
                     "Factor of the ratio at each coarser level of the UNet. Below 1, the coarse levels keep more "
                     "tokens, which protects the composition.",
-                    advanced=True,
-                ),
-                setting(
-                    "refresh_every",
-                    "For how many steps the merging methods use one matching, which the blocks of a level then "
-                    "share. Higher is cheaper and changes more; 1 computes it in every block.",
-                    advanced=True,
-                ),
-                setting(
-                    "ramp",
-                    "fade_out: half of the ratio in the second half of the steps, to keep fine detail; fade_in: half "
-                    "of it in the first half, to keep the composition. A compiled model then has two graphs.",
                     advanced=True,
                 ),
             ],

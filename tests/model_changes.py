@@ -26,10 +26,6 @@ def tome_window(studio, core_node, model):
     return studio.tome(model, start_percent=0.3)
 
 
-def tome_refresh(studio, core_node, model):
-    return studio.tome(model, refresh_every=2)
-
-
 def tome_everywhere(studio, core_node, model):
     return studio.tome(model, merge_mlp=True, merge_crossattn=True)
 
@@ -95,7 +91,6 @@ MODEL_CHANGES = {
         tome,
         tome_methods,
         tome_window,
-        tome_refresh,
         tome_everywhere,
         attention,
         lora,

@@ -138,7 +138,6 @@ TECHNIQUES: dict[str, list[Change]] = {
     "Quantize int8": [int8],
     "Apply ToMe kv_downsample": [tome("kv_downsample")],
     "Apply ToMe merge": [tome("merge")],
-    "Apply ToMe local_merge": [tome("local_merge")],
     "Set Attention + Fuse QKV + ToMe kv_downsample": [SDPA, FUSE, tome("kv_downsample")],
     "Quantize int8 + ToMe kv_downsample": [int8, tome("kv_downsample")],
 }

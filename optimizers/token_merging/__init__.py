@@ -8,15 +8,15 @@ Use, for one block at one step::
 
 from .method import BlockCall, Reduction
 from .methods import METHODS
-from .settings import PRESET_NAMES, PRESETS, TokenMergingSettings, apply_preset, tooltips
+from .settings import PRESET_NAMES, PRESETS, TOOLTIPS, TokenMergingSettings, apply_preset
 
 __all__ = [
     "METHODS",
     "PRESETS",
     "PRESET_NAMES",
+    "TOOLTIPS",
     "BlockCall",
     "Reduction",
     "TokenMergingSettings",
     "apply_preset",
-    "tooltips",
 ]

@@ -30,7 +30,6 @@ class Automatic(Method):
     help = "kv_downsample where that saves time at this image size, nothing elsewhere"
     action = translatable("merge {share:.0%} of the tokens")
     serves_other_layers = True
-    needs_matching = True
     uses_cells = True
     works_after_rope = True
     can_decline = True

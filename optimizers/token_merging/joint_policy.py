@@ -71,8 +71,8 @@ class Layout:
 class JointMergingPolicy(TokenMergingPolicy):
     """Apply ToMe in one diffusion transformer; `UnsupportedModel` for settings that cannot be done there.
 
-    ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand``, ``seed`` and ``refresh_every`` have no meaning
-    there: all blocks have one resolution, nothing is matched.
+    ``max_downsample``, ``level_decay``, ``sx``, ``sy``, ``use_rand`` and ``seed`` have no meaning there: all blocks
+    have one resolution, nothing is matched.
 
     Args:
         model: for errors.
@@ -106,7 +106,7 @@ class JointMergingPolicy(TokenMergingPolicy):
                 "Switch it off.",
             )
         self.where, self.notes = where, notes
-        self._prepared: dict[tuple[type[Reduction], Layout, float, torch.device], Tensor] = {}
+        self._prepared: dict[tuple[type[Reduction], Layout, torch.device], Tensor] = {}
 
     def clauses(self) -> tuple[str, ...]:
         schedule = "".join(f", {part}" for part in self.settings.describe_schedule())
@@ -120,13 +120,13 @@ class JointMergingPolicy(TokenMergingPolicy):
         reached = f"eligible: {self.total_places} {self.places}{where}"
         return what, reached, "text and queries stay whole, max_downsample does not apply", *self.notes
 
-    def kept(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
-        """Return which keys of a call stay, if ``factor`` times the ratio of each picture's are left out."""
-        return layout.kept(method, self.settings.ratio * factor, device)
+    def kept(self, method: type[Reduction], layout: Layout, device: torch.device) -> Tensor:
+        """Return which keys of a call stay."""
+        return layout.kept(method, self.settings.ratio, device)
 
-    def prepare(self, method: type[Reduction], layout: Layout, factor: float, device: torch.device) -> Tensor:
-        """Return `kept`, made once for a sampling run; to be asked before the network runs."""
-        key = (method, layout, factor, device)
+    def prepare(self, method: type[Reduction], layout: Layout, device: torch.device) -> Tensor:
+        """Return `kept`, made once for a sampling run."""
+        key = (method, layout, device)
         if key not in self._prepared:
             self._prepared[key] = self.kept(*key)
         return self._prepared[key]

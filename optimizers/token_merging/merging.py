@@ -23,7 +23,6 @@ class Merging(Reduction):
     action = translatable("merge {share:.0%} of the tokens")
     shrinks_queries = True
     serves_other_layers = True
-    needs_matching = True
     uses_cells = True
 
     @classmethod

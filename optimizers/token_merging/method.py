@@ -58,7 +58,6 @@ class Method(ABC):
         action: what it does with a share of the tokens, e.g. ``merge {share:.0%} of the tokens``.
         shrinks_queries: True if queries are reduced too, so that the output must be restored.
         serves_other_layers: whether cross-attention and feed-forward layers can have fewer tokens too.
-        needs_matching: whether it looks at the tokens. That takes time, so blocks and steps can share what was found.
         uses_cells: whether the settings ``sx``, ``sy``, ``use_rand`` and ``seed`` change what it does.
         works_after_rope: whether `Reduction.kept_tokens` says which keys stay as they are, the only thing possible
             where keys carry their place in the picture (RoPE).
@@ -70,7 +69,6 @@ class Method(ABC):
     action: ClassVar[str]
     shrinks_queries: ClassVar[bool] = False
     serves_other_layers: ClassVar[bool] = False
-    needs_matching: ClassVar[bool] = False
     uses_cells: ClassVar[bool] = False
     works_after_rope: ClassVar[bool] = False
     can_decline: ClassVar[bool] = False

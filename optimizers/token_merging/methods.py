@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .automatic import Automatic
 from .kv_downsample import KVDownsampling
-from .local_merge import LocalMerging
 from .merging import Merging
 from .method import Method
 
-METHODS: dict[str, type[Method]] = {
+METHODS: Mapping[str, type[Method]] = {
     "auto": Automatic,
     "merge": Merging,
-    "local_merge": LocalMerging,
     "kv_downsample": KVDownsampling,
 }

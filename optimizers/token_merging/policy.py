@@ -25,9 +25,6 @@ class Schedule(Protocol):
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the schedule: 0 is its start, 1 its end."""
 
-    def progress(self) -> tuple[int, int]:
-        """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
-
 
 class TokenMergingPolicy(Policy):
     """What merging tokens has in common in all kinds of models and all hosts.
@@ -53,17 +50,6 @@ class TokenMergingPolicy(Policy):
         )
         activity.idle_calls += not active
         return active
-
-    def ratio_factor(self, schedule: Schedule) -> float:
-        """Return the factor of the ratio in the model call that begins: ``fade_out`` 1, then 0.5, ``fade_in`` inverse.
-
-        In two stages, because each ratio gives tensors of another size, and each size is another compiled graph: two
-        are the fewest that change anything.
-        """
-        if self.settings.ramp == "none":
-            return 1.0
-        step, steps = schedule.progress()
-        return 1.0 if not steps or (step * 2 < steps) == (self.settings.ramp == "fade_out") else 0.5
 
     def method_for(self, place: str, tokens: int, device: torch.device, activity: Activity) -> type[Reduction] | None:
         """Return what reduces this many tokens at ``place``, or None, which is noted, where nothing would be gained."""

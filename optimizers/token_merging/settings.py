@@ -14,18 +14,14 @@ from .methods import METHODS
 
 MaxDownsample = Literal["auto", 1, 2, 4, 8]
 
-Ramp = Literal["none", "fade_out", "fade_in"]
-
-
-def tooltips() -> dict[str, str]:
-    """Return what a person reads about the settings that every host shows; methods can be added at any time."""
-    return {
-        "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
-        "ratio": "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
-        "needs less memory and changes the image more; 0 changes nothing.",
-        "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
-        "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
-    }
+TOOLTIPS: Mapping[str, str] = {
+    "method": "; ".join(f"{name}: {method.help}" for name, method in METHODS.items()) + ".",
+    "ratio": "Share of the tokens that are merged, or of keys and values that are left out. Higher is faster, "
+    "needs less memory and changes the image more; 0 changes nothing.",
+    "max_downsample": "Merge in blocks whose resolution is at most this many times below the latent's: higher is a "
+    "little faster and changes more. auto: the first level that has attention (1 for SD 1.x, 2 for SDXL).",
+}
+"""What a person reads about the settings that every host shows."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +43,9 @@ class TokenMergingSettings(Settings):
         merge_mlp: merge around the feed-forward layer. For experiments.
         start_percent, end_percent: shares of the sampling schedule between which tokens are merged, 0 to 1, in order.
         method: a name of ``METHODS``: ``"auto"``: decided for each block; ``"merge"`` tokens that are alike (ToMe);
-            ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573);
-            ``"local_merge"``: merge inside of windows by dense products (after ToMA, https://arxiv.org/abs/2509.10918).
+            ``"kv_downsample"``: leave out keys and values only (ToDo, https://arxiv.org/abs/2402.13573).
         level_decay: factor of the ratio for each coarser level below the first merged one, 0 to 1: those levels hold
             more meaning in fewer tokens, and save less.
-        refresh_every: steps for which a matching is used, 1 to 100. 1 is exact: every block matches for itself at every
-            step. Above, the blocks of one part of the model at one level share a matching too.
-        ramp: ``"fade_out"`` halves the ratio for the second half of the steps (fine detail comes last), ``"fade_in"``
-            for the first half (composition comes first), ``"none"`` keeps it.
     """
 
     ratio: float = number(0.5, 0.0, 1.0)
@@ -70,8 +61,6 @@ class TokenMergingSettings(Settings):
     end_percent: float = number(1.0, 0.0, 1.0)
     method: str = choice("auto", METHODS)
     level_decay: float = number(1.0, 0.0, 1.0)
-    refresh_every: int = number(1, 1, 100)
-    ramp: Ramp = choice("none", ("none", "fade_out", "fade_in"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,17 +110,14 @@ class TokenMergingSettings(Settings):
             parts.append(f"cells {self.sx}x{self.sy}, {destinations}")
         if self.level_decay != 1.0:
             parts.append(f"x {self.level_decay:g} at each coarser level")
-        if self.refresh_every > 1 and method.needs_matching:
-            parts.append(f"matching shared for {self.refresh_every} steps")
         action, details = phrase(method.action, share=self.ratio), ", ".join([*parts, *self.describe_schedule()])
         return phrase("{method}: {action}, {details}", method=self.method, action=action, details=details)
 
     def describe_schedule(self) -> tuple[str, ...]:
-        """Return how the reduction changes over the steps; nothing if it does not."""
-        ramp = () if self.ramp == "none" else (self.ramp.replace("_", " "),)
+        """Return in which steps tokens are reduced; nothing if in all."""
         if self.whole_schedule:
-            return ramp
-        return (*ramp, f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling")
+            return ()
+        return (f"from {self.start_percent:.0%} to {self.end_percent:.0%} of sampling",)
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Apply ToMe in UNets, without a host: which blocks are reduced, by what, and which blocks share a matching."""
+"""Apply ToMe in UNets, without a host: which blocks are reduced, and by what."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ class Block:
     Attributes:
         name: what a person calls it, e.g. ``input 4.1``.
         number: how many others come before it: part of its random sequence, so ``max_downsample`` must not change it.
-        part: of the UNet: on the way down, in the middle, or on the way up.
         downsample: how many times smaller than the latent its tokens' grid is on each side (1, 2, 4, 8).
     """
 
     name: str
     number: int
-    part: str
     downsample: int
 
     def size(self, latent: Size) -> Size:
@@ -47,8 +45,6 @@ class Block:
 
 
 B = TypeVar("B", bound=Block)
-Reductions = dict[Hashable, Reduction]
-Prepared = dict[int, tuple[Size, Reduction]]
 
 
 @dataclass
@@ -57,18 +53,13 @@ class CallState:
 
     Attributes:
         step: see :class:`BlockCall`.
-        shared: reductions that several blocks use, and several calls; None if each block makes its own.
         reductions: what the self-attention of a block was reduced by, by number, for its other layers.
-        prepared: size and reduction of each block whose tokens need not be looked at, by number.
         partitions: destinations and sources of all blocks of a level and size, by number.
     """
 
     activity: Activity = field(default_factory=Activity)
     step: int | Tensor = 0
-    ratio_factor: float = 1.0
-    shared: Reductions | None = None
     reductions: dict[int, Reduction] = field(default_factory=dict)
-    prepared: Prepared = field(default_factory=dict)
     partitions: dict[Hashable, dict[int, Partition | None]] = field(default_factory=dict)
 
 
@@ -103,8 +94,7 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
                 f"Set max_downsample to auto or to one of: {', '.join(map(str, levels))}.",
             )
         self.draws = settings.use_rand and self.method.uses_cells
-        self._shared: dict[Hashable, tuple[Reductions, int]] = {}
-        self._prepared: dict[Hashable, Prepared] = {}
+        self._prepared: dict[Hashable, Reduction | None] = {}
         self._numbers: dict[Hashable, Tensor] = {}
 
     def clauses(self) -> tuple[str, ...]:
@@ -120,31 +110,8 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         self._forget()
 
     def _forget(self) -> None:
-        self._shared.clear()
         self._prepared.clear()
         self._numbers.clear()
-
-    def begin_call(
-        self, state: CallState, latent: Size, device: torch.device, alike: Hashable, prepare: bool = True
-    ) -> None:
-        """Lay out in ``state`` what is known before the network runs.
-
-        ``latent``: its rows and columns. ``alike``: what must agree for calls to share reductions: sizes, and the
-        passes, so that the positive and the negative pass each count their own calls. ``prepare``: whether to make what
-        needs no look at the tokens; compiled code makes it by itself.
-        """
-        if self.settings.refresh_every > 1:
-            state.shared = self._shared_in((alike, device, state.ratio_factor))
-        if prepare:
-            state.prepared = self._prepared_for(latent, device, state.ratio_factor)
-
-    def prepared(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
-        """Return what was made for a block before the network ran, if it fits; arguments as in `reduction`."""
-        known = state.prepared.get(block.number)
-        # Compiled code works it out by itself, as it knows all of the sizes: what is prepared would be another input.
-        if known is None or known[0] != size or is_compiling():
-            return None
-        return known[1] if known[1].tokens == tokens.shape[1] else None
 
     def reduction(self, block: B, tokens: Tensor, size: Size, state: CallState) -> Reduction | None:
         """Decide how ``tokens`` ``[batch, rows * columns, channels]`` of a block are reduced; None, noted, if not.
@@ -155,15 +122,8 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
         if found is None:
             return None
         method, call = found
-        shared = state.shared if method.needs_matching else None
-        place = (block.part, block.downsample)
-        reduction = None if shared is None else shared.get(place)
-        if reduction is None or reduction.tokens != tokens.shape[1]:  # another size where a node has shrunk some blocks
-            if method.uses_cells and not is_compiling():
-                call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
-            reduction = method.plan(tokens, call)
-            if shared is not None:
-                shared[place] = reduction
+        # Compiled code works all of it out by itself: what is kept would be another input of its graph.
+        reduction = method.plan(tokens, call) if is_compiling() else self._planned(method, block, tokens, call, state)
         if reduction.kept >= reduction.tokens:
             state.activity.skip(block.name, ALL_KEPT)
             return None
@@ -187,39 +147,22 @@ class UNetMergingPolicy(TokenMergingPolicy, Generic[B]):
                 f"{rows} tokens for an image of this size.",
                 "Make sx and sy smaller, lower max_downsample, or make the image larger.",
             )
-        ratio = settings.ratio_at(block.downsample, self.first_level) * state.ratio_factor
+        ratio = settings.ratio_at(block.downsample, self.first_level)
         return method, BlockCall(rows, columns, ratio, settings, state.step, block.number)
 
-    def _shared_in(self, call: Hashable) -> Reductions:
-        """Return what earlier model calls left to share, to be added to.
-
-        Which call makes them anew is decided before the network runs: a compiled network then has two graphs, one that
-        makes them and one that uses them. Model calls are counted, not steps, whose number can be on the GPU.
-        """
-        reductions, calls = self._shared.get(call, ({}, 0))
-        if calls >= self.settings.refresh_every:
-            reductions, calls = {}, 0
-        self._shared[call] = (reductions, calls + 1)
-        return reductions
-
-    def _prepared_for(self, latent: Size, device: torch.device, factor: float) -> Prepared:
-        """Return size and reduction of the blocks whose tokens need not be looked at; made once for a sampling run."""
-        key = (latent, device, factor)
+    def _planned(
+        self, method: type[Reduction], block: B, tokens: Tensor, call: BlockCall, state: CallState
+    ) -> Reduction:
+        """Return how a block is reduced, made once for a sampling run where its tokens need not be looked at."""
+        key = (method, call.height, call.width, call.ratio, tokens.device)
         if key not in self._prepared:
-            made: dict[tuple[Size, float], Reduction | None] = {}
-            found: Prepared = {}
-            for block in self.blocks:
-                size = rows, columns = block.size(latent)
-                ratio = self.settings.ratio_at(block.downsample, self.first_level) * factor
-                if (size, ratio) not in made:
-                    method = self.method.for_block(rows * columns, device.type, self.other_layers)
-                    call = BlockCall(rows, columns, ratio, self.settings)
-                    made[(size, ratio)] = None if method is None else method.prepare(call, device)
-                reduction = made[(size, ratio)]
-                if reduction is not None and reduction.kept < reduction.tokens:
-                    found[block.number] = (size, reduction)
-            self._prepared[key] = found
-        return self._prepared[key]
+            self._prepared[key] = method.prepare(call, tokens.device)
+        prepared = self._prepared[key]
+        if prepared is not None:
+            return prepared
+        if method.uses_cells:
+            call = call._replace(partition=self._partition(method, block, call, tokens.device, state))
+        return method.plan(tokens, call)
 
     def _partition(
         self, method: type[Reduction], block: B, call: BlockCall, device: torch.device, state: CallState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from ...optimizers.hosts.webui.choices import AS_ABOVE, BACKENDS, CHOICES, CUSTO
 from ...optimizers.step_reuse.settings import TOOLTIPS as REUSE_TOOLTIPS
 from ...optimizers.step_reuse.settings import StepReuseSettings
 from ...optimizers.token_merging import METHODS, TokenMergingSettings
-from ...optimizers.token_merging import tooltips as tome_tooltips
+from ...optimizers.token_merging import TOOLTIPS as TOME_TOOLTIPS
 from .report import TabReport, last_report
 
 LOG = logging.getLogger("paceline")
@@ -72,11 +72,10 @@ class PacelineScript(scripts.Script):
                 elem_id=self.elem_id("hires"),
             )
             with gr.Accordion("Single techniques, for Custom", open=False, elem_id=self.elem_id("more")):
-                merging = tome_tooltips()
                 singles = [
-                    _control(TokenMergingSettings, "method", merging, label="Apply ToMe: method"),
-                    _control(TokenMergingSettings, "ratio", merging, label="Apply ToMe: ratio"),
-                    _control(TokenMergingSettings, "max_downsample", merging, label="Apply ToMe: max downsample"),
+                    _control(TokenMergingSettings, "method", TOME_TOOLTIPS, label="Apply ToMe: method"),
+                    _control(TokenMergingSettings, "ratio", TOME_TOOLTIPS, label="Apply ToMe: ratio"),
+                    _control(TokenMergingSettings, "max_downsample", TOME_TOOLTIPS, label="Apply ToMe: max downsample"),
                     _control(StepReuseSettings, "budget", REUSE_TOOLTIPS, label="Reuse Steps: budget"),
                     gr.Dropdown(
                         list(BACKENDS),
@@ -131,7 +130,7 @@ class PacelineScript(scripts.Script):
             LOG.info("%s%s: %s", before, one.title, "; ".join([one.summary.headline, *one.summary.lines]))
 
 
-def _control(owner: type[Settings], name: str, tooltips: dict[str, str], label: str) -> Any:
+def _control(owner: type[Settings], name: str, tooltips: Mapping[str, str], label: str) -> Any:
     """Return the control of a setting, with the default, limits and choices of its field."""
     found = setting(owner, name)
     given = {"value": str(found.default), "label": label, "info": tooltips[name]}

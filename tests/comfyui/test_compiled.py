@@ -30,16 +30,13 @@ def compile_with_core(studio, fresh_compiler):
     ("settings", "graphs"),
     [
         ({"method": "merge"}, 1),
-        ({"method": "local_merge"}, 1),
         ({"method": "kv_downsample", "ratio": 0.75}, 1),
         ({"preset": "balanced"}, 1),
         # Outside of its part of the schedule the node is not there: that is a second graph, and no third.
         ({"method": "merge", "start_percent": 0.2, "end_percent": 0.6}, 2),
         pytest.param({"method": "kv_downsample", "start_percent": 0.3}, 2, marks=pytest.mark.thorough),
-        ({"method": "kv_downsample", "ratio": 0.75, "ramp": "fade_out"}, 2),
-        pytest.param({"method": "merge", "ramp": "fade_in"}, 2, marks=pytest.mark.thorough),
     ],
-    ids=["merge", "local_merge", "kv_downsample", "balanced", "window", "late", "fade_out", "fade_in"],
+    ids=["merge", "kv_downsample", "balanced", "window", "late"],
 )
 def test_steps_compile_nothing_twice(small, compile_with_core, settings, graphs):
     model = small.tome(small.model, **settings)

@@ -32,7 +32,6 @@ STACKS = {
         (TOME, {**CUSTOM, "method": "kv_downsample"}),
     ],
     "merge": [(TOME, {**CUSTOM, "method": "merge"})],
-    "local_merge": [(TOME, {**CUSTOM, "method": "local_merge"})],
 }
 pytestmark = [
     pytest.mark.usefixtures("fresh_compiler"),

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 SLOT = "optimized_attention_override"
 
 
-@pytest.mark.parametrize("settings", [{"refresh_every": 2}, {"merge_mlp": True}, {"method": "kv_downsample"}])
+@pytest.mark.parametrize("settings", [{}, {"merge_mlp": True}, {"method": "kv_downsample"}])
 def test_what_is_kept_after_a_block_is_allocated_outside_of_its_recording(studio, monkeypatch, settings):
     import comfy.model_prefetch
     from paceline.optimizers.token_merging.unet_policy import UNetMergingPolicy

@@ -28,7 +28,7 @@ def check(studio, model, steps=12, **sampling):
     return done
 
 
-OFTEN = ("tome_refresh", "lora", "perturbed_attention")
+OFTEN = ("tome", "lora", "perturbed_attention")
 """The rest proves the same for other patches."""
 
 
@@ -149,18 +149,6 @@ def test_the_model_of_another_gpu_has_its_share_of_computed_steps_only(studio):
     assert there.count == done.computed
 
 
-def test_shared_matchings_are_kept_over_skipped_steps(studio, monkeypatch):
-    """Apply ToMe makes them anew after a number of computed steps; one that is left out neither ages nor drops them."""
-    from paceline.optimizers.token_merging.merging import Merging
-
-    made, original = [], Merging.plan
-    monkeypatch.setattr(Merging, "plan", lambda tokens, call: made.append(call.block) or original(tokens, call))
-    model = reuse(studio, studio.tome(studio.model, refresh_every=3))
-    studio.sample(model, steps=12)
-    assert outcome(model).forecast >= 3
-    assert len(made) == 2 * -(-outcome(model).computed // 3)  # one for the input and one for the output blocks
-
-
 def test_clones_do_not_see_each_other(studio):
     """Clones carry one and the same technique; what a run keeps belongs to the run."""
     model = reuse(studio, studio.model)
@@ -184,9 +172,9 @@ def test_compiled_models_are_neither_compiled_anew_nor_broken(small):
     torch._dynamo.reset()
 
 
-def test_int8_fused_projections_and_shared_matchings(studio):
+def test_int8_and_fused_projections(studio):
     model = studio.run("PacelineQuantizeInt8", model=studio.model, include="attn, ff")
-    model = studio.tome(studio.run("PacelineFuseQKV", model=model), refresh_every=3)
+    model = studio.tome(studio.run("PacelineFuseQKV", model=model))
     check(studio, model)
 
 

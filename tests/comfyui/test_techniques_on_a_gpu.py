@@ -56,10 +56,10 @@ for name in ("auto", *names()):
 assert tried >= 4
 """,
     "token merging": """
-for method in ("merge", "kv_downsample", "local_merge", "auto"):
+for method in ("merge", "kv_downsample", "auto"):
     merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.0 if method != "auto" else 0.5)
     near(sample(merged), 0.03 if method != "auto" else 2.0)
-    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.5, start_percent=0.3, ramp="fade_out")
+    merged = run("PacelineApplyToMe", model=model, method=method, ratio=0.5, start_percent=0.3)
     near(sample(merged, steps=6), 2.0)
 """,
     "fuse qkv": """

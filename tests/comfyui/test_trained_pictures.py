@@ -50,7 +50,6 @@ def test_attention_matters(icons, distance):
     ("method", "ratio", "most"),
     [
         ("merge", 0.5, 0.2),
-        ("local_merge", 0.5, 0.25),
         ("kv_downsample", 0.5, 0.07),
         ("kv_downsample", 0.75, 0.1),
         ("kv_downsample", 0.9375, 0.4),

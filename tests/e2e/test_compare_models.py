@@ -16,7 +16,7 @@ MEASURED = {"runs": 2, "warmup_runs": 1, "fp32_reference": False, "fewer_steps":
 TOME = {
     "preset": "custom", "method": "merge", "ratio": 0.1, "max_downsample": "auto", "sx": 2, "sy": 2, "use_rand": True,
     "seed": 0, "merge_attn": True, "merge_crossattn": False, "merge_mlp": False, "start_percent": 0.0,
-    "end_percent": 1.0, "level_decay": 1.0, "refresh_every": 1, "ramp": "none",
+    "end_percent": 1.0, "level_decay": 1.0,
 }  # fmt: skip
 
 

@@ -46,8 +46,7 @@ def compared(prefix: str, again: int = 0) -> Prompt:
         "class_type": "PacelineApplyToMe",
         "inputs": {"model": ["model", 0], "preset": "custom", "method": "merge", "ratio": 0.5, "max_downsample": "auto",
                    "sx": 2, "sy": 2, "use_rand": True, "seed": 0, "merge_attn": True, "merge_crossattn": False,
-                   "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0, "refresh_every": 1,
-                   "ramp": "none"},
+                   "merge_mlp": False, "start_percent": 0.0, "end_percent": 1.0, "level_decay": 1.0},
     }  # fmt: skip
     nodes["compare"] = {
         "class_type": "PacelineCompareModels",

@@ -20,7 +20,7 @@ PROMPTS = (
     "",
 )
 CHOICES = ("Off", "Same picture", "Hardly visible", "Fastest", "Custom", "Custom", "Custom")
-METHODS = ("auto", "merge", "local_merge", "kv_downsample")
+METHODS = ("auto", "merge", "kv_downsample")
 BACKENDS = ("the host's own", "auto", "sdpa", "vanilla")
 SLOW = ("DPM adaptive",)
 

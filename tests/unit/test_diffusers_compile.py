@@ -56,7 +56,7 @@ def test_what_cannot_be() -> None:
         optimize(pipeline.pipe, tomesd, Compile(regional=True, **EAGER), components=["unet"])
     with pytest.raises(InvalidSetting, match="channels_last is 1"):
         Compile(channels_last=1)  # type: ignore[arg-type]
-    with pytest.raises(InvalidSetting, match="has no ramp"):
-        optimize(pipeline.pipe, TokenMerging(implementation="tomesd", ramp="fade_out"))
+    with pytest.raises(InvalidSetting, match="has no level_decay"):
+        optimize(pipeline.pipe, TokenMerging(implementation="tomesd", level_decay=0.5))
     assert not report(pipeline.pipe).lines
     assert torch.equal(picture(pipeline), baseline("sd15"))

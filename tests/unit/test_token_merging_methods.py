@@ -1,4 +1,4 @@
-"""Thinned-out keys and values, local merging, presets, and the interface that all methods share."""
+"""Thinned-out keys and values, presets, and the interface that all methods share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from paceline.core.errors import InvalidSetting
 from paceline.optimizers.token_merging import METHODS, PRESETS, BlockCall, TokenMergingSettings, apply_preset
 from paceline.optimizers.token_merging.automatic import Automatic
 from paceline.optimizers.token_merging.kv_downsample import KVDownsampling, downsampled_side
-from paceline.optimizers.token_merging.local_merge import LocalMerging, windows_of
 from paceline.optimizers.token_merging.merging import Merging
 
 SIDES = st.integers(1, 21)
@@ -47,11 +46,10 @@ def test_thinning_is_torchs_nearest_grid_with_the_last_row_and_column(height, wi
     assert torch.equal(KVDownsampling(height, width, ratio).reduce(x), expected)
 
 
-@pytest.mark.parametrize("ratio", [0.0])
 @pytest.mark.parametrize("method", ["merge", "kv_downsample"])
-def test_nothing_is_reduced_at_ratio_zero(method, ratio):
+def test_nothing_is_reduced_at_ratio_zero(method):
     x = field(2, 6, 5)
-    reduction = plan(x, 6, 5, method, ratio)
+    reduction = plan(x, 6, 5, method, 0.0)
     assert reduction.tokens == reduction.kept == 30
     assert torch.equal(reduction.restore(reduction.reduce(x)), x)
 
@@ -60,7 +58,7 @@ def test_nothing_is_reduced_at_ratio_zero(method, ratio):
 @given(height=SIDES, width=SIDES, ratio=st.sampled_from([0.0, 0.25, 0.5, 0.75, 0.99]), batch=st.integers(1, 3))
 def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
     x = torch.linspace(-1, 1, 6, dtype=torch.float64).expand(batch, height * width, 6).contiguous()
-    for method in ("merge", "local_merge", "kv_downsample"):
+    for method in ("merge", "kv_downsample"):
         reduction = plan(x, height, width, method, ratio)
         reduced = reduction.reduce(x)
         assert reduced.shape == (batch, reduction.kept, 6)
@@ -70,49 +68,19 @@ def test_every_method_keeps_a_constant_picture(height, width, ratio, batch):
             torch.testing.assert_close(reduced, x[:, : reduction.kept])
 
 
-def test_local_merging_stays_inside_of_its_window():
-    """Change one window's tokens: no other window's merged tokens change."""
-    x = field(1, 16, 24).float()
-    windows = windows_of(16, 24)
-    changed = x.clone().view(1, 16, 24, -1)
-    changed[:, :8, 8:16] = torch.randn(8, 8, x.shape[-1])
-    outputs = []
-    for tokens in (x, changed.view_as(x)):
-        matching = LocalMerging.match(tokens, windows, 0.5)
-        outputs.append(matching.restore(matching.reduce(tokens)).view(16, 24, -1))
-    same = (outputs[0] == outputs[1]).all(-1)
-    assert not same[:8, 8:16].any()
-    same[:8, 8:16] = True
-    assert same.all()
-
-
-def test_local_merging_is_nearer_to_the_picture_than_leaving_tokens_out():
-    x = field(1, 32, 32)
-    windows = windows_of(32, 32)
-    errors = {}
-    for ratio in (0.25, 0.5, 0.75):
-        matching = LocalMerging.match(x, windows, ratio)
-        errors[ratio] = (matching.restore(matching.reduce(x)) - x).norm() / x.norm()
-    assert errors[0.25] < errors[0.5] < errors[0.75] < 0.8
-
-
 def test_batch_elements_do_not_see_each_other():
     x = field(3, 11, 9)
-    for method in ("merge", "local_merge", "kv_downsample"):
+    for method in ("merge", "kv_downsample"):
         together = plan(x, 11, 9, method, 0.5).reduce(x)
         for index in range(3):
             alone = plan(x[index : index + 1], 11, 9, method, 0.5).reduce(x[index : index + 1])
             torch.testing.assert_close(alone, together[index : index + 1])
 
 
-@pytest.mark.parametrize("method", ["local_merge", "kv_downsample"])
-def test_methods_trace_into_one_graph(method):
+def test_thinning_is_traced_into_one_graph():
     def attention(x):
-        reduction = plan(x, 16, 12, method, 0.5)
-        reduced = reduction.reduce(x)
-        query = reduced if reduction.shrinks_queries else x
-        output = F.scaled_dot_product_attention(query, reduced, reduced)
-        return reduction.restore(output) if reduction.shrinks_queries else output
+        reduced = plan(x, 16, 12, "kv_downsample", 0.5).reduce(x)
+        return F.scaled_dot_product_attention(x, reduced, reduced)
 
     x = field(2, 16, 12).float()
     compiled = torch.compile(attention, backend="aot_eager", fullgraph=True)
@@ -145,12 +113,8 @@ def test_bad_input_is_a_sentence():
     x = field(1, 4, 4)
     with pytest.raises(InvalidSetting, match="There are 16 tokens, but 4 x 5 places"):
         KVDownsampling(4, 5, 0.5).reduce(x)
-    with pytest.raises(InvalidSetting, match="There are 16 tokens, but the windows are for 4 x 5"):
-        LocalMerging.match(x, windows_of(4, 5), 0.5)
     with pytest.raises(InvalidSetting, match="kv_downsample, which leaves every query in place"):
         TokenMergingSettings(method="kv_downsample", merge_mlp=True)
-    with pytest.raises(InvalidSetting, match="refresh_every is 0"):
-        TokenMergingSettings(refresh_every=0)
 
 
 def test_reductions_are_immutable():

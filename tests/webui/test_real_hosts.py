@@ -18,9 +18,7 @@ HIRES |= {"hr_additional_modules": ["Use same choices"]}  # Forge has no default
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("method", "ratio"), [("merge", 0.5), ("local_merge", 0.5), ("kv_downsample", 0.75), ("auto", 0.75)]
-)
+@pytest.mark.parametrize(("method", "ratio"), [("merge", 0.5), ("kv_downsample", 0.75), ("auto", 0.75)])
 def test_tokens_are_reduced_and_the_next_picture_is_the_old_one(host, method, ratio):
     plain = host.draw(steps=2, width=128, height=128)
     assert host.draw(custom(method, ratio), steps=2, width=128, height=128) != plain

@@ -27,24 +27,17 @@ TOKEN_REDUCTION: Cases = {
     **{f"tokens preset {name}": _tokens(preset=name) for name in ("quality", "balanced", "fast")},
     **{
         f"tokens {method} {ratio}": _tokens(method=method, ratio=ratio)
-        for method in ("auto", "merge", "local_merge", "kv_downsample")
+        for method in ("auto", "merge", "kv_downsample")
         for ratio in (0.3, 0.75)
-    },
-    **{
-        f"tokens {method}, 3 steps each": _tokens(method=method, refresh_every=3)
-        for method in ("merge", "local_merge", "kv_downsample")
     },
     **{f"tokens merge, max_downsample {n}": _tokens(method="merge", max_downsample=n) for n in ("1", "2", "8")},
     "tokens merge around all": _tokens(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample="2"),
     "tokens merge around feed-forward": _tokens(method="merge", merge_attn=False, merge_mlp=True),
-    "tokens local around all": _tokens(method="local_merge", merge_crossattn=True, merge_mlp=True),
     "tokens merge, not random": _tokens(method="merge", use_rand=False),
     "tokens merge, seed 5, cells 3 x 1": _tokens(method="merge", seed=5, sx=3, sy=1),
     "tokens merge, first half": _tokens(method="merge", end_percent=0.5),
     "tokens kv, second half": _tokens(method="kv_downsample", start_percent=0.5),
     "tokens merge, decay": _tokens(method="merge", level_decay=0.5, max_downsample="8"),
-    "tokens merge, fade out": _tokens(method="merge", ramp="fade_out"),
-    "tokens kv, fade in": _tokens(method="kv_downsample", ramp="fade_in", ratio=0.75),
     "tokens ratio 0": _tokens(ratio=0.0),
 }
 
@@ -85,7 +78,6 @@ STACKS: Cases = {
     "stack": (*_ALL, *_compiled()),
     "stack, other order": (*_compiled(), *reversed(_ALL)),
     "stack without compile": _ALL,
-    "stack with local_merge": (*_ALL[:-1], *_tokens(method="local_merge"), *_compiled()),
     "stack in bf16": (
         ("PacelineModelPrecision", {"dtype": "bf16"}),
         *_int8(mode="weight_only"),
@@ -101,7 +93,6 @@ _ANY: Cases = {
     "tokens preset fast": _tokens(preset="fast"),
     "tokens kv": _tokens(method="kv_downsample", ratio=0.75),
     "tokens merge": _tokens(method="merge"),
-    "tokens local": _tokens(method="local_merge"),
     "attention sdpa_math": (_ATTENTION,),
     "attention sub_quadratic": (("PacelineSetAttentionProcessor", {"backend": "sub_quadratic"}),),
     "fuse": (_FUSE,),

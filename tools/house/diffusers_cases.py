@@ -21,16 +21,12 @@ def _settings() -> dict[str, tuple[Any, ...]]:
         "tokens defaults": TokenMerging(method="merge"),
         **{
             f"tokens {method} {ratio}": TokenMerging(method=method, ratio=ratio)
-            for method in ("auto", "merge", "local_merge", "kv_downsample")
+            for method in ("auto", "merge", "kv_downsample")
             for ratio in (0.3, 0.75)
         },
         "tokens merge around all": TokenMerging(method="merge", merge_crossattn=True, merge_mlp=True, max_downsample=2),
-        "tokens local around all": TokenMerging(method="local_merge", merge_crossattn=True, merge_mlp=True),
-        "tokens merge, 3 steps each": TokenMerging(method="merge", refresh_every=3),
         "tokens merge, not random": TokenMerging(method="merge", use_rand=False, sx=3, sy=1),
         "tokens merge, second half": TokenMerging(method="merge", start_percent=0.5),
-        "tokens merge, fade out": TokenMerging(method="merge", ramp="fade_out"),
-        "tokens kv, fade in": TokenMerging(method="kv_downsample", ratio=0.75, ramp="fade_in"),
         "tokens merge, decay": TokenMerging(method="merge", level_decay=0.5, max_downsample=8),
         "tokens by tomesd": TokenMerging(implementation="tomesd", use_rand=False),
         **{

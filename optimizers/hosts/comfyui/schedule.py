@@ -105,16 +105,6 @@ class SchedulePosition:
         sigma: torch.Tensor = self._call.sigmas.flatten()[0].to(self._sigmas)
         return (self._sigmas - sigma).abs().argmin()
 
-    def progress(self) -> tuple[int, int]:
-        """Return the number of the step and how many there are; ``(0, 0)`` outside of a sampler."""
-        if self._sigmas is None:
-            return (0, 0)
-        steps = self._steps
-        if steps is None or not steps.done:
-            return int(self.index()), len(self._sigmas) - 1
-        sigma, known = steps.sigma(self._call.sigmas), steps.sigmas
-        return min(range(len(known)), key=lambda step: abs(known[step] - sigma)), len(known) - 1
-
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the schedule: 0 is the start, 1 the end of denoising.
 

@@ -17,7 +17,7 @@ BlockKey = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class AttentionBlock(Block):
-    """One transformer block of a UNet; its part is ``input``, ``middle`` or ``output``.
+    """One transformer block of a UNet; its name is e.g. ``input 4.0``.
 
     Attributes:
         key: ComfyUI's name of the block, as patches see it.
@@ -67,7 +67,6 @@ def transformer_blocks(network: Module) -> Iterator[tuple[AttentionBlock, Transf
             description = AttentionBlock(
                 name=f"{part} {number}.{index}",
                 number=seen,
-                part=part,
                 downsample=scale,
                 key=(part, number, index),
                 channels=block.n_heads * block.d_head,

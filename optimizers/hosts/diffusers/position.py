@@ -53,10 +53,6 @@ class PipelinePosition:
         place = None if known or self._timesteps is None else _place_of(self._timestep, self._timesteps)
         return self.index() if place is None else place
 
-    def progress(self) -> tuple[int, int]:
-        """Return the number of the step and how many there are; ``(0, 0)`` without a schedule."""
-        return (0, 0) if self._timesteps is None else (self.index(), len(self._timesteps))
-
     def is_between(self, start_percent: float, end_percent: float) -> bool:
         """Return whether the call lies between two points of the noise schedule: 0 is pure noise, 1 the image."""
         percent, values = 0.0, self._timestep_values()

@@ -34,24 +34,24 @@ def is_unet(model: object) -> bool:
 def image_attention(unet: Module) -> tuple[ModuleBlock, ...]:
     """Return every block of a ``UNet2DConditionModel`` whose self-attention is over the image alone or with text."""
     return tuple(
-        ModuleBlock(name, number, part, scale, module, joined)
-        for number, (name, scale, part, module, joined) in enumerate(_walk(unet))
+        ModuleBlock(name, number, scale, module, joined)
+        for number, (name, scale, module, joined) in enumerate(_walk(unet))
     )
 
 
-def _walk(model: Module) -> Iterator[tuple[str, int, str, Module, bool]]:
+def _walk(model: Module) -> Iterator[tuple[str, int, Module, bool]]:
     scale, unet = 1, cast(DiffusersUNet, model)
     for number, block in enumerate(unet.down_blocks):
-        yield from _in_block(f"down_blocks.{number}", block, scale, "down")
+        yield from _in_block(f"down_blocks.{number}", block, scale)
         scale *= 2 if getattr(block, "downsamplers", None) else 1
     if unet.mid_block is not None:
-        yield from _in_block("mid_block", unet.mid_block, scale, "mid")
+        yield from _in_block("mid_block", unet.mid_block, scale)
     for number, block in enumerate(unet.up_blocks):
-        yield from _in_block(f"up_blocks.{number}", block, scale, "up")
+        yield from _in_block(f"up_blocks.{number}", block, scale)
         scale //= 2 if getattr(block, "upsamplers", None) else 1
 
 
-def _in_block(path: str, block: Module, scale: int, part: str) -> Iterator[tuple[str, int, str, Module, bool]]:
+def _in_block(path: str, block: Module, scale: int) -> Iterator[tuple[str, int, Module, bool]]:
     from diffusers.models.attention import BasicTransformerBlock
     from diffusers.models.attention_processor import Attention
 
@@ -59,4 +59,4 @@ def _in_block(path: str, block: Module, scale: int, part: str) -> Iterator[tuple
     for name, module in attentions.named_modules() if attentions is not None else ():
         joined = isinstance(module, Attention) and getattr(module, "add_k_proj", None) is not None
         if (joined or isinstance(module, BasicTransformerBlock)) and not module.only_cross_attention:
-            yield f"{path}.attentions.{name}", scale, part, module, joined
+            yield f"{path}.attentions.{name}", scale, module, joined

@@ -56,12 +56,10 @@ class WebUITokenMerging(WebUITechnique):
             return
         self._latent = (x.shape[-2], x.shape[-1])
         self._state = CallState(self.activity, self._position.progress()[0])
-        self._state.ratio_factor = self.policy.ratio_factor(self._position)
-        self.policy.begin_call(self._state, self._latent, x.device, (tuple(x.shape), x.dtype))
 
     def _reduction(self, block: WebUIBlock, x: Tensor) -> Reduction | None:
-        size, state = block.size(self._latent), self._state
-        found = self.policy.prepared(block, x, size, state) or self.policy.reduction(block, x, size, state)
+        state = self._state
+        found = self.policy.reduction(block, x, block.size(self._latent), state)
         if found is not None and self.policy.other_layers:  # else it would only hold memory
             state.reductions[block.number] = found
         return found

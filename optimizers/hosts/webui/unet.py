@@ -40,6 +40,6 @@ def image_attention(network: Module) -> tuple[WebUIBlock, ...]:
     """Return every block whose first attention is over the image."""
     found = (found for found in transformer_blocks(network) if not getattr(found[-1], "disable_self_attn", False))
     return tuple(
-        WebUIBlock(f"{part} {row}.{number}", index, part, scale, block)
+        WebUIBlock(f"{part} {row}.{number}", index, scale, block)
         for index, (part, row, number, scale, block) in enumerate(found)
     )

@@ -16,9 +16,8 @@ from torch import Tensor
 
 from .....core.activity import THIS_BLOCK, Activity
 from .....core.phrases import phrase
-from .....core.technique import COMPILATION, find
 from ....families.family import IMAGE_FIRST, IMAGE_ONLY, TokenLayout
-from ....token_merging import TokenMergingSettings
+from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.joint_policy import SAME_SIZE, Grid, JointMergingPolicy, Layout, without
 from ....token_merging.policy import counted
 from ..attention_chain import Attend, add_layer
@@ -33,9 +32,6 @@ STATE = "paceline_joint_token_merging"
 _OTHER_TOKENS = "{tokens} tokens instead of {expected} (reference images, or tokens added by another node)"
 _OTHER_MASK = "keys, values and the attention mask are not of one size"
 _OTHER_PLACES = "the network says that its image tokens are in other places than the sizes of latent and text do"
-
-KeptKeys = dict[tuple[int, torch.device], Tensor]
-"""Which keys stay, by the number of tokens and the device."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +53,15 @@ class ExpectedCalls:
 class JointCall:
     """What one model call shares between its attention calls; reaches them through ``transformer_options``.
 
-    Which keys stay is in ``prepared``, made before the network ran, or in ``kept``, made by compiled code.
+    ``kept``: which keys stay, made by compiled code, by the number of tokens and the device.
     """
 
     calls: ExpectedCalls
-    factor: float
     blocks_seen: int = 0
-    prepared: KeptKeys = field(default_factory=dict)
-    kept: KeptKeys = field(default_factory=dict)
+    kept: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
 
 
-class JointTokenMerging(Scheduled):
+class ComfyJointTokenMerging(Scheduled):
     """Apply ToMe on one diffusion transformer, read for its structure only; `UnsupportedModel` for some settings."""
 
     policy: JointMergingPolicy
@@ -82,17 +76,10 @@ class JointTokenMerging(Scheduled):
         self._layer: Attend = self._attend  # one object for life: compiled graphs are guarded on it
 
     def install(self, call: ModelCall, activity: Activity) -> None:
-        policy, position = self.policy, SchedulePosition(call)
-        if not policy.is_active(position, activity):
+        if not self.policy.is_active(SchedulePosition(call), activity):
             return
         calls = expected_calls(self.tokens, call.model.diffusion_model, call.shapes)
-        factor, device = policy.ratio_factor(position), call.sigmas.device
-        state = call.transformer_options[STATE] = JointCall(calls, factor)
-        for tokens, layout in calls.eligible.items():
-            method = policy.method.for_block(tokens, device.type, policy.other_layers)
-            # Compiled code keeps nothing from call to call.
-            if method is not None and find(call.techniques, COMPILATION) is None:
-                state.prepared[(tokens, device)] = policy.prepare(method, layout, factor, device)
+        call.transformer_options[STATE] = JointCall(calls)
         add_layer(call.transformer_options, self._layer, activity)
 
     def _attend(
@@ -144,18 +131,25 @@ class JointTokenMerging(Scheduled):
         begins = layout.before > 0 or not self.tokens.image_attention
         begins = begins and (whole or mask is None or mask.shape[-2] == 1)
         place = THIS_BLOCK if call.in_block else _place(state, options, begins)
-        # Compiled code works it out by itself, as it knows all of the sizes.
-        known = state.kept if torch.compiler.is_compiling() else state.prepared
-        kept = known.get((tokens, k.device))
-        if kept is None:
-            method = self.policy.method_for(place, tokens, k.device, activity)
-            if method is None:
-                return None
+        method = self.policy.method_for(place, tokens, k.device, activity)
+        if method is None:
+            return None
+        return counted(place, tokens, self._kept_of(method, layout, k.device, state, call.in_block), activity)
+
+    def _kept_of(
+        self, method: type[Reduction], layout: Layout, device: torch.device, state: JointCall, in_block: bool
+    ) -> Tensor:
+        if not torch.compiler.is_compiling():
             with kept_memory():
-                kept = self.policy.kept(method, layout, state.factor, k.device)
-            if not call.in_block:  # what one block's code keeps, that of the others cannot use
-                known[(tokens, k.device)] = kept
-        return counted(place, tokens, kept, activity)
+                return self.policy.prepare(method, layout, device)
+        # Compiled code works it out by itself, as it knows all of the sizes.
+        key = (layout.tokens, device)
+        kept = state.kept.get(key)
+        if kept is None:
+            kept = self.policy.kept(method, layout, device)
+            if not in_block:  # what one block's code keeps, that of the others cannot use
+                state.kept[key] = kept
+        return kept
 
 
 def expected_calls(tokens: TokenLayout, network: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> ExpectedCalls:

@@ -13,7 +13,6 @@ from torch.nn import Module
 from .....core.activity import Activity
 from .....core.calls import Function
 from .....core.shadow import Shadows
-from .....core.technique import COMPILATION, find
 from ....token_merging import Reduction, TokenMergingSettings
 from ....token_merging.unet_policy import CallState, UNetMergingPolicy, restored_output
 from ..model import describe_model
@@ -45,7 +44,7 @@ class ModelCallState(CallState):
     visits: dict[BlockKey, int] = field(default_factory=dict)
 
 
-class UNetTokenMerging(Scheduled):
+class ComfyUNetTokenMerging(Scheduled):
     """Apply ToMe on one UNet MODEL, read for its structure only; `UnsupportedModel` if no block would be reached."""
 
     policy: UNetMergingPolicy[AttentionBlock]
@@ -66,13 +65,8 @@ class UNetTokenMerging(Scheduled):
         policy, position, options = self.policy, SchedulePosition(call), call.transformer_options
         if not policy.is_active(position, activity):
             return
-        factor, step = policy.ratio_factor(position), position.index() if policy.draws else 0
-        state = ModelCallState(activity, step, factor, replaced=options.get("patches_replace", {}))
-        rows, columns = call.shapes["x"][-2:]
-        passes = options.get("uuids", options.get("cond_or_uncond", ()))
-        compiled = find(call.techniques, COMPILATION) is not None  # keeps nothing from call to call
-        alike = (tuple(call.shapes.items()), tuple(passes))
-        policy.begin_call(state, (rows, columns), call.sigmas.device, alike, prepare=not compiled)
+        step = position.index() if policy.draws else 0
+        state = ModelCallState(activity, step, replaced=options.get("patches_replace", {}))
         options[STATE] = state
         # The self-attention patch also makes the matching that the other two use, as in the paper's implementation.
         _add_innermost(options["patches"], "attn1", *self._self_attention_pair)
@@ -97,10 +91,8 @@ class UNetTokenMerging(Scheduled):
         batch, _, height, width = extra_options["activations_shape"]
         # Tokens of another batch are not this picture's either: a size that cannot be says so.
         size = (height, width) if query.shape[0] == batch else (0, 0)
-        reduction = policy.prepared(block, query, size, state)
-        if reduction is None:
-            with kept_memory():
-                reduction = policy.reduction(block, query, size, state)
+        with kept_memory():
+            reduction = policy.reduction(block, query, size, state)
         if reduction is None:
             return tokens
         if policy.other_layers:  # else nobody asks, and it would hold memory

@@ -25,7 +25,7 @@ Forward = Function
 
 
 class PipelineTokenMerging(PipelineTechnique):
-    """Apply ToMe on one denoiser; ``active`` and ``factor`` (of the ratio) are of the call that runs."""
+    """Apply ToMe on one denoiser; ``active`` is of the call that runs."""
 
     roles = (DENOISER,)
     policy: TokenMergingPolicy
@@ -34,14 +34,12 @@ class PipelineTokenMerging(PipelineTechnique):
         super().__init__(settings, policy)
         self.component = component
         self.active = False
-        self.factor = 1.0
         self.position = PipelinePosition()
 
     def before(self, host: Host, args: Args, kwargs: Kwargs) -> None:
         timestep = kwargs.get("timestep", args[1] if len(args) > 1 else None)
         self.position.moved_to(host.pipeline, timestep)
         self.active = self.policy.is_active(self.position, self.activity)
-        self.factor = self.policy.ratio_factor(self.position) if self.active else 1.0
 
     def with_fewer_keys(self, forward: Forward, kept_of: Callable[[Tensor, Tensor], Tensor | None]) -> Forward:
         """Return ``forward`` of an attention layer, which calls torch's SDPA, with keys and values left out.

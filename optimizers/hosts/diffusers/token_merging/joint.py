@@ -65,7 +65,7 @@ class PipelineJointTokenMerging(PipelineTokenMerging):
             self.active = False
             return
         for layout in (joint, Layout(0, grid)):
-            self._kept[layout.tokens] = self.policy.prepare(method, layout, self.factor, hidden.device)
+            self._kept[layout.tokens] = self.policy.prepare(method, layout, hidden.device)
 
     def _grid(self, model: Module, hidden: Tensor, kwargs: Kwargs) -> tuple[int, int]:
         if not self._tokens.places:  # a latent: [batch, channels, height, width]

@@ -68,8 +68,6 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
         if self.policy.draws:
             # A tensor, so that compiled code serves all steps. It is written there, not copied, and not read back.
             self._state.step = torch.full((), self.position.index(), dtype=torch.int64, device=sample.device)
-        self._state.ratio_factor = self.factor
-        self.policy.begin_call(self._state, self._latent, sample.device, (tuple(sample.shape), sample.dtype))
 
     def _self_attention(self, block: ModuleBlock, forward: Forward) -> Forward:
         """Return ``forward`` of a self-attention with fewer keys, or fewer tokens altogether."""
@@ -86,9 +84,7 @@ class PipelineUNetTokenMerging(PipelineTokenMerging):
                 given = {"encoder_hidden_states": encoder_hidden_states, "attention_mask": attention_mask}
                 return forward(hidden_states, **given, **options)
             size = block.size(self._latent)
-            reduction = policy.prepared(block, hidden_states, size, self._state)
-            if reduction is None:
-                reduction = policy.reduction(block, hidden_states, size, self._state)
+            reduction = policy.reduction(block, hidden_states, size, self._state)
             if reduction is not None and attention_mask is not None:
                 self.activity.fall_back(_MASK)
                 reduction = None
