@@ -9,5 +9,13 @@ import pytest
 
 
 def often(chosen: Container[Any], cases: Iterable[Any]) -> list[Any]:
-    """Return ``cases`` for ``parametrize``; those that are not ``chosen`` are ``thorough``."""
-    return [case if case in chosen else pytest.param(case, marks=pytest.mark.thorough) for case in cases]
+    """Return ``cases`` for ``parametrize``; those that are not ``chosen`` are ``thorough``.
+
+    A tuple has one value for each of several names.
+    """
+    return [case if case in chosen else _each_night(case) for case in cases]
+
+
+def _each_night(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.thorough)

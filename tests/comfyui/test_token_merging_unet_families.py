@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import often
 from comfy_host import checkpoints, in_process
 
 LEVELS = {"num_res_blocks": [1, 1], "channel_mult": [1, 2]}
@@ -66,8 +67,11 @@ def sample(model, frames=1):
     return in_process.sample(model, positive, negative, torch.zeros(frames, 4, 24, 16), steps=1, seed=7)
 
 
-@pytest.mark.parametrize("method", ["merge", "kv_downsample"])
-@pytest.mark.parametrize("name", MODELS)
+BOTH = [(name, method) for method in ("merge", "kv_downsample") for name in MODELS]
+
+
+# Each relative with every change, and each method with two of them.
+@pytest.mark.parametrize(("name", "method"), often([*BOTH[:2], *BOTH[7:]], BOTH))
 def test_every_unet_of_the_family_is_served_and_given_back(studio, unets, name, method):
     frames = 3 if name == "SVD" else 1
     baseline = sample(unets(name), frames)
@@ -76,14 +80,8 @@ def test_every_unet_of_the_family_is_served_and_given_back(studio, unets, name, 
     report = studio.report(model)
     assert reduced.isfinite().all() and not torch.equal(reduced, baseline)
     assert "active in " in report and "self-attention blocks" in report and "fallbacks: 0" in report
-    assert torch.equal(sample(studio.tome(unets(name), method=method, ratio=0.0), frames), baseline)
+    assert ("96 -> " if name == "SDXL refiner" else "384 -> ") in report  # which has none at the latent's own size
     assert torch.equal(sample(unets(name), frames), baseline)
-
-
-def test_the_refiner_begins_at_half_of_the_latent_size(studio, unets):
-    model = studio.tome(unets("SDXL refiner"), ratio=0.5)
-    sample(model)
-    assert "96 -> 48 tokens" in studio.report(model)
 
 
 def test_blocks_over_time_are_left_alone(studio, unets):
@@ -101,11 +99,7 @@ def test_blocks_over_time_are_left_alone(studio, unets):
     self_attention = {(queries, keys) for _, queries, keys in seen if keys not in (1, 77)}
     assert self_attention == {(384, 117), (96, 35), (3, 3)}
     report = studio.report(model)
-    assert (
-        "7 of 7 self-attention blocks" in report
-        and "fallbacks: 0" in report
-        and "384 -> 117, 96 -> 35 keys and values" in report
-    )
+    assert "active in 7 of 7 self-attention blocks" in report and "fallbacks: 0" in report
 
 
 def test_attention_over_time_keeps_its_queries_when_attention_to_the_text_is_merged(studio, unets):

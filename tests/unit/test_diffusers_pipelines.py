@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from cases import often
 from diffusers_host.pipelines import KNOWN
 from paceline import (
     Attention,
@@ -42,9 +43,7 @@ OFTEN = [(ONE_OF_EACH[(row + more) % 5], kind) for row, kind in enumerate(SETTIN
 OFTEN += [(name, "bf16") for name in ONE_OF_EACH]
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [pytest.param(*one, marks=() if one in OFTEN else pytest.mark.thorough) for one in ALONE]
-)
+@pytest.mark.parametrize(("name", "kind"), often(OFTEN, ALONE))
 def test_alone(name: str, kind: str) -> None:
     setting, tolerance = SETTINGS[kind]
     pipeline = small(name)

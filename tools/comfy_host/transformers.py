@@ -61,6 +61,7 @@ class Transformer:
     """One entry of the zoo.
 
     Attributes:
+        family: name of its family in ``optimizers/families/table.py``.
         config: class of ``comfy.supported_models``.
         settings: of the network.
         channels: of the latent.
@@ -74,6 +75,7 @@ class Transformer:
         pixels: sides of a latent's place in pixels, where the network draws those.
     """
 
+    family: str
     config: str
     settings: Mapping[str, Any]
     channels: int = 16
@@ -88,31 +90,36 @@ class Transformer:
 
 
 TRANSFORMERS: dict[str, Transformer] = {
-    "flux": Transformer("FluxSchnell", FLUX),
-    "flux2": Transformer("Flux2", FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
-    "chroma": Transformer("Chroma", CHROMA),
-    "sd3": Transformer("SD3", SD3),
-    "sd35_medium": Transformer("SD3", SD3 | {"x_block_self_attn_layers": [0]}),
-    "qwen_image": Transformer("QwenImage", QWEN, frames=1),
-    "lumina2": Transformer("Lumina2", LUMINA),
+    "flux": Transformer("Flux", "FluxSchnell", FLUX),
+    "flux2": Transformer("Flux", "Flux2", FLUX2, channels=128, patch=1, text=lambda tokens: max(tokens, 512)),
+    "chroma": Transformer("Chroma", "Chroma", CHROMA),
+    "sd3": Transformer("SD3", "SD3", SD3),
+    "sd35_medium": Transformer("SD3", "SD3", SD3 | {"x_block_self_attn_layers": [0]}),
+    "qwen_image": Transformer("Qwen-Image", "QwenImage", QWEN, frames=1),
+    "lumina2": Transformer("Z-Image", "Lumina2", LUMINA),
     "z_image": Transformer(
+        "Z-Image",
         "ZImage",
         LUMINA | {"dim": 256, "n_heads": 16, "n_kv_heads": 16, "z_image_modulation": True, "pad_tokens_multiple": 32},
         text=lambda tokens: -(-tokens // 32) * 32,
         padding=32,
     ),
-    "wan": Transformer("WAN21_T2V", WAN, frames=3),
+    "wan": Transformer("Wan", "WAN21_T2V", WAN, frames=3),
     "wan_i2v": Transformer(
+        "Wan",
         "WAN21_I2V",
         WAN | {"model_type": "i2v", "in_dim": 36},
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_5b": Transformer("WAN22_T2V", WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
-    "wan_vace": Transformer("WAN21_Vace", WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3),
-    "wan_camera": Transformer("WAN22_Camera", WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
-    "hunyuan_video": Transformer("HunyuanVideo", HUNYUAN_VIDEO, frames=3),
+    "wan_5b": Transformer("Wan", "WAN22_T2V", WAN | {"in_dim": 48, "out_dim": 48}, channels=48, frames=3),
+    "wan_vace": Transformer(
+        "Wan", "WAN21_Vace", WAN | {"model_type": "vace", "vace_layers": 1, "vace_in_dim": 96}, frames=3
+    ),
+    "wan_camera": Transformer("Wan", "WAN22_Camera", WAN | {"model_type": "camera_2.2", "in_dim": 36}, frames=3),
+    "hunyuan_video": Transformer("HunyuanVideo", "HunyuanVideo", HUNYUAN_VIDEO, frames=3),
     "hunyuan_video_15": Transformer(
+        "HunyuanVideo",
         "HunyuanVideo15",
         HUNYUAN_VIDEO_15,
         channels=32,
@@ -121,34 +128,35 @@ TRANSFORMERS: dict[str, Transformer] = {
         text=lambda tokens: tokens + 6 + 5,
         more=lambda: {"conditioning_byt5small": torch.zeros(1, 6, 1472), "clip_vision_output": _vision(5, 1152)},
     ),
-    "hunyuan_image": Transformer("HunyuanImage21", HUNYUAN_IMAGE, channels=64, patch=1),
-    "krea2": Transformer("Krea2", KREA2, frames=1),
-    "anima": Transformer("Anima", ANIMA, frames=1),
-    "cosmos_predict2": Transformer("CosmosT2IPredict2", ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
-    "ltx": Transformer("LTXV", LTX, channels=128, frames=3, patch=1, masked=True),
-    "mage_flow": Transformer("MageFlow", MAGE_FLOW, channels=128, patch=1),
-    "wan_animate": Transformer("WAN22_Animate", WAN_ANIMATE, frames=3),
+    "hunyuan_image": Transformer("HunyuanVideo", "HunyuanImage21", HUNYUAN_IMAGE, channels=64, patch=1),
+    "krea2": Transformer("Krea 2", "Krea2", KREA2, frames=1),
+    "anima": Transformer("Anima", "Anima", ANIMA, frames=1),
+    "cosmos_predict2": Transformer("Anima", "CosmosT2IPredict2", ANIMA | {"image_model": "cosmos_predict2"}, frames=3),
+    "ltx": Transformer("LTX-Video", "LTXV", LTX, channels=128, frames=3, patch=1, masked=True),
+    "mage_flow": Transformer("Mage-Flow", "MageFlow", MAGE_FLOW, channels=128, patch=1),
+    "wan_animate": Transformer("Wan Animate", "WAN22_Animate", WAN_ANIMATE, frames=3),
     "wan_dancer": Transformer(
+        "Wan",
         "WAN22_WanDancer",
         WAN | {"model_type": "wandancer", "in_dim": 36},
         frames=3,
         more=lambda: {"clip_vision_output": _vision(257, 1280)},
     ),
-    "wan_humo": Transformer("WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
-    "wan_scail": Transformer("WAN21_SCAIL2", WAN_SCAIL, frames=3),
-    "ideogram4": Transformer("Ideogram4", IDEOGRAM4, channels=128, patch=1),
-    "hidream_o1": Transformer("HiDreamO1", HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
-    "kandinsky5": Transformer("Kandinsky5", KANDINSKY5, frames=3),
-    "kandinsky5_image": Transformer("Kandinsky5Image", KANDINSKY5 | {"visual_embed_dim": 64}),
-    "omnigen2": Transformer("Omnigen2", OMNIGEN2, masked=True),
-    "boogu": Transformer("Boogu", BOOGU, masked=True),
-    "joyimage": Transformer("JoyImage", JOYIMAGE, frames=1),
-    "lens": Transformer("Lens", LENS, channels=128, patch=1),
+    "wan_humo": Transformer("Wan HuMo", "WAN21_HuMo", WAN | {"model_type": "humo", "in_dim": 36}, frames=3),
+    "wan_scail": Transformer("Wan", "WAN21_SCAIL2", WAN_SCAIL, frames=3),
+    "ideogram4": Transformer("Ideogram 4", "Ideogram4", IDEOGRAM4, channels=128, patch=1),
+    "hidream_o1": Transformer("HiDream O1", "HiDreamO1", HIDREAM_O1, channels=3, more=_token_ids, pixels=16),
+    "kandinsky5": Transformer("Kandinsky 5", "Kandinsky5", KANDINSKY5, frames=3),
+    "kandinsky5_image": Transformer("Kandinsky 5", "Kandinsky5Image", KANDINSKY5 | {"visual_embed_dim": 64}),
+    "omnigen2": Transformer("OmniGen2", "Omnigen2", OMNIGEN2, masked=True),
+    "boogu": Transformer("Boogu", "Boogu", BOOGU, masked=True),
+    "joyimage": Transformer("JoyImage", "JoyImage", JOYIMAGE, frames=1),
+    "lens": Transformer("Lens", "Lens", LENS, channels=128, patch=1),
 }
 
 WITH_SOUND: dict[str, Transformer] = {
-    "minimax_h3": Transformer("MiniMaxH3", MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
-    "ltx2": Transformer("LTXAV", LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
+    "minimax_h3": Transformer("MiniMax H3", "MiniMaxH3", MINIMAX_H3, channels=24, frames=3, sound=(32, 2, 5)),
+    "ltx2": Transformer("LTX-Video", "LTXAV", LTX2, channels=128, frames=3, patch=1, sound=(8, 10, 16)),
 }
 """Further ones, whose latents are two: of a video and of its sound."""
 

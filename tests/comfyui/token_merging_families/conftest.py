@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import pytest
-from comfy_host.transformers import build
+from comfy_host.transformers import ALL, build
+from paceline.optimizers.families import find_family
 
 
 @pytest.fixture(scope="module")
 def zoo(studio):
-    """Models by name, made once."""
+    """Models by name, made once; each has the class that its family names."""
     models = {}
-    return lambda name: models.setdefault(name, build(name)) if name not in models else models[name]
+
+    def get(name):
+        if name not in models:
+            models[name] = build(name)
+            assert find_family(models[name].model.diffusion_model).name == ALL[name].family
+        return models[name]
+
+    return get

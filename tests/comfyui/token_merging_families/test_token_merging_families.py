@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 
 import pytest
+import sound_calls
 import torch
-from comfy_host.transformers import build
-from distances import close
+from cases import often
+from comfy_host.transformers import ALL, build
+from distances import close, relative
+from families import covering
 from transformer_calls import HALVES, NAMES, every_second, grid, oracle, sample, with_override
 
+OFTEN = covering(NAMES)
 
-@pytest.mark.parametrize("name", NAMES)
+
+@pytest.mark.parametrize("name", often(OFTEN, NAMES))
 def test_it_is_exactly_leaving_out_rows_and_columns_of_image_keys_and_values(studio, zoo, name):
-    baseline = sample(name, zoo(name))
     model = studio.tome(zoo(name), **HALVES)
     reduced = sample(name, model)
     assert close(reduced, sample(name, with_override(zoo(name), oracle(name))))
-    assert not close(reduced, baseline)
+    assert not close(reduced, sample(name, zoo(name)))
     text, frames, rows, columns, padding = grid(name)
     before = text + frames * rows * columns + padding
     after = text + frames * (rows // 2 + 1) * (columns // 2 + 1) + padding
@@ -25,8 +29,6 @@ def test_it_is_exactly_leaving_out_rows_and_columns_of_image_keys_and_values(stu
     report = studio.report(model)
     assert f"active in {blocks} of {blocks} blocks" in report and "fallbacks: 0" in report
     assert re.search(rf"{before} -> {after}.* keys and values", report)
-    assert torch.equal(sample(name, zoo(name)), baseline)
-    assert torch.equal(sample(name, studio.tome(zoo(name), **HALVES | {"ratio": 0.0})), baseline)
 
 
 def attention_inside(studio, name, model):
@@ -44,7 +46,7 @@ def attention_inside(studio, name, model):
     return seen
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(("flux", "joyimage", "wan"), NAMES))  # one for each order of text and image
 def test_text_and_queries_are_untouched(studio, zoo, name):
     whole = attention_inside(studio, name, zoo(name))
     reduced = attention_inside(studio, name, studio.tome(zoo(name), **HALVES))
@@ -61,14 +63,14 @@ def test_text_and_queries_are_untouched(studio, zoo, name):
         assert after.shape[2] == text + frames * kept + padding
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often(("flux", "wan"), ALL))
 def test_any_order_with_an_attention_backend(studio, zoo, name):
-    model = zoo(name)
-    inside = studio.attention(studio.tome(model, **HALVES), "vanilla")
-    outside = studio.tome(studio.attention(model, "vanilla"), **HALVES)
-    first = sample(name, inside)
-    assert torch.equal(sample(name, outside), first)
-    assert ((first - sample(name, studio.tome(model, **HALVES))).norm() / first.norm()).item() < 1e-3
+    draw = sound_calls.sample if ALL[name].sound else sample
+    inside = studio.attention(studio.tome(zoo(name), **HALVES), "vanilla")
+    outside = studio.tome(studio.attention(zoo(name), "vanilla"), **HALVES)
+    first = draw(name, inside)
+    assert torch.equal(draw(name, outside), first)
+    assert relative(first, draw(name, studio.tome(zoo(name), **HALVES))) < 1e-3
     for one in (inside, outside):
         report = studio.report(one)
         assert "active in" in report and "vanilla in" in report and "fallbacks: 0" in report
@@ -78,14 +80,14 @@ WHOLE_PATCHES = ("hunyuan_video", "wan_vace", "hidream_o1", "kandinsky5", "kandi
 """Networks that take no other sizes, with or without us."""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in WHOLE_PATCHES])
-@pytest.mark.parametrize("size", [(17, 23), (9, 33)])
-def test_odd_sizes_that_the_network_pads(studio, zoo, name, size):
+@pytest.mark.parametrize("name", often(OFTEN, [name for name in NAMES if name not in WHOLE_PATCHES]))
+@pytest.mark.parametrize(("height", "width"), often([(17, 23)], [(17, 23), (9, 33)]))
+def test_odd_sizes_that_the_network_pads(studio, zoo, name, height, width):
     model = studio.tome(zoo(name), method="kv_downsample", ratio=0.5)
-    result = sample(name, model, *size, batch=2)
-    assert result.shape[-2:] == size and result.isfinite().all()
+    result = sample(name, model, height, width, batch=2)
+    assert result.shape[-2:] == (height, width) and result.isfinite().all()
     assert "fallbacks: 0" in studio.report(model)
-    text, frames, rows, columns, padding = grid(name, *size)
+    text, frames, rows, columns, padding = grid(name, height, width)
     kept = (round(rows * 0.5**0.5) + 1) * (round(columns * 0.5**0.5) + 1) * frames
     assert f"{text + frames * rows * columns + padding} -> {text + kept + padding}" in studio.report(model)
 
@@ -112,8 +114,9 @@ def test_an_override_that_computes_by_itself_is_reported(studio, zoo):
     assert "5 x fallback: an attention override of another node computed the call itself" in studio.report(model)
 
 
-def test_clones_windows_ramps_and_a_second_node(studio, zoo):
+def test_a_ratio_of_zero_windows_a_second_node_and_the_original_afterwards(studio, zoo):
     baseline = sample("flux", zoo("flux"), steps=4)
+    assert torch.equal(sample("flux", studio.tome(zoo("flux"), **HALVES | {"ratio": 0.0}), steps=4), baseline)
     late = studio.tome(zoo("flux"), **HALVES, start_percent=0.5)
     sample("flux", late, steps=4)
     assert "of 4 model calls" in studio.report(late)
@@ -123,8 +126,6 @@ def test_clones_windows_ramps_and_a_second_node(studio, zoo):
     once = studio.tome(zoo("flux"), **HALVES)
     assert torch.equal(sample("flux", twice, steps=4), sample("flux", once, steps=4))
     assert studio.report(twice).count("Apply ToMe") == 1
-    faded = studio.tome(zoo("flux"), **HALVES, ramp="fade_out")
-    assert not torch.equal(sample("flux", faded, steps=4), sample("flux", once, steps=4))
     assert torch.equal(sample("flux", zoo("flux"), steps=4), baseline)
 
 
@@ -135,20 +136,6 @@ def test_auto_leaves_small_images_alone_and_says_so(studio, zoo):
     sample("flux", model, 32, 32)
     report = studio.report(model)
     assert "276 -> 101 keys and values" in report and "fallbacks: 0" in report
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"method": "merge"}, "method is merge, but Flux .* Set method to auto or kv_downsample"),
-        ({"method": "local_merge"}, "method is local_merge, but Flux"),
-        ({"method": "auto", "merge_mlp": True}, "merge_mlp cannot be used with"),
-        ({"method": "auto", "merge_crossattn": True}, "merge_crossattn cannot be used with"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_by_name(studio, zoo, settings, message):
-    with pytest.raises(Exception, match=message):
-        studio.tome(zoo("flux"), **settings)
 
 
 def test_a_subclass_may_lay_out_its_tokens_otherwise(studio, zoo):
@@ -172,19 +159,3 @@ def test_the_table_names_all_families(studio):
     for name in ("SD 1.x", "SD 2.x", "SDXL refiner", "SVD", "HunyuanDiT", "all others"):
         assert name in table
     assert {line.count("|") for line in table.splitlines()} == {5}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_networks_are_the_classes_that_families_name(studio, zoo, name):
-    from paceline.optimizers.families import find_family
-
-    family = find_family(zoo(name).model.diffusion_model)
-    assert family is not None and family.tokens is not None
-
-
-def test_a_picture_too_small_to_leave_anything_out_is_not_called_active(studio, zoo):
-    model = studio.tome(zoo("flux"), method="kv_downsample", ratio=0.3)
-    assert torch.equal(sample("flux", model, 8, 8), sample("flux", zoo("flux"), 8, 8))
-    report = studio.report(model)
-    assert "not active in any of 5 blocks" in report
-    assert "skipped 5 blocks: at this ratio, so small a grid keeps all of its tokens" in report

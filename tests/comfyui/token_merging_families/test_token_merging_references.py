@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from cases import often
 from comfy_host import in_process
 from comfy_host.transformers import build, conditioning, latent
 from distances import close
@@ -16,18 +17,18 @@ def with_references(name):
     return {"reference_latents": [torch.randn_like(latent(name, *size)) for size in REFERENCES]}
 
 
-@pytest.mark.parametrize(
-    ("name", "method"),
-    [
-        ("flux", "offset"),
-        ("flux", "index"),
-        ("flux", "uxo"),
-        ("flux2", "index"),
-        ("flux2", "index_timestep_zero"),
-        ("qwen_image", "index"),
-        ("qwen_image", "index_timestep_zero"),
-    ],
-)
+THINNED = [
+    ("flux", "offset"),
+    ("flux2", "index"),
+    ("qwen_image", "index_timestep_zero"),
+    ("flux", "index"),
+    ("flux", "uxo"),
+    ("flux2", "index_timestep_zero"),
+    ("qwen_image", "index"),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), often(THINNED[:3], THINNED))
 def test_reference_images_are_thinned_out_each_on_its_own_grid(studio, zoo, name, method):
     pictures = [grid(name), *(grid(name, *size) for size in REFERENCES)]
     text = pictures[0][0]
@@ -110,7 +111,11 @@ STAYS = {
 }
 
 
-@pytest.mark.parametrize("title", STAYS)
+# Each kind of references twice: latents, lists of them and tokens, before the image and behind it.
+OFTEN = ("krea2 index", "mage_flow", "omnigen2", "hidream_o1", "wan, Fun", "wan, Phantom", "wan_scail", "wan_animate")
+
+
+@pytest.mark.parametrize("title", often(OFTEN, STAYS))
 def test_what_stands_beside_the_image_all_stays(studio, title):
     name, settings, given, before, behind = STAYS[title]
     plain_model, more = build(name, **settings), given(name)

@@ -1,0 +1,197 @@
+"""What Apply ToMe decides for a block and says about a run, without a host: the sentences that all hosts show."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from paceline.core.activity import Activity
+from paceline.core.errors import InvalidSetting, UnsupportedModel
+from paceline.optimizers.token_merging import PRESETS, TokenMergingSettings
+from paceline.optimizers.token_merging.joint_policy import Grid, JointMergingPolicy, Layout
+from paceline.optimizers.token_merging.kv_downsample import KVDownsampling
+from paceline.optimizers.token_merging.policy import ALL_KEPT
+from paceline.optimizers.token_merging.unet_policy import (
+    OTHER_OUTPUT,
+    OTHER_TOKENS,
+    Block,
+    CallState,
+    UNetMergingPolicy,
+    restored_output,
+)
+
+LATENT = (24, 16)
+BLOCKS = [Block(f"input {number}.0", number, scale) for number, scale in enumerate((1, 1, 2, 2))]
+THINNED = {"method": "kv_downsample", "ratio": 0.75}
+
+
+def unet(blocks=BLOCKS, **settings):
+    return UNetMergingPolicy("SD", blocks, TokenMergingSettings(**{"method": "merge", **settings}))
+
+
+def joint(**settings):
+    return JointMergingPolicy("Flux", TokenMergingSettings(**{**THINNED, **settings}), "blocks", 5, "all blocks")
+
+
+def asked(policy, latent=LATENT):
+    """Ask for each eligible block once; return the counts and (tokens, kept) of each block."""
+    state = CallState(Activity(model_calls=1))
+    for block in policy.blocks:
+        size = block.size(latent)
+        reduction = policy.reduction(block, torch.randn(1, size[0] * size[1], 4), size, state)
+        if reduction is not None:
+            state.activity.use(block.name, reduction.tokens, reduction.kept)
+    return state.activity, [state.activity.tokens.get(block.name) for block in policy.blocks]
+
+
+class Schedule:
+    def __init__(self, between):
+        self.between = between
+
+    def is_between(self, start_percent, end_percent):
+        return self.between
+
+
+@pytest.mark.parametrize(
+    ("settings", "levels", "sizes"),
+    [
+        ({"max_downsample": 2}, (1, 2), [(384, 192), (384, 192), (96, 48), (96, 48)]),
+        ({}, (1,), [(384, 192)] * 2),
+        (THINNED, (1,), [(384, 117)] * 2),
+        ({**THINNED, "max_downsample": 2, "level_decay": 0.0}, (1, 2), [(384, 117), (384, 117), None, None]),
+        ({**THINNED, "method": "auto", "max_downsample": 2}, (1, 2), [(384, 117), (384, 117), None, None]),
+        (PRESETS["quality"], (1,), [(384, 216)] * 2),
+        (PRESETS["balanced"], (1, 2), [(384, 117), (384, 117), (96, 63), (96, 63)]),
+        (PRESETS["fast"], (1, 2), [(384, 35), (384, 35), (96, 35), (96, 35)]),
+    ],
+    ids=["both levels", "finest level", "keys", "decay", "auto", "quality", "balanced", "fast"],
+)
+def test_which_blocks_are_reduced_and_to_how_many_tokens(settings, levels, sizes):
+    policy = unet(**settings)
+    assert tuple(sorted({block.downsample for block in policy.blocks})) == levels
+    activity, found = asked(policy)
+    assert found == sizes and not activity.fallbacks
+    summary, used = policy.summarize(activity), sum(size is not None for size in sizes)
+    assert (summary.state, summary.headline) == ("active", f"active in {used} of 4 self-attention blocks")
+    assert summary.counts == {"blocks": used, "all_blocks": 4, "model_calls": 1, "fallbacks": 0}
+    distinct = sorted({size for size in sizes if size}, reverse=True)
+    shown = ", ".join(f"{before} -> {after}" for before, after in distinct)
+    assert summary.details[0] == f"{shown} {'tokens' if policy.shrinks_queries else 'keys and values'}"
+
+
+def test_what_is_made_without_looking_at_tokens_is_made_once_for_a_run(monkeypatch):
+    made, original = [], KVDownsampling.prepare
+
+    def prepare(call, device):
+        made.append(call.ratio)
+        return original(call, device)
+
+    monkeypatch.setattr(KVDownsampling, "prepare", prepare)
+    policy = unet(**THINNED, max_downsample=2, level_decay=0.5)
+    for _ in range(3):
+        asked(policy)
+    assert made == [0.75, 0.375]
+    asked(policy, latent=(20, 16))
+    assert len(made) == 4
+    policy.run_changed()
+    asked(policy)
+    assert len(made) == 6
+
+
+def test_a_block_with_other_tokens_is_left_alone_and_counted():
+    policy, state = unet(), CallState()
+    assert policy.reduction(BLOCKS[0], torch.zeros(1, 380, 4), (24, 16), state) is None
+    reduction = policy.reduction(BLOCKS[0], torch.zeros(1, 384, 4), (24, 16), state)
+    whole = torch.zeros(1, 384, 4)
+    assert restored_output(reduction, whole, state.activity) is whole
+    assert state.activity.fallbacks == {OTHER_TOKENS: 1, OTHER_OUTPUT: 1}
+    state.activity.use("input 0.0", 384, 192)
+    summary = policy.summarize(state.activity)
+    assert summary.state == "partly" and summary.text == "active in 1 of 4 self-attention blocks; 2 fallbacks"
+    assert f"1 x fallback: {OTHER_TOKENS}" in summary.details
+
+
+def test_why_nothing_is_done():
+    def said(policy, activity):
+        summary = policy.summarize(activity)
+        assert summary.state == "inactive"
+        return summary
+
+    assert said(unet(ratio=0.0), Activity(1)).headline == "off: ratio is 0"
+    assert said(unet(merge_attn=False), Activity(1)).headline == "off: all three merge options are off"
+    never = unet(start_percent=0.3, end_percent=0.3)
+    headline = "not active: no step was between start and end percent (0.3 to 0.3)"
+    assert said(never, Activity(2, idle_calls=2)).headline == headline
+    auto = unet(method="auto", **{"ratio": 0.75})
+    summary = said(auto, asked(auto, latent=(8, 8))[0])
+    assert summary.headline == "auto switched itself off: it would not have been faster"
+    assert summary.details == ("skipped 2 blocks: 64 tokens are too few to gain from fewer",)
+    small = unet(method="kv_downsample", ratio=0.3)
+    summary = said(small, asked(small, latent=(4, 4))[0])
+    assert summary.headline == "not active in any of 4 self-attention blocks"
+    assert summary.details == (f"skipped 2 blocks: {ALL_KEPT}",)
+
+
+def test_calls_outside_of_the_part_of_the_schedule_are_counted():
+    policy, activity = unet(start_percent=0.5), Activity(4)
+    for between in (False, False, True, True):
+        assert policy.is_active(Schedule(between), activity) is between
+    activity.use("input 0.0", 384, 192)
+    assert "in 2 of 4 model calls" in policy.summarize(activity).details
+    assert unet().is_active(Schedule(False), activity)  # the whole schedule: nobody is asked
+    assert not unet(ratio=0.0).is_active(Schedule(True), activity)
+
+
+def test_settings_that_reach_nothing_are_refused_by_name():
+    coarse = [block for block in BLOCKS if block.downsample == 2]
+    with pytest.raises(UnsupportedModel, match="SD has its first self-attention at downsample 2.*auto or to one of: 2"):
+        unet(coarse, max_downsample=1)
+    with pytest.raises(UnsupportedModel, match="SD has no self-attention over the image"):
+        unet([])
+    with pytest.raises(InvalidSetting, match="sx is 32 and sy is 2, but block input 0.0 has only 16 x 24 tokens"):
+        asked(unet(sx=32))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "merge"}, "method is merge, but Flux .* Set method to auto or kv_downsample"),
+        ({"method": "auto", "merge_mlp": True}, "merge_mlp cannot be used with Flux"),
+        ({"method": "auto", "merge_crossattn": True}, "merge_crossattn cannot be used with Flux"),
+    ],
+)
+def test_what_cannot_be_done_in_a_transformer_is_refused_by_name(settings, message):
+    with pytest.raises(UnsupportedModel, match=message):
+        joint(**settings)
+
+
+def every_second(rows, columns):
+    """The numbers of the places in every second row and column, and in the last ones."""
+    kept_rows, kept_columns = (*range(0, rows, 2), rows - 1), (*range(0, columns, 2), columns - 1)
+    return [row * columns + column for row in kept_rows for column in kept_columns]
+
+
+def test_a_transformer_keeps_text_borders_and_every_frame():
+    policy, layout = joint(), Layout(20, Grid(2, 8, 12), (Grid(1, 6, 4),), behind=3)
+    kept = policy.prepare(KVDownsampling, layout, torch.device("cpu"))
+    video = [20 + frame * 96 + place for frame in range(2) for place in every_second(8, 12)]
+    reference = [20 + 192 + place for place in every_second(6, 4)]
+    expected = [*range(20), *video, *reference, *range(236, 239)]
+    assert kept.tolist() == expected and layout.tokens == 239
+    assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is kept
+    policy.run_changed()
+    assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is not kept
+
+
+def test_what_a_transformers_run_says():
+    policy, activity = joint(end_percent=0.5), Activity(2)
+    assert policy.describe() == (
+        "kv_downsample: leave out 75% of the image keys and values, from 0% to 50% of sampling; eligible: 5 blocks "
+        "(all blocks); text and queries stay whole, max_downsample does not apply"
+    )
+    activity.use("double 0", 116, 83)
+    summary = policy.summarize(activity)
+    assert summary.headline == "active in 1 of 5 blocks"
+    assert summary.details == (
+        "116 -> 83 keys and values",
+        "116 -> 83: 28% less work in attention; other layers as before",
+    )
