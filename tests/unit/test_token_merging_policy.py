@@ -92,7 +92,7 @@ def test_what_is_made_without_looking_at_tokens_is_made_once_for_a_run(monkeypat
     assert made == [0.75, 0.375]
     asked(policy, latent=(20, 16))
     assert len(made) == 4
-    policy.run_changed()
+    policy.ended()
     asked(policy)
     assert len(made) == 6
 
@@ -178,7 +178,7 @@ def test_a_transformer_keeps_text_borders_and_every_frame():
     expected = [*range(20), *video, *reference, *range(236, 239)]
     assert kept.tolist() == expected and layout.tokens == 239
     assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is kept
-    policy.run_changed()
+    policy.ended()
     assert policy.prepare(KVDownsampling, layout, torch.device("cpu")) is not kept
 
 
