@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 
-def often(chosen: Container[Any], cases: Iterable[Any]) -> list[Any]:
+def often(chosen: Container[Any], cases: Iterable[Any], several: bool = False) -> list[Any]:
     """Return ``cases`` for ``parametrize``; those that are not ``chosen`` are ``thorough``.
 
-    A tuple has one value for each of several names.
+    ``several``: each case has one value for each of several names.
     """
-    return [case if case in chosen else _each_night(case) for case in cases]
+    return [case if case in chosen else _each_night(*(case if several else (case,))) for case in cases]
 
 
-def _each_night(case: Any) -> Any:
-    values = case if isinstance(case, tuple) else (case,)
+def _each_night(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)

@@ -71,7 +71,7 @@ BOTH = [(name, method) for method in ("merge", "kv_downsample") for name in MODE
 
 
 # Each relative with every change, and each method with two of them.
-@pytest.mark.parametrize(("name", "method"), often([*BOTH[:2], *BOTH[7:]], BOTH))
+@pytest.mark.parametrize(("name", "method"), often([*BOTH[:2], *BOTH[7:]], BOTH, several=True))
 def test_every_unet_of_the_family_is_served_and_given_back(studio, unets, name, method):
     frames = 3 if name == "SVD" else 1
     baseline = sample(unets(name), frames)

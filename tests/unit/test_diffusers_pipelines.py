@@ -43,7 +43,7 @@ OFTEN = [(ONE_OF_EACH[(row + more) % 5], kind) for row, kind in enumerate(SETTIN
 OFTEN += [(name, "bf16") for name in ONE_OF_EACH]
 
 
-@pytest.mark.parametrize(("name", "kind"), often(OFTEN, ALONE))
+@pytest.mark.parametrize(("name", "kind"), often(OFTEN, ALONE, several=True))
 def test_alone(name: str, kind: str) -> None:
     setting, tolerance = SETTINGS[kind]
     pipeline = small(name)

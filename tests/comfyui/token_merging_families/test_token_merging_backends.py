@@ -36,7 +36,7 @@ def kernel(monkeypatch):
 CASES = [("wan", "sage"), ("flux", "flash"), ("wan", "sdpa_cudnn"), ("wan", "flash"), ("flux", "sage")]
 
 
-@pytest.mark.parametrize(("name", "backend"), often(CASES[:2], CASES))
+@pytest.mark.parametrize(("name", "backend"), often(CASES[:2], CASES, several=True))
 def test_a_kernel_is_given_the_thinned_lengths_in_both_orders(studio, zoo, kernel, name, backend):
     text, frames, rows, columns, padding = grid(name)
     whole = text + frames * rows * columns + padding

@@ -28,7 +28,7 @@ THINNED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "method"), often(THINNED[:3], THINNED))
+@pytest.mark.parametrize(("name", "method"), often(THINNED[:3], THINNED, several=True))
 def test_reference_images_are_thinned_out_each_on_its_own_grid(studio, zoo, name, method):
     pictures = [grid(name), *(grid(name, *size) for size in REFERENCES)]
     text = pictures[0][0]

@@ -57,14 +57,14 @@ def test_a_reference_of_sound_has_calls_of_its_own(studio, zoo):
     checked(studio, "ltx2", zoo("ltx2"), thinned(0), (VIDEO, KEPT), **reference)
 
 
-@pytest.mark.parametrize(("name", "strength"), often(GUIDED[:2], GUIDED))
+@pytest.mark.parametrize(("name", "strength"), often(GUIDED[:2], GUIDED, several=True))
 def test_guide_frames_all_stay(studio, zoo, name, strength):
     guides, frames = ROWS * COLUMNS, FRAMES - 1
     sizes = (VIDEO, frames * (ROWS // 2 + 1) * (COLUMNS // 2 + 1) + guides)
     checked(studio, name, zoo(name), thinned(0, frames, guides), sizes, **guided(name, strength, 0.0))
 
 
-@pytest.mark.parametrize(("name", "strength"), often(GUIDED[:2], GUIDED))
+@pytest.mark.parametrize(("name", "strength"), often(GUIDED[:2], GUIDED, several=True))
 def test_guides_with_tokens_left_out_leave_the_calls_alone_and_are_counted(studio, zoo, name, strength):
     mask = torch.zeros(ROWS, COLUMNS)
     mask[::2] = -1.0
