@@ -16,16 +16,25 @@ from needs import missing
 
 STEPS = 4
 
+TRIAL = [
+    "left out Set Attention Processor (backend auto), for KSampler: Between 0.84x and 1.09x: too noisy to tell; close "
+    "other programs or use more steps, as more runs alone would be too many; the image is the same bit for bit.",
+    "Nothing was changed, so nothing was written.",
+]
+"""What one click has said on a busy machine."""
+
 
 @pytest.fixture(scope="module")
 def written(server: ComfyServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The page of a demo with few steps, few points, and few rounds of the large picture."""
+    """The page of a demo with few steps, few points, few rounds of the large picture, and a recorded trial."""
     path = tmp_path_factory.mktemp("demo") / "index.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "demo"))
+        import page
         import run_demo
         import workflows
 
+        patch.setattr(run_demo, "tune", lambda server, plain: page.Trial(TRIAL, plain))
         patch.setattr(run_demo, "SECONDS_FOR_LARGE", 2.0)
         patch.setattr(workflows, "LARGE_SIDE", 48)
         options = argparse.Namespace(steps=STEPS, short=True, output=path)
@@ -87,6 +96,16 @@ def test_nothing_is_wrong_with_it_in_either_theme_and_it_asks_for_nothing(shown:
 
     finally:
         shown.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@pytest.mark.thorough  # a whole trial; tests/e2e/test_tune_command.py has shorter ones
+def test_the_trial_of_the_demo_is_that_of_one_click(written: Path, server: ComfyServer):
+    import run_demo
+    import workflows
+
+    with server.client() as client:
+        trial = run_demo.tune(server, workflows.Workflows(client.object_info()).icons(STEPS))
+    assert trial.sentence and trial.findings
 
 
 def test_a_machine_that_is_too_busy_is_told_so_in_words(written: Path):

@@ -87,12 +87,15 @@ api.fetchApi = (route, request) => {
 
 @pytest.fixture
 def searching(page: Page, tome_workflow: dict[str, Any]) -> Iterator[tuple[set[str], set[tuple[Any, ...]]]]:
-    """Start a search on a workflow of ten steps, and return its graph as it was.
+    """Start a search on a small picture of ten steps, and return its graph as it was.
 
     Random weights change a latent so little that fewer steps end where all of them do. Apply ToMe and Set Attention
     Processor are there already, so that no node is timed.
     """
     page.use(CANVAS)
+    for node in tome_workflow["nodes"]:
+        if node["type"] == "EmptyLatentImage":
+            node["widgets_values"][:2] = [64, 64]
     page.load(tome_workflow)
     page.script(f"{STEPS} = 10;")
     page.settle()
