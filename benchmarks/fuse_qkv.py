@@ -1,0 +1,127 @@
+"""Query, key and value from one matrix product instead of three: the products alone, and a whole step of each model.
+
+    python benchmarks/fuse_qkv.py [--quick] [--json PATH] [--threads N] [--only products steps] [--rounds 7]
+
+The products have the sizes of one self-attention layer of each model. A step has the node
+Fuse QKV or not: SD1.5 at its full width, SDXL at half of it, the transformers as
+in models_today.py (one block, on a processor a quarter of the width and of the tokens). Weights are random.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from common import arguments, measure, relative_error
+from host_time import step_of
+from models_today import MODELS, Made
+from record import ROOT, Row, report
+from unets import unet
+
+sys.path.insert(0, str(ROOT / "tools"))
+from comfy_host.in_process import bootstrap, sample  # noqa: E402
+from comfy_host.pack import load_nodes  # noqa: E402
+
+SEPARATE, FUSED = "separate", "Fuse QKV"
+PRODUCTS = {
+    "SD1.5, 512 x 512, first level": (4096, 320),
+    "SD1.5, 512 x 512, third level": (256, 1280),
+    "SDXL, 1024 x 1024, first level": (4096, 640),
+    "SDXL, 1024 x 1024, second level": (1024, 1280),
+    "Qwen-Image, 512 x 512": (1024, 3072),
+    "Wan 14B, 128 tokens": (128, 5120),
+}
+"""Tokens of the picture and channels, of self-attention."""
+
+UNETS = {"SD1.5, 256 x 256": ("SD1.5", 320, 32), "SDXL with 160 of 320 channels, 256 x 256": ("SDXL", 160, 32)}
+"""Layout, width, side of the latent."""
+
+TRANSFORMERS = ("anima", "qwen_image")
+NOTES = {
+    "relative error": "of the fused result against the separate one: rounding, as one product adds up in another order",
+    "roof share": "not given: both variants have the same multiplications",
+}
+
+
+def products(name: str, tokens: int, channels: int, rounds: int) -> list[Row]:
+    """Measure the three products of one layer."""
+    device, dtype = _place()
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(3 * channels, channels, generator=generator).to(device, dtype) / channels**0.5
+    x = torch.randn(1, tokens, channels, generator=generator).to(device, dtype)
+    linear = torch.nn.functional.linear
+    variants = {
+        SEPARATE: lambda: [linear(x, weight) for weight in weights.chunk(3)],
+        FUSED: lambda: linear(x, weights).chunk(3, dim=-1),
+    }
+    error = relative_error(torch.cat(variants[FUSED]()), torch.cat(variants[SEPARATE]()))
+    work = f"products alone: {name}: {tokens} tokens, {channels} channels, {str(dtype)[6:]}"
+    return measure(work, variants, SEPARATE, rounds=rounds, quality={FUSED: {"relative_error": error}})
+
+
+def step(work: str, plain: Any, run: Callable[[Any], Any], rounds: int) -> list[Row]:
+    """Measure one step of a MODEL, which ``run`` makes."""
+    fused = load_nodes()["PacelineFuseQKV"].execute(model=plain).args[0]
+    quality = {FUSED: {"relative_error": relative_error(run(fused), run(plain))}}
+    variants = {SEPARATE: partial(run, plain), FUSED: partial(run, fused)}
+    return measure(f"one step: {work}", variants, SEPARATE, rounds=rounds, quality=quality)
+
+
+def unet_step(name: str, layout: str, width: int, side: int, rounds: int) -> list[Row]:
+    """Measure one call of a UNet, as the sampler makes it."""
+    model = unet(layout, width, _place()[1], cpu=not torch.cuda.is_available())
+
+    def run(patcher: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        drawn: torch.Tensor = step_of(patcher, side)()
+        return drawn
+
+    return step(name, model, run, rounds)
+
+
+def transformer_step(name: str, part: int, rounds: int) -> list[Row]:
+    """Measure one step of a transformer's block in ComfyUI's sampler."""
+    made = Made(MODELS[name], part, _place()[1])
+
+    def run(patcher: Any) -> torch.Tensor:
+        words = made.words
+        drawn: torch.Tensor = sample(patcher, words, words, made.latent, seed=1, steps=1, cfg=1.0, scheduler="simple")
+        return drawn
+
+    size = "" if part == 1 else f", 1/{part} of the width and of the tokens"
+    return step(f"{MODELS[name].name}, one block{size}", made.plain, run, rounds)
+
+
+def _place() -> tuple[torch.device, torch.dtype]:
+    on_gpu = torch.cuda.is_available()
+    return torch.device("cuda" if on_gpu else "cpu"), torch.bfloat16 if on_gpu else torch.float32
+
+
+def main() -> None:
+    options = arguments(__doc__.splitlines()[0], more=_more)
+    bootstrap(cpu=not torch.cuda.is_available())
+    rounds = 1 if options.quick else options.rounds
+    part = 16 if options.quick else 1 if torch.cuda.is_available() else 4
+    rows: list[Row] = []
+    with torch.inference_mode():
+        for name, (tokens, channels) in PRODUCTS.items() if "products" in options.only else ():
+            rows += products(name, tokens, channels, 3 * rounds)
+        for name, (layout, width, side) in UNETS.items() if "steps" in options.only else ():
+            rows += unet_step(name, layout, *((32, 8) if options.quick else (width, side)), rounds)
+        for name in TRANSFORMERS if "steps" in options.only else ():
+            rows += transformer_step(name, part, rounds)
+    report(rows, SEPARATE, options.json, NOTES)
+
+
+def _more(parser: argparse.ArgumentParser) -> None:
+    parts = ("products", "steps")
+    parser.add_argument("--only", nargs="+", choices=parts, default=parts, metavar="PART", help="products or steps")
+    parser.add_argument("--rounds", type=int, default=7)
+
+
+if __name__ == "__main__":
+    main()
