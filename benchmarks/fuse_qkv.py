@@ -2,9 +2,9 @@
 
     python benchmarks/fuse_qkv.py [--quick] [--json PATH] [--threads N] [--only products steps] [--rounds 7]
 
-The products have the sizes of one self-attention layer of each model. A step has the node
-Fuse QKV or not: SD1.5 at its full width, SDXL at half of it, the transformers as
-in models_today.py (one block, on a processor a quarter of the width and of the tokens). Weights are random.
+The products have the sizes of one self-attention layer of each model. A step has the node Fuse QKV or not: SD1.5 and
+SDXL at half of their width, the transformers as in models_today.py (one block, on a processor a quarter of the width
+and of the tokens). Weights are random.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ PRODUCTS = {
 }
 """Tokens of the picture and channels, of self-attention."""
 
-UNETS = {"SD1.5, 256 x 256": ("SD1.5", 320, 32), "SDXL with 160 of 320 channels, 256 x 256": ("SDXL", 160, 32)}
+UNETS = {
+    "SD1.5 with 160 of 320 channels, 256 x 256": ("SD1.5", 160, 32),
+    "SDXL with 160 of 320 channels, 256 x 256": ("SDXL", 160, 32),
+}
 """Layout, width, side of the latent."""
 
 TRANSFORMERS = ("anima", "qwen_image")
