@@ -39,8 +39,10 @@ def main() -> int:
     folder = Path(sys.modules[package].__path__[0])
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
-        print(f"There is no command {name!r}: give {', '.join(_COMMANDS)}; --help after one of them tells its options.",
-              file=sys.stderr)
+        print(
+            f"There is no command {name!r}: give {', '.join(_COMMANDS)}; --help after one of them tells its options.",
+            file=sys.stderr,
+        )
         return 2
     if not (folder / "nodes").is_dir():
         print(f"{name} needs ComfyUI: run it as `python custom_nodes/ComfyUI-Paceline {name}`.", file=sys.stderr)

@@ -40,7 +40,11 @@ VARIANTS: dict[str, Nodes] = {
     "Apply ToMe kv_downsample, first level": (tome("kv_downsample", "auto"),),
     "Apply ToMe kv_downsample, all blocks": (tome("kv_downsample", "8"),),
     "Apply ToMe merge, all blocks": (tome("merge", "8"),),
-    "Set Attention + Fuse QKV + ToMe kv_downsample, all blocks": (SDPA, FUSE, tome("kv_downsample", "8"),),
+    "Set Attention + Fuse QKV + ToMe kv_downsample, all blocks": (
+        SDPA,
+        FUSE,
+        tome("kv_downsample", "8"),
+    ),
 }
 COMPILED: dict[str, Nodes] = {
     "Compile UNet (eager graphs)": (("PacelineCompileUNet", {"backend": "eager"}),),

@@ -1,4 +1,4 @@
-"""Compiles what inductor generates for each technique to a GPU's machine code, on a machine without a GPU.
+"""Compile inductor's code for each technique to a GPU's machine code, on a machine without a GPU.
 
 Run by ``make gpu-check``. ComfyUI's own networks on fake CUDA tensors are compiled through Compile UNet; the kernels
 that inductor generates are counted, and compiled to cubins for four architectures. Triton, which torch's builds for a
@@ -22,13 +22,12 @@ from typing import Any
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from shared.record import ROOT, Row, report  # noqa: E402
-
-sys.path.insert(0, str(ROOT / "tools"))
+BENCHMARKS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(BENCHMARKS), str(BENCHMARKS.parent / "tools")]
 from comfy_host import checkpoints, fake_cuda, gpu_code, in_process, transformers  # noqa: E402
 from comfy_host.pack import load_nodes  # noqa: E402
 from comfy_host.paths import cache_dir  # noqa: E402
+from shared.record import Row, report  # noqa: E402
 
 TRITON = {"2.13": "3.7.1"}
 """The Triton that torch's builds for CUDA ask for, by torch's version."""

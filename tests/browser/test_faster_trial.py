@@ -163,7 +163,8 @@ def test_one_click_with_a_trained_model(page: Page):
     page.build(
         TRAINED
         + """
-        const settings = { seed: 42, control_after_generate: "fixed", steps: 30, cfg: 2, sampler_name: "euler" };
+        const settings = { seed: 42, control_after_generate: "fixed", steps: 20, cfg: 4 };
+        Object.assign(settings, { sampler_name: "res_multistep", scheduler: "simple" });
         const sampler = make("KSampler", 680, 0, settings);
         link(loader, 0, sampler, "model");
         sampled(sampler);
@@ -178,7 +179,7 @@ def test_one_click_with_a_trained_model(page: Page):
     look(1.5)
     open_dialog(page)
     look(2)
-    choose(page, "fast")
+    choose(page, "balanced")
     look(2)
     press(page, "Insert")
     page.wait(lambda: page.element(".paceline-trial"), "offer to measure")

@@ -47,9 +47,7 @@ def test_only_the_command_tune_connects():
 def test_every_route_is_described():
     described = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     routes = {
-        match
-        for path in SOURCES
-        for match in re.findall(r'= "(/paceline/[^"]+)"', path.read_text(encoding="utf-8"))
+        match for path in SOURCES for match in re.findall(r'= "(/paceline/[^"]+)"', path.read_text(encoding="utf-8"))
     }
     assert {"/paceline/cache", "/paceline/report"} <= routes
     assert not [route for route in routes if f" {route}`" not in described]

@@ -170,7 +170,7 @@ MINIMAX_H3: dict[str, Any] = {
     "image_model": "minimax_h3",
     "hidden_size": 32,
     "num_layers": 2,
-    "token_refiner_num_layers": 1,
+    "token_refiner_num_layers": 1,  # nosec B105
     "num_attention_heads": 2,
     "attention_head_dim": 16,
     "ffn_hidden_size": 32,
