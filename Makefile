@@ -57,7 +57,7 @@ trust: setup ## try random graphs, bad input, faults and many clients, and write
 	@$(VENV_PYTHON) tests/trust/run_all.py --minutes $(TRUST_MINUTES)
 
 soak: setup ## let many clients use one server at once (SOAK_MINUTES=30)
-	@$(VENV_PYTHON) tests/trust/run_soak.py --minutes $(SOAK_MINUTES)
+	@$(VENV_PYTHON) tests/trust/run_all.py --only soak --show --minutes $(SOAK_MINUTES)
 
 lint: setup ## check the style, the types and the layers
 	@$(VENV_PYTHON) -m ruff check .

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -261,3 +262,28 @@ FAULTS: dict[str, Callable[[int], bool]] = {
     "rounding of the sound, which is no fault": rounding_of_the_sound_is_no_fault,
 }
 """What is planted, and a function of a seed that says whether the verdict is right."""
+
+
+# ---- all of it, for docs/TRUST.md
+
+ROUNDS = (3, 5, 10)
+UNTIL_CLEAR = (9, 3)
+"""At most so many rounds; from the second number on the times are looked at after each."""
+
+
+def judge_planted(runs: int) -> dict[str, Any]:
+    """Judge each fault ``runs`` times, times on each machine with each number of rounds; return what was found."""
+    started = time.monotonic()
+    times = {name: {f"{gain:.2f}": _times(name, gain, runs) for gain in FALSE} for name in MACHINES}
+    clear = {name: {f"{gain:.2f}": _times(name, gain, runs, UNTIL_CLEAR) for gain in FALSE} for name in MACHINES}
+    pictures = {name: sum(not right(seed) for seed in range(runs)) for name, right in FAULTS.items()}
+    minutes = (time.monotonic() - started) / 60
+    found = {"times": times, "until_clear": clear, "pictures": pictures}
+    return {"runs": runs, "rounds": ROUNDS, **found, "minutes": minutes}
+
+
+def _times(machine: str, gain: float, runs: int, *plans: tuple[int, int]) -> dict[str, int]:
+    given = plans or tuple((rounds, 0) for rounds in ROUNDS)
+    found = sum((verdicts(gain, most, machine, runs, least) for most, least in given), Counter[str]())
+    wrong = sum(found[state] for state in FALSE[gain])
+    return {"wrong": wrong, "uncertain": found["unknown"], "of": found.total()}

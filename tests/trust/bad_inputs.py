@@ -6,17 +6,20 @@ what is wrong. A message of Python or torch, the name of an exception's class an
 
 from __future__ import annotations
 
+import math
 import random
 import re
+import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from comfy_host.client import ComfyClient, PromptFailed
+from hosting import trust_server
 from judge import is_sentence_of_ours
 from schemas import WIDGETS, Input, inputs_of
 from tables import TRANSFORMERS, UNETS, WIDER
-from wrong_values import LINKS, wrong_values
 
 Prompt = dict[str, dict[str, Any]]
 
@@ -40,6 +43,38 @@ UNCLEAR = (
     (r"(^|[\s'\"(])(/(tmp|home|work|root|usr|var)/)", "a path on the server's disk"),
 )
 """What a newcomer cannot make anything of."""
+
+LINKS = ("MODEL", "VAE", "CONDITIONING", "LATENT", "CONTROL_NET")
+"""Types of links that a wrong thing can come over, in the order of the outputs of TrustWrongType."""
+
+_ANYTHING: list[Any] = [None, {}, [1, 2, 3], {"__value__": [1]}, "", "x" * 100_000, "\0", "𝕏\u202e\ud7ff\n\t"]
+_NUMBERS: list[Any] = [math.nan, math.inf, -math.inf, 1e308, -(2**70), 2**70, "seven", "0x10", True]
+_TEXTS: list[Any] = [
+    "../../etc/x",
+    "/etc/x",
+    "C:\\x",
+    "%year%" * 50,
+    "a/b\0c",
+    "CON",
+    "{}{0!r:.9}",
+    "'; DROP TABLE x",
+    7,
+    math.nan,
+]
+_CHOICES: list[Any] = ["nonsense", "../x", "Balanced", 7, math.nan, True]
+_BOOLEANS: list[Any] = ["maybe", 2, math.nan]
+
+
+def wrong_values(entry: Input) -> list[Any]:
+    """Return values that are wrong for an input, and some that are only strange."""
+    if entry.kind in ("INT", "FLOAT"):
+        low, high = entry.options.get("min"), entry.options.get("max")
+        beyond = [bound for bound in (low, high) if bound is not None]
+        step = 1 if entry.kind == "INT" else 0.5
+        outside = [low - step] if low is not None else []
+        outside += [high + step] if high is not None else []
+        return [*_ANYTHING, *_NUMBERS, *beyond, *outside]
+    return [*_ANYTHING, *{"COMBO": _CHOICES, "BOOLEAN": _BOOLEANS, "STRING": _TEXTS}[entry.kind]]
 
 
 @dataclass
@@ -228,3 +263,33 @@ def unclear(message: str) -> str | None:
 def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) < 60 else f"{text[:50]}... ({len(text)} characters)"
+
+
+def give_bad_inputs(minutes: float) -> dict[str, Any]:
+    """Run all cases that there is time for, and return what was found, for the table in docs/TRUST.md."""
+    answers: Counter[str] = Counter()
+    unclear: list[dict[str, str]] = []
+    started = time.monotonic()
+    with trust_server([]) as server, server.client() as client:
+        cases = Cases(client.object_info())
+        everything = list(cases.all())
+        for case in everything:
+            if time.monotonic() - started > minutes * 60:
+                break
+            begun = time.monotonic()
+            try:
+                kind, message = answer(client, case)
+            except Exception as error:  # the server is gone, or hangs
+                kind, message = "unclear", f"{type(error).__name__}: {error}"
+            answers[kind] += 1
+            took = time.monotonic() - begun
+            if kind == "unclear":
+                unclear.append({"node": case.node, "what": case.what, "message": message, "seconds": f"{took:.1f}"})
+                print(f"{kind}: {case.node}: {case.what} ({took:.1f} s): {message}", flush=True)
+    return {
+        "cases": sum(answers.values()),
+        "possible": len(everything),
+        "answers": dict(answers),
+        "unclear": unclear,
+        "minutes": (time.monotonic() - started) / 60,
+    }

@@ -26,8 +26,8 @@ def render(parts: Mapping[str, Found]) -> str:
     return frame.replace("<!-- summary -->", _summary(parts))
 
 
-def _summary(parts: Mapping[str, Found]) -> str:
-    """Return one row for each part that was run: how often it was tried, and how often the answer was wrong."""
+def tried(parts: Mapping[str, Found]) -> list[tuple[str, str, int]]:
+    """Return for each part that was run its title, how often it was tried, and how often the answer was wrong."""
     titles = ("Random graphs", "With enough steps for Reuse Steps", "With generated code", "Beside other node packs")
     graphs = dict(zip(PARTS, titles, strict=False))
     rows = [(title, f"{parts[name]['graphs']:,} graphs", parts[name]["states"].get("wrong", 0))
@@ -36,15 +36,21 @@ def _summary(parts: Mapping[str, Found]) -> str:
         rows.append(("Bad input", f"{found['cases']:,} inputs", found["answers"].get("unclear", 0)))
     if found := parts.get("faults"):
         kinds = [row for row in found.values() if isinstance(row, Mapping)]
-        tried, wrong = sum(row["tried"] for row in kinds), sum(len(row["wrong"]) for row in kinds)
-        rows.append(("Faults of machines", f"{tried} faults", wrong))
+        count, wrong = sum(row["tried"] for row in kinds), sum(len(row["wrong"]) for row in kinds)
+        rows.append(("Faults of machines", f"{count} faults", wrong))
     if found := parts.get("soak"):
         rows.append(("Many clients at once", f"{sum(found['answers'].values())} answers", len(found["wrong"])))
     if found := parts.get("webui"):
         hosts = found["hosts"].values()
         requests, wrong = sum(one["requests"] for one in hosts), sum(len(one["wrong"]) for one in hosts)
         rows.append(("Stable Diffusion WebUI and Forge", f"{requests} requests", wrong))
-    lines = [f"| [{title}](#{title.lower().replace(' ', '-')}) | {tried} | {wrong} |" for title, tried, wrong in rows]
+    return rows
+
+
+def _summary(parts: Mapping[str, Found]) -> str:
+    lines = [
+        f"| [{title}](#{title.lower().replace(' ', '-')}) | {often} | {wrong} |" for title, often, wrong in tried(parts)
+    ]
     return "\n".join(("| | Tried | Wrong |", "|---|---:|---:|", *lines))
 
 
@@ -163,6 +169,5 @@ def _table(rows: list[tuple[str, Any]]) -> str:
 
 
 def _about(found: Found) -> str:
-    side_by_side = f" on {found['processes']} servers side by side" if "processes" in found else ""
     commit = f", at commit {found['commit']}" if found.get("commit") else ""
-    return f"\n{found['minutes']:.0f} minutes{side_by_side}{commit}.\n"
+    return f"\n{found['minutes']:.0f} minutes{commit}.\n"

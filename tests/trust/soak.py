@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tempfile
 import threading
 import time
 import urllib.error
@@ -11,6 +12,7 @@ import urllib.request
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import prompts
@@ -18,6 +20,7 @@ from building import Prompt
 from comfy_host.client import ComfyClient, PromptFailed, without_proxy
 from comfy_host.server import ComfyServer
 from graphs import Generator, Graph
+from hosting import trust_server, write_loras
 from judge import is_sentence_of_ours
 from slopes import growing
 
@@ -186,3 +189,30 @@ def look(client: ComfyClient) -> dict[str, float]:
 def grows(memory: list[dict[str, float]]) -> list[str]:
     """Return what of the server's memory grows."""
     return growing(memory, ("modules", "tensors", "resident_kb"))
+
+
+def run_soak(clients: int, minutes: float, most: int) -> dict[str, Any]:
+    """Let clients and tabs work, and return what was found, for the table in docs/TRUST.md."""
+    from tabs import browser_tabs
+
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        trust_server(write_loras(Path(folder))) as server,
+        browser_tabs(server) as tabs,
+    ):
+        done = soak(server, clients, minutes, most, tabs)
+        seen = tabs.found() if tabs else None
+        problems = done.problems + grows(done.memory) + (seen["wrong"] if seen else [])
+        lost, leaked = (sum(look[name] for look in done.memory) for name in ("lost_by_comfyui", "leaked"))
+        if leaked or ("memory leak" in server.log and not lost):
+            problems.append("ComfyUI sees a model that is held by nobody it knows")
+    return {
+        "clients": clients,
+        "minutes": (time.monotonic() - started) / 60,
+        "answers": dict(done.answers),
+        "wrong": problems,
+        "lost": lost,
+        "memory": done.memory,
+        "tabs": seen,
+    }

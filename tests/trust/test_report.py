@@ -10,6 +10,7 @@ def test_the_document_has_the_numbers_of_the_runs_and_says_what_was_not_run(tmp_
 
     monkeypatch.setattr(report, "DOCUMENT", tmp_path / "TRUST.md")
     wrong = {"seed": 7, "graph": "x", "problems": ["baseline afterwards differs by 0.5"]}
+    wrong |= {"again": "right", "commit": "def"}
     graphs = {"graphs": 3, "states": {"right": 2, "wrong": 1}, "faults": {"memory": 1}, "wrong": [wrong]}
     graphs |= {"nodes": {"PacelineFuseQKV": 2, "APG": 1}, "minutes": 4.2, "growth": {"modules": 0.25}, "commit": "abc"}
     (tmp_path / "graphs.json").write_text(json.dumps(graphs))
@@ -17,25 +18,9 @@ def test_the_document_has_the_numbers_of_the_runs_and_says_what_was_not_run(tmp_
     text = (tmp_path / "TRUST.md").read_text()
     assert "| [Random graphs](#random-graphs) | 3 graphs | 1 |" in text.split("## ")[0]
     assert "| Graphs drawn | 3 |" in text and "| of these wrong | 1 |" in text
-    assert "- seed 7: baseline afterwards differs by 0.5" in text and "4 minutes, at commit abc." in text
+    assert "- seed 7: baseline afterwards differs by 0.5. Drawn again at commit def: right" in text
+    assert "4 minutes, at commit abc." in text
     assert text.count("Not run this time.") == len(report.PARTS) - 1
-
-
-def test_runs_side_by_side_are_joined_and_what_was_drawn_again_is_said():
-    import report
-    from run_graphs import joined
-
-    one = {"graphs": 2, "of": 5, "lost": 0, "states": {"right": 1, "wrong": 1}, "faults": {"none": 2}, "first": 10}
-    one |= {"nodes": {"PacelineFuseQKV": 2}, "wrong": [{"seed": 11, "problems": ["distance 3"]}], "minutes": 4.0}
-    one |= {"growth": {"modules": 2.0}, "commit": "abc"}
-    other = {**one, "states": {"right": 2}, "wrong": [], "minutes": 6.0, "growth": {"modules": 1.0}}
-    found = joined([one, other])
-    assert (found["graphs"], found["of"], found["states"]) == (4, 10, {"right": 3, "wrong": 1})
-    found["wrong"][0] |= {"again": "right", "commit": "def"}
-    text = report.render({"graphs": found})
-    assert "| Graphs drawn | 4 of 10 |" in text and "| nodes of ours in them | 4 |" in text
-    assert "- seed 11: distance 3. Drawn again at commit def: right" in text
-    assert "6 minutes on 2 servers side by side, at commit abc." in text and "modules +2" in text
 
 
 def test_what_two_tabs_have_shown_is_said():

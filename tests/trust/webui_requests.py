@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import random
+import tempfile
+import time
 import urllib.error
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from webui.host import Host, trouble
+from webui.host import NAMES, Host, running, trouble
 
 FAULTS = ("none", "none", "none", "error", "interrupt", "again")
 PROMPTS = (
@@ -122,3 +127,35 @@ class Judge:
             if "computed" in counts and counts["computed"] + counts["forecast"] > counts["evaluations"]:
                 problems.append(f"{title} says {counts}")
         return problems
+
+
+def hosts_here() -> list[str]:
+    return [name for name in NAMES if os.environ.get(f"{name}_PATH")]
+
+
+def ask_hosts(names: Sequence[str], first: int, count: int, minutes: float) -> dict[str, Any]:
+    """Ask each host in turn, none for longer than its share of the minutes; return what was found for docs/TRUST.md."""
+    started, hosts = time.monotonic(), {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder, running(name, Path(folder)) as host:
+            hosts[name] = ask(host, first, count, minutes / len(names))
+    return {"hosts": hosts, "minutes": (time.monotonic() - started) / 60}
+
+
+def ask(host: Host, first: int, count: int, minutes: float) -> dict[str, Any]:
+    """Ask one host for ``count`` pictures, none begun after so many minutes."""
+    started, states, faults, wrong = time.monotonic(), Counter[str](), Counter[str](), []
+    requests, judge = Requests(host), Judge(host)
+    for seed in range(first, first + count):
+        if time.monotonic() - started > minutes * 60:
+            break
+        begun, request = time.monotonic(), requests.request(seed)
+        verdict = judge.judge(request)
+        states[verdict.state] += 1
+        faults[request.fault] += 1
+        print(f"{host.name} {seed} {request.fault}: {verdict.state}, {time.monotonic() - begun:.1f} s", flush=True)
+        if verdict.problems:
+            wrong.append({"seed": seed, "request": str(request), "problems": verdict.problems})
+            print(f"  {str(request)[:2000]}\n  " + "\n  ".join(verdict.problems), flush=True)
+    found = {"requests": states.total(), "of": count, "wrong": wrong}
+    return found | {"states": dict(states), "faults": dict(faults)}

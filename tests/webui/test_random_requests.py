@@ -1,4 +1,4 @@
-"""The short form of ``tests/trust/run_webui.py``: random requests, each followed by the plain picture."""
+"""A few of the requests of ``make trust``: random requests, each followed by the plain picture."""
 
 from __future__ import annotations
 
