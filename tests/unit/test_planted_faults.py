@@ -9,15 +9,20 @@ import random
 
 import planted
 import pytest
+from cases import often
 from paceline.workbench.measurement.settled import bound, settled
 from paceline.workbench.measurement.speedup import measure_speedup
 from planted import FALSE, MACHINES, judged, pictures, slightly_off, verdicts
 
-RUNS, PICTURES = 100, 40
+RUNS, PICTURES = 100, 20
+
+PLANS = ((3, 0), (5, 0), (10, 0), (9, 3))
+ALL = [(name, *plan) for name in MACHINES for plan in PLANS]
+USUAL = [(name, *plan) for name, plan in zip(MACHINES, [*PLANS[::-1], *PLANS], strict=False)]
+"""Each machine once, and each plan at least once."""
 
 
-@pytest.mark.parametrize(("rounds", "least"), [(3, 0), (5, 0), (10, 0), (9, 3)])
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("name", "rounds", "least"), often(USUAL, ALL, several=True))
 def test_a_model_that_is_as_fast_is_not_called_faster_or_slower(name, rounds, least):
     """With ``least`` it is looked at after each round from there on."""
     found = verdicts(1.0, rounds, name, 3 * RUNS, least)
@@ -26,8 +31,7 @@ def test_a_model_that_is_as_fast_is_not_called_faster_or_slower(name, rounds, le
         assert found["no_effect"] > 0.5 * 3 * RUNS, "said where it can be said"
 
 
-@pytest.mark.parametrize(("rounds", "least"), [(3, 0), (5, 0), (10, 0), (9, 3)])
-@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize(("name", "rounds", "least"), often(USUAL, ALL, several=True))
 @pytest.mark.parametrize(("gain", "claim"), [(1.03, "faster"), (1 / 1.03, "slower")])
 def test_three_percent_are_never_the_same_or_their_opposite(name, rounds, least, gain, claim):
     found = verdicts(gain, rounds, name, RUNS, least)
