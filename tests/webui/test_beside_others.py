@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from urllib.error import HTTPError
 
 import pytest
 from comfy_host import in_process
@@ -82,13 +81,6 @@ def test_an_extension_that_draws_each_picture_again(host):
     assert said["Reuse Steps"]["counts"]["evaluations"] == 12  # those of the second picture
     assert host.draw(ALL, steps=14) == accelerated
     assert host.draw(steps=14) == plain
-
-
-def test_after_an_error_in_the_middle_the_next_picture_is_the_old_one(host):
-    plain = host.draw()
-    with pytest.raises(HTTPError):
-        host.draw(ALL, **trouble(fail_in=5))
-    assert host.draw() == plain
 
 
 def test_nothing_is_in_place_while_it_is_off_and_something_while_it_is_on(host):

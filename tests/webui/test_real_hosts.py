@@ -5,11 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
-import threading
 
 import pytest
 from PIL import Image
-from waiting import until
 from webui.host import ALL, HOSTS_OWN, MERGE, REUSE, custom
 
 HIRES = {"enable_hr": True, "hr_scale": 1.5, "denoising_strength": 0.9, "hr_upscaler": "Latent", "steps": 8}
@@ -84,16 +82,6 @@ def test_the_hires_pass_has_a_choice_of_its_own(host):
     found = host.asked((True, "Off", "Same picture"), **HIRES)
     assert host.report()["Set Attention Processor"]["pass"] == "the hires pass"
     assert "Paceline: Off, Paceline hires: Same picture" in found["info"]
-
-
-def test_after_an_interrupt_the_next_picture_is_the_old_one(host):
-    plain, long = host.draw(), {"steps": 100}
-    drawing = threading.Thread(target=host.draw, args=(ALL,), kwargs=long)
-    drawing.start()
-    assert until(lambda: host.ask("/sdapi/v1/progress")["state"]["sampling_step"] > 1)
-    host.ask("/sdapi/v1/interrupt", {})
-    drawing.join()
-    assert host.draw() == plain
 
 
 def test_what_was_chosen_is_written_into_the_picture_and_only_then(host):
