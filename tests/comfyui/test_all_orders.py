@@ -76,8 +76,13 @@ def same_in(orders, draw, expected):
 def test_each_pair_both_ways_around_gives_one_picture(studio, draw, canonical, small):
     plain = studio.sample(small, steps=1)
     assert relative(canonical[1], plain) > 1e-3  # together they do something
-    same_in(ORDERS, draw, canonical)
+    same_in([*TURNS, CANONICAL[::-1]], draw, canonical)
     assert torch.equal(studio.sample(small, steps=1), plain)
+
+
+@pytest.mark.thorough
+def test_each_node_first_and_last_among_the_others_turned_around(draw, canonical):
+    same_in(ORDERS[len(TURNS) + 1 :], draw, canonical)
 
 
 @pytest.mark.thorough
