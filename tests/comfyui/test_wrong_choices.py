@@ -8,7 +8,10 @@ import pytest
 import torch
 from paceline.core.errors import PacelineError
 
-NODES = ["ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "QuantizeInt8", "SetAttentionProcessor"]
+NODES = [
+    *("ApplyToMe", "CompileUNet", "FuseQKV", "ModelPrecision", "OptimizePreset", "QuantizeInt8"),
+    "SetAttentionProcessor",
+]
 WRONG: list[Any] = ["../x", "os.system", "x\0", None, float("nan"), -(10**9), ["a"], {}]
 
 
@@ -36,14 +39,14 @@ def test_no_choice_and_no_number_takes_what_is_not_on_its_list(studio, name):
         ("QuantizeInt8", "conditioning"),
         ("OptimizationReport", "vae"),
         ("OptimizationReport", "control_net"),
-        ("RemoveOptimizations", "control_net"),
+        *(("RemoveOptimizations", entry) for entry in ("model", "vae", "control_net")),
     ],
 )
 def test_what_a_link_brings_is_named_where_it_is_something_else(studio, name, entry, wrong):
     if entry == "conditioning" and wrong in ([], [[None, {}]]):
         wrong = [[None, None]]  # ComfyUI takes the former for an empty prompt
     others = {"latent": {"samples": torch.zeros(1, 4, 8, 8)}} if entry == "conditioning" else {}
-    with pytest.raises(PacelineError, match=r"(?i)vae|latent|conditioning|control_net"), torch.inference_mode():
+    with pytest.raises(PacelineError, match=r"(?i)model|vae|latent|conditioning|control_net"), torch.inference_mode():
         studio.nodes[f"Paceline{name}"].execute(
             **{"model": studio.model, **QUIET.get(name, {}), **others, entry: wrong}
         )
