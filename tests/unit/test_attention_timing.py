@@ -71,15 +71,6 @@ def test_a_kernel_that_is_not_clearly_quicker_changes_nothing(tmp_path):
         assert kernels(file, sdpa_flash=same).choose(same, *tensors(), None, False)[0] == expected
 
 
-def test_what_was_measured_decides_at_the_next_start_too(tmp_path):
-    file = tmp_path / "times.json"
-    first = kernels(file, sdpa_flash=Kernel())
-    assert first.choose(Kernel(6), *tensors(), None, False)[0] == "sdpa_flash"
-    first.save()
-    slow = Kernel(6)
-    assert kernels(file, sdpa_flash=slow).choose(Kernel(), *tensors(), None, False) == ("sdpa_flash", slow)
-
-
 def test_a_kernel_that_raises_is_left_out():
     broken = Kernel(1, *[RuntimeError("no kernel image")] * 9)
     choice = kernels(sdpa_flash=broken)

@@ -86,8 +86,10 @@ def test_what_was_decided_stays_decided(tmp_path):
     quiet.save()
     assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
     busy.get("machine", "layer", lambda: [1.0, 3.0])
+    busy.get("machine", "another", lambda: [4.0])
     busy.save()  # a second server that did not know of it yet
     assert KeptTimes(file).get("machine", "layer", lambda: [1.0, 2.0]) == [2.0, 1.0]
+    assert KeptTimes(file).get("machine", "another", lambda: [5.0]) == [4.0]
 
 
 @pytest.mark.parametrize(

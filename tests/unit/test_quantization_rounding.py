@@ -74,10 +74,6 @@ def test_a_weight_is_not_rotated_unless_asked_for():
     assert torch.equal(dequantize_weight(quantized), quantized.values * quantized.scale)
 
 
-def test_groups_of_a_rotation_are_powers_of_four():
-    assert ROTATION_GROUPS == (16, 64, 256)
-
-
 @pytest.mark.parametrize("group", ROTATION_GROUPS)
 def test_rotation_is_its_own_inverse_and_keeps_lengths(group):
     x = random(5, 512)
