@@ -135,9 +135,7 @@ def test_choices_add_up():
     assert LayerChoices(()).seconds() is None and LayerChoices(()).worst() is None
 
 
-@pytest.mark.parametrize(
-    "settings", [{"preset": "x"}, {"mode": "x"}, {"rotation": "x"}, {"device": "x"}]
-)
+@pytest.mark.parametrize("settings", [{"preset": "x"}, {"mode": "x"}, {"rotation": "x"}, {"device": "x"}])
 def test_settings_that_do_not_exist_are_refused(settings):
     with pytest.raises(InvalidSetting, match=f"{next(iter(settings))} is '"):
         QuantizationSettings(**settings)

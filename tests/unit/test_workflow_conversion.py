@@ -90,12 +90,6 @@ def test_a_choice_that_looks_like_a_seed_control_is_kept():
     assert prompt["3"]["inputs"] == {"seed": 7, "steps": 20, "sampler": "fixed", "extra": "x"}
 
 
-def test_links_as_objects():
-    saved = workflow(LOAD, sampler())
-    saved["links"] = [{"id": 1, "origin_id": 1, "origin_slot": 0, "target_id": 3, "target_slot": 0, "type": "MODEL"}]
-    assert to_api(saved, OBJECT_INFO)["3"]["inputs"]["model"] == ["1", 0]
-
-
 def test_a_converted_widget_takes_its_link():
     source = node(2, "Load", ["a.safetensors"], outputs=["INT"])
     target = sampler(1)
