@@ -38,7 +38,7 @@ def test_it_writes_a_faster_workflow_that_runs_and_says_that_nothing_was_measure
     path = saved(tmp_path, sd15_checkpoint, steps=9)  # with 8 nothing becomes Reuse Steps
     done = run(tmp_path, sd15_checkpoint, str(path), "--server", server.base_url)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "inserted Apply ToMe (preset balanced), for KSampler" in done.stdout
+    assert "inserted Apply ToMe (preset quality), for KSampler" in done.stdout
     assert "converted to Reuse Steps, for KSampler" in done.stdout
     assert "Nothing was measured" in done.stdout
     written = tmp_path / "fox_faster.json"
