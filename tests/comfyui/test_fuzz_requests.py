@@ -35,16 +35,6 @@ NAMES = st.one_of(
 )
 
 
-@pytest.fixture
-def user_folder(comfy, tmp_path):
-    import folder_paths
-
-    before = folder_paths.get_user_directory()
-    folder_paths.set_user_directory(str(tmp_path))
-    yield tmp_path
-    folder_paths.set_user_directory(before)
-
-
 @fuzzed
 @given(content=CONTENTS, name=NAMES)
 def test_storages(user_folder, content, name):

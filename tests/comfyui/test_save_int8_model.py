@@ -29,17 +29,7 @@ def converted(studio, loaded):
 
 
 @pytest.fixture
-def output(studio, tmp_path):
-    import folder_paths
-
-    before = folder_paths.get_output_directory()
-    folder_paths.set_output_directory(str(tmp_path))
-    yield tmp_path
-    folder_paths.set_output_directory(before)
-
-
-@pytest.fixture
-def save(studio, output):
+def save(studio, output_folder):
     def run(model, prefix="diffusion_models/int8"):
         with torch.inference_mode():  # as ComfyUI runs all nodes
             shown = (
@@ -47,7 +37,7 @@ def save(studio, output):
                 .execute(model=model, filename_prefix=prefix, strict=True)
                 .ui["text"][0]
             )
-        return output / re.match(r"(.*\.safetensors) \(\d+\.\d MB\)", shown)[1]
+        return output_folder / re.match(r"(.*\.safetensors) \(\d+\.\d MB\)", shown)[1]
 
     return run
 
@@ -133,16 +123,16 @@ def test_a_weight_only_file_says_how_core_computes_it(studio, loaded, save, samp
     assert "int8" in json.loads(header(path)[1]["paceline"])["note"]
 
 
-def test_what_cannot_be_saved_is_refused(studio, loaded, converted, save, output, monkeypatch):
+def test_what_cannot_be_saved_is_refused(studio, loaded, converted, save, output_folder, monkeypatch):
     import shutil
 
     with pytest.raises(Exception, match="no layers in int8, so there is nothing to save. Put Quantize int8 before"):
         save(loaded)
-    usage = shutil.disk_usage(output)
+    usage = shutil.disk_usage(output_folder)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10**6))
     with pytest.raises(Exception, match=r"needs \d+ MB, but .* has only 1 MB left. Free some space"):
         save(converted)
-    assert not list(output.rglob("*.*"))
+    assert not list(output_folder.rglob("*.*"))
 
 
 def test_a_failure_in_the_middle_leaves_no_file(tmp_path):
